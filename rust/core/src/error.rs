@@ -1,0 +1,87 @@
+//! One public error whose kind says what the caller should do; the message carries the values
+//! needed to debug.
+
+use std::fmt;
+
+/// Result of every fallible call in this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What the caller can do about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The named object does not exist. Restore it, or use a checkpoint that does not need it.
+    NotFound,
+    /// A name that must be new exists already. Another incarnation is at work: take a new term.
+    AlreadyExists,
+    /// Bytes on storage are not the bytes that were written. The data must be repaired.
+    Corrupt,
+    /// Storage refused or failed. Trying again may help.
+    Storage,
+    /// The call itself is wrong. Fix the call.
+    InvalidInput,
+    /// The attempt was decided already: late work is not accepted.
+    AttemptEnded,
+    /// An earlier failure made this object unusable. Open it again.
+    Poisoned,
+    /// A newer format or another version wrote this.
+    Unsupported,
+}
+
+/// Error of the core. The message names what, where, expected and found values.
+#[derive(Debug, thiserror::Error)]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+    #[source]
+    source: Option<std::io::Error>,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        if let Some(source) = &self.source {
+            write!(f, ": {source}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Error {
+    /// An error without an operating system cause.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), source: None }
+    }
+
+    /// Wraps an I/O error; not-found and already-exists keep their meaning.
+    pub fn io(context: impl Into<String>, source: std::io::Error) -> Self {
+        let kind = match source.kind() {
+            std::io::ErrorKind::NotFound => ErrorKind::NotFound,
+            std::io::ErrorKind::AlreadyExists => ErrorKind::AlreadyExists,
+            _ => ErrorKind::Storage,
+        };
+        Self { kind, message: context.into(), source: Some(source) }
+    }
+
+    /// Shorthand for [`ErrorKind::InvalidInput`].
+    pub fn invalid_input(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::InvalidInput, message)
+    }
+
+    /// Shorthand for [`ErrorKind::Corrupt`].
+    pub fn corrupt(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Corrupt, message)
+    }
+
+    /// What the caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Adds what was being done, in front of the message.
+    #[must_use]
+    pub fn context(mut self, what: impl fmt::Display) -> Self {
+        self.message = format!("{what}: {}", self.message);
+        self
+    }
+}

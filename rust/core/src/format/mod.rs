@@ -1,0 +1,1 @@
+//! Bytes on disk; `FORMAT.md` beside this crate is the text.

@@ -1,0 +1,172 @@
+//! Names of things: checkpoints, owners, terms, physical files and segments.
+
+use std::fmt;
+
+use crate::error::{Error, Result};
+
+/// Monotonic id of a checkpoint of one query or pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CheckpointId(pub u64);
+
+impl fmt::Display for CheckpointId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// Monotonic number of one manager incarnation. It is part of every file name and fences older
+/// incarnations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Term(pub u64);
+
+impl fmt::Display for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// One unit of state: the owner of a segment.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Owner {
+    /// Query or pipeline. Empty where the storage root already belongs to one query.
+    pub pipeline: String,
+    /// Operator id inside the query.
+    pub operator: String,
+    /// Partition number or region name.
+    pub region: String,
+    /// Store name, `default` for operators with a single store.
+    pub store: String,
+}
+
+impl Owner {
+    /// Builds an owner from its four parts.
+    pub fn new(pipeline: &str, operator: &str, region: &str, store: &str) -> Self {
+        Self {
+            pipeline: pipeline.to_owned(),
+            operator: operator.to_owned(),
+            region: region.to_owned(),
+            store: store.to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.pipeline.is_empty() {
+            write!(f, "pipeline {}, ", self.pipeline)?;
+        }
+        write!(
+            f,
+            "operator {}, partition {}, store {}",
+            self.operator, self.region, self.store
+        )
+    }
+}
+
+/// Identity of a physical file. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId {
+    /// Incarnation that created the file.
+    pub term: Term,
+    /// Position in the publish order of that incarnation, from 1.
+    pub seq: u32,
+}
+
+const FILE_SUFFIX: &str = ".hf";
+
+impl FileId {
+    /// Name of the file inside its storage root, for example
+    /// `000000000000002a-00000001.hf`.
+    pub fn file_name(&self) -> String {
+        format!("{}-{:08x}{FILE_SUFFIX}", self.term, self.seq)
+    }
+
+    /// Inverse of [`FileId::file_name`]; `None` for a name that is not a physical file's.
+    pub fn parse(name: &str) -> Option<Self> {
+        let (term, seq) = name.strip_suffix(FILE_SUFFIX)?.split_once('-')?;
+        if term.len() != 16 || seq.len() != 8 {
+            return None;
+        }
+        let id = Self {
+            term: Term(u64::from_str_radix(term, 16).ok()?),
+            seq: u32::from_str_radix(seq, 16).ok()?,
+        };
+        // `from_str_radix` takes signs and capitals: only the canonical spelling is a name.
+        (id.file_name() == name).then_some(id)
+    }
+}
+
+impl fmt::Display for FileId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file_name())
+    }
+}
+
+/// Encoded size of a [`SegmentRef`]: term 8, seq 4, offset 8, len 8, digest 16.
+pub const SEGMENT_REF_BYTES: usize = 44;
+
+/// Reference to a segment: a byte range of a physical file and the digest of those bytes, which is
+/// deliberately kept outside the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SegmentRef {
+    /// File that holds the segment.
+    pub file: FileId,
+    /// First byte of the segment in the file.
+    pub offset: u64,
+    /// Length in bytes, all frames of the segment included.
+    pub len: u64,
+    /// xxh3-128 of the segment's bytes as stored.
+    pub digest: u128,
+}
+
+impl SegmentRef {
+    /// Fixed-size little-endian encoding.
+    pub fn to_bytes(&self) -> [u8; SEGMENT_REF_BYTES] {
+        let mut out = [0u8; SEGMENT_REF_BYTES];
+        let parts: [&[u8]; 5] = [
+            &self.file.term.0.to_le_bytes(),
+            &self.file.seq.to_le_bytes(),
+            &self.offset.to_le_bytes(),
+            &self.len.to_le_bytes(),
+            &self.digest.to_le_bytes(),
+        ];
+        for (slot, byte) in out.iter_mut().zip(parts.into_iter().flatten()) {
+            *slot = *byte;
+        }
+        out
+    }
+
+    /// Inverse of [`SegmentRef::to_bytes`].
+    ///
+    /// # Errors
+    /// `InvalidInput` when `bytes` is not exactly [`SEGMENT_REF_BYTES`] long.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let wrong_size = || Error::invalid_input(format!(
+            "a segment reference has {SEGMENT_REF_BYTES} bytes, found {}",
+            bytes.len()
+        ));
+        if bytes.len() != SEGMENT_REF_BYTES {
+            return Err(wrong_size());
+        }
+        let (term, rest) = bytes.split_first_chunk::<8>().ok_or_else(wrong_size)?;
+        let (seq, rest) = rest.split_first_chunk::<4>().ok_or_else(wrong_size)?;
+        let (offset, rest) = rest.split_first_chunk::<8>().ok_or_else(wrong_size)?;
+        let (len, rest) = rest.split_first_chunk::<8>().ok_or_else(wrong_size)?;
+        let (digest, _) = rest.split_first_chunk::<16>().ok_or_else(wrong_size)?;
+        Ok(Self {
+            file: FileId {
+                term: Term(u64::from_le_bytes(*term)),
+                seq: u32::from_le_bytes(*seq),
+            },
+            offset: u64::from_le_bytes(*offset),
+            len: u64::from_le_bytes(*len),
+            digest: u128::from_le_bytes(*digest),
+        })
+    }
+}
+
+impl fmt::Display for SegmentRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at offset {} ({} bytes)", self.file, self.offset, self.len)
+    }
+}

@@ -1,0 +1,19 @@
+//! Core of Holdfast: packs the state snapshots of all partitions of one executor into a few
+//! physical files and keeps those files alive for exactly as long as a retained checkpoint
+//! needs them.
+//!
+//! It is a pure library: no JVM, no Python, no async runtime. It is *not* a general key-value
+//! database and not a stream processor; Spark (or the regional runtime) decides when a checkpoint
+//! starts and whether it completed.
+#![forbid(unsafe_code)]
+
+mod error;
+mod ids;
+
+pub mod format;
+pub mod manager;
+pub mod state;
+pub mod storage;
+
+pub use error::{Error, ErrorKind, Result};
+pub use ids::{CheckpointId, FileId, Owner, SEGMENT_REF_BYTES, SegmentRef, Term};

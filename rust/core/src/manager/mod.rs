@@ -1,0 +1,1 @@
+//! The file-merging snapshot manager.

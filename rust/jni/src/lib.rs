@@ -1,0 +1,1 @@
+//! JNI surface of Holdfast.
