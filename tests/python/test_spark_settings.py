@@ -200,8 +200,6 @@ def test_a_real_session_without_the_plugin_is_refused_while_it_runs_and_after_it
     done = subprocess.run(
         [sys.executable, "-c", REAL_SPARK], check=True, capture_output=True, text=True, timeout=200
     )
-    running, stopped = (
-        line for line in done.stdout.splitlines() if line.startswith("refusal: ")
-    )
+    running, stopped = (line for line in done.stdout.splitlines() if line.startswith("refusal: "))
     assert "active and was started without Holdfast" in running
     assert "does not have the Spark plugin of Holdfast on its class path" in stopped
