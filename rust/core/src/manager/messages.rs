@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::snapshot_manager::SnapshotManager;
 use crate::error::{Error, Result};
-use crate::ids::{CheckpointId, FileId};
+use crate::ids::CheckpointId;
 use crate::liveness::{Actions, Fallbacks, Retained};
 
 impl SnapshotManager {

@@ -13,6 +13,6 @@ mod writer_stats;
 pub use crate::liveness::{Fallbacks, Retained};
 pub use restore::RestoredCheckpoint;
 pub use snapshot_manager::{ManagerOptions, SnapshotManager};
-pub use status::{FileStatus, ManagerStats};
+pub use status::{FileStatus, ManagerStats, SegmentStatus};
 pub use writer::{SegmentWriter, WriterOptions};
 pub use writer_stats::WriterStats;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::registry::{Registry, SharedRegistry};
-use super::status::{self, FileStatus, ManagerStats};
+use super::status::{self, FileStatus, ManagerStats, SegmentStatus};
 use super::writer::{SegmentWriter, WriterOptions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{NewSegment, Segment, read_segment};
@@ -259,6 +259,11 @@ impl SnapshotManager {
     /// All physical files, by name.
     pub fn files(&self) -> Vec<FileStatus> {
         status::files(&self.shared.registry.lock())
+    }
+
+    /// All live segments, by file and offset.
+    pub fn segments(&self) -> Vec<SegmentStatus> {
+        status::segments(&self.shared.registry.lock())
     }
 
     fn persist_where(

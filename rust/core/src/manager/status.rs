@@ -1,8 +1,9 @@
 //! What a manager tells about itself.
 
-use super::registry::Registry;
+use super::registry::{Registry, segment_ref};
 use super::writer_stats::WriterStats;
-use crate::ids::FileId;
+use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
+use crate::liveness::FileFacts;
 
 /// Counts and sizes of a manager.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -50,8 +51,42 @@ pub struct FileStatus {
     pub wasteful: bool,
 }
 
+/// One live segment, for inspection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentStatus {
+    /// Where it is.
+    pub reference: SegmentRef,
+    /// Whose state it is.
+    pub owner: Owner,
+    /// Checkpoint it was written for.
+    pub created: CheckpointId,
+    /// Newest checkpoint that is known to use it.
+    pub last_used: CheckpointId,
+    /// An open attempt decided to reuse it.
+    pub leased: bool,
+}
+
+pub(super) fn segments(registry: &Registry) -> Vec<SegmentStatus> {
+    let mut all = Vec::new();
+    for (file, facts) in &registry.files {
+        all.extend(
+            facts
+                .segments
+                .iter()
+                .map(|(offset, segment)| SegmentStatus {
+                    reference: segment_ref(*file, *offset, segment),
+                    owner: Owner::clone(&segment.owner),
+                    created: segment.created,
+                    last_used: segment.last_used,
+                    leased: !segment.leases.is_empty(),
+                }),
+        );
+    }
+    all
+}
+
 pub(super) fn files(registry: &Registry) -> Vec<FileStatus> {
-    let status = |(id, facts): (&FileId, &crate::liveness::FileFacts)| FileStatus {
+    let status = |(id, facts): (&FileId, &FileFacts)| FileStatus {
         file: *id,
         open: facts.open,
         physical_bytes: facts.physical_bytes,
