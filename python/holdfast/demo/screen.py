@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -105,7 +106,10 @@ class Screen:
         """Print an aligned table: words to the left, figures to the right."""
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
         for number, column in enumerate(columns):
-            table.add_column(column, justify="left" if number < 2 else "right", no_wrap=True)
+            # Never cut a figure, not even where the terminal is narrow.
+            width = max(len(cell) for cell in (column, *(row[number] for row in rows)))
+            justify: Literal["left", "right"] = "left" if number < 2 else "right"
+            table.add_column(column, justify=justify, no_wrap=True, min_width=width)
         for row in rows:
             table.add_row(*row)
-        self._console.print(table)
+        self._console.print(table, soft_wrap=True)
