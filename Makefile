@@ -1,0 +1,113 @@
+# The developer manual. `make help` lists what there is; every target does its own set-up.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+# The lock files pin versions and hashes. Tools of the virtual environment come first, so that
+# maturin is found without activating it.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+LOCKED := --require-hashes --requirement
+
+# What the installed package is made from. Built files in between are not sources.
+SOURCES := Cargo.toml Cargo.lock pyproject.toml LICENSE $(wildcard README.md) \
+    $(shell find rust python spark_plugin -type f \
+        ! -path '*/__pycache__/*' ! -name '*.jar' ! -name '*.so' ! -name '*.partial' 2>/dev/null)
+
+# A folder is its own prerequisite, so that a removed source file is noticed as well.
+FOLDERS := $(shell find rust python spark_plugin -type d ! -name __pycache__ ! -name _native \
+    2>/dev/null)
+
+CHECKED_PYTHON := python/holdfast python/holdfast_build
+LINTED_PYTHON  := python tests $(wildcard benches)
+
+.DEFAULT_GOAL := help
+
+##@ Use
+
+.PHONY: demo
+demo: $(VENV)/installed  ## set up, build, and run the demo
+	$(BIN)/python -m holdfast.demo
+
+.PHONY: wheel
+wheel: $(VENV)/locked  ## one wheel with extension, JNI library and plugin jar, in dist/
+	$(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
+	@ls -l dist/*.whl
+
+##@ Develop
+
+.PHONY: test
+test: test-rust test-python  ## all tests
+
+.PHONY: test-rust
+test-rust: tools  ## tests of the Rust crates
+	cargo test --workspace --locked
+
+.PHONY: test-python
+test-python: $(VENV)/installed  ## tests of the installed package: python, command line, Spark
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+.PHONY: lint
+lint: $(VENV)/installed  ## formatting, clippy, ruff, mypy, stubs, javac; a warning is an error
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	$(BIN)/ruff check $(LINTED_PYTHON)
+	$(BIN)/ruff format --check $(LINTED_PYTHON)
+	$(BIN)/mypy $(CHECKED_PYTHON)
+	$(BIN)/stubtest holdfast._core
+	PYTHONPATH=python $(BIN)/python -m holdfast_build javac
+
+.PHONY: format
+format: $(VENV)/locked  ## format Rust and Python
+	cargo fmt --all
+	$(BIN)/ruff check --fix-only --quiet $(LINTED_PYTHON)
+	$(BIN)/ruff format $(LINTED_PYTHON)
+
+.PHONY: bench
+bench: $(VENV)/installed  ## benchmarks; prints ratios (BENCH_ARGS=... are passed on)
+	$(BIN)/python benches/run.py $(BENCH_ARGS)
+
+.PHONY: venv
+venv: $(VENV)/installed  ## .venv with the locked packages and the package built from this tree
+
+.PHONY: lock
+lock:  ## write requirements/*.txt again from requirements/*.in
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet uv
+	for name in build dev; do build/lock/bin/uv pip compile --quiet --upgrade --universal \
+	    --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	    --no-emit-index-url --no-emit-find-links \
+	    requirements/$$name.in --output-file requirements/$$name.txt || exit 1; done
+
+.PHONY: clean
+clean:  ## remove everything that was built, .venv included
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	rm -f python/holdfast/_native/*.jar* python/holdfast/*.so
+	find python tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	cargo clean
+
+.PHONY: help
+help:  ## this text
+	@awk 'BEGIN {FS = ":.*## "} \
+	    /^##@/ {printf "\n%s\n", substr($$0, 5)} \
+	    /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+# --- set-up -------------------------------------------------------------------------------------
+
+.PHONY: tools
+tools:
+	@.ci/check-tools $(PYTHON)
+
+# Order-only: the check runs before the rest, but never makes it stale.
+$(VENV)/locked: requirements/build.txt requirements/dev.txt | tools
+	@echo "make: packages of requirements/ into $(VENV) (PySpark alone is 450 MB)"
+	$(PYTHON) -m venv --clear $(VENV)
+	$(PIP) install $(LOCKED) requirements/build.txt
+	$(PIP) install --no-build-isolation $(LOCKED) requirements/dev.txt
+	@touch $@
+
+$(VENV)/installed: $(VENV)/locked $(SOURCES) $(FOLDERS) | tools
+	@echo "make: Rust libraries, plugin jar and package into $(VENV)"
+	$(PIP) install --no-build-isolation --no-deps .
+	@touch $@

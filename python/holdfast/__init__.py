@@ -1,0 +1,1 @@
+"""Holdfast: a state backend for Spark Structured Streaming."""

@@ -1,0 +1,1 @@
+"""Built files: the plugin jar with the JNI library inside."""

@@ -1,0 +1,82 @@
+"""PEP 517 build backend of Holdfast.
+
+A wheel of Holdfast holds three built things: the Python extension (maturin builds it), and a jar with
+the Spark plugin and, inside the jar, the JNI library. This backend builds the jar into
+``python/holdfast/_native/`` and then hands over to maturin, which packs everything into one wheel.
+
+It needs ``cargo`` and a JDK (17 or newer) on the building machine; whoever installs the wheel needs
+neither.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import maturin
+
+from holdfast_build.plugin import build_plugin_jar
+
+__all__ = [
+    "build_editable",
+    "build_sdist",
+    "build_wheel",
+    "get_requires_for_build_editable",
+    "get_requires_for_build_sdist",
+    "get_requires_for_build_wheel",
+    "prepare_metadata_for_build_editable",
+    "prepare_metadata_for_build_wheel",
+]
+
+# Hooks without anything of their own are maturin's.
+get_requires_for_build_wheel = maturin.get_requires_for_build_wheel
+get_requires_for_build_editable = maturin.get_requires_for_build_editable
+get_requires_for_build_sdist = maturin.get_requires_for_build_sdist
+prepare_metadata_for_build_wheel = maturin.prepare_metadata_for_build_wheel
+prepare_metadata_for_build_editable = maturin.prepare_metadata_for_build_editable
+build_sdist = maturin.build_sdist
+
+
+def build_wheel(
+    wheel_directory: str,
+    config_settings: dict[str, Any] | None = None,
+    metadata_directory: str | None = None,
+) -> str:
+    """Build the plugin jar, then the wheel that contains it.
+
+    Parameters
+    ----------
+    wheel_directory : str
+        Where the wheel is put.
+    config_settings : dict, optional
+        Passed on to maturin.
+    metadata_directory : str, optional
+        Passed on to maturin.
+
+    Returns
+    -------
+    str
+        File name of the wheel.
+    """
+    build_plugin_jar()
+    return str(maturin.build_wheel(wheel_directory, config_settings, metadata_directory))
+
+
+def build_editable(
+    wheel_directory: str,
+    config_settings: dict[str, Any] | None = None,
+    metadata_directory: str | None = None,
+) -> str:
+    """Build the plugin jar in place, then a wheel that points at this source tree.
+
+    Parameters
+    ----------
+    wheel_directory, config_settings, metadata_directory
+        As in `build_wheel`.
+
+    Returns
+    -------
+    str
+        File name of the wheel.
+    """
+    build_plugin_jar()
+    return str(maturin.build_editable(wheel_directory, config_settings, metadata_directory))

@@ -1,0 +1,250 @@
+//! A store over real files: commits, loads by lineage, rewinds, base images, damage.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::Arc;
+
+use holdfast_core::manager::{SegmentWriter, WriterOptions};
+use holdfast_core::state::{CommitId, StateStore};
+use holdfast_core::storage::{LocalStorage, Storage};
+use holdfast_core::{CheckpointId, ErrorKind, Owner, Term};
+
+struct World {
+    dir: tempfile::TempDir,
+    storage: Arc<dyn Storage>,
+    writer: SegmentWriter,
+}
+
+fn world() -> World {
+    let dir = tempfile::tempdir().unwrap();
+    let storage: Arc<dyn Storage> = Arc::new(LocalStorage::new(dir.path()));
+    let writer = SegmentWriter::open(Arc::clone(&storage), Term(1), WriterOptions::default());
+    World { dir, storage, writer }
+}
+
+fn owner() -> Owner {
+    Owner::new("", "0", "17", "default")
+}
+
+fn commit(store: &mut StateStore, world: &World, puts: &[(&str, &str)], removes: &[&str]) -> CommitId {
+    store.begin().unwrap();
+    for (key, value) in puts {
+        store.put(key.as_bytes(), value.as_bytes()).unwrap();
+    }
+    for key in removes {
+        store.remove(key.as_bytes()).unwrap();
+    }
+    store.commit(&world.writer).unwrap()
+}
+
+fn content(store: &StateStore) -> BTreeMap<String, String> {
+    let mut out = Vec::new();
+    let table = store.table();
+    table.scan(0, table.scan_end(), usize::MAX, &mut out);
+    let mut found = BTreeMap::new();
+    let mut rest = out.as_slice();
+    while !rest.is_empty() {
+        let key_len = u32::from_le_bytes(rest[..4].try_into().unwrap()) as usize;
+        let value_len = u32::from_le_bytes(rest[4..8].try_into().unwrap()) as usize;
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        found.insert(text(&rest[8..8 + key_len]), text(&rest[8 + key_len..8 + key_len + value_len]));
+        rest = &rest[8 + key_len + value_len..];
+    }
+    found
+}
+
+fn loaded(world: &World, id: &CommitId) -> BTreeMap<String, String> {
+    let mut store = StateStore::new(owner());
+    store.open(world.storage.as_ref(), id.version, Some(id)).unwrap();
+    content(&store)
+}
+
+fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
+    entries.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+}
+
+fn opened(world: &World) -> StateStore {
+    let mut store = StateStore::new(owner());
+    store.open(world.storage.as_ref(), 0, None).unwrap();
+    store
+}
+
+#[test]
+fn every_version_loads_from_its_id_alone() {
+    let world = world();
+    let mut store = opened(&world);
+    let first = commit(&mut store, &world, &[("a", "1"), ("b", "2")], &[]);
+    let second = commit(&mut store, &world, &[("b", "3"), ("c", "4")], &["a"]);
+    let third = commit(&mut store, &world, &[("a", "5")], &[]);
+    assert_eq!(loaded(&world, &first), map(&[("a", "1"), ("b", "2")]));
+    assert_eq!(loaded(&world, &second), map(&[("b", "3"), ("c", "4")]));
+    assert_eq!(loaded(&world, &third), map(&[("a", "5"), ("b", "3"), ("c", "4")]));
+    assert_eq!(world.storage.list().unwrap().len(), 1, "one merged file");
+}
+
+#[test]
+fn a_commit_without_changes_writes_nothing_and_gets_a_new_id_for_the_same_segment() {
+    let world = world();
+    let mut store = opened(&world);
+    let empty = commit(&mut store, &world, &[], &[]);
+    assert_eq!(empty.segment, None);
+    assert!(world.storage.list().unwrap().is_empty());
+    let first = commit(&mut store, &world, &[("a", "1")], &[]);
+    let bytes = world.storage.list().unwrap()[0].len;
+    // Writing what is there already is no change either.
+    let second = commit(&mut store, &world, &[("a", "1")], &["nothing"]);
+    assert_eq!(world.storage.list().unwrap()[0].len, bytes);
+    assert_eq!(second.segment, first.segment);
+    assert_ne!(second.to_string(), first.to_string());
+    assert_eq!(loaded(&world, &second), map(&[("a", "1")]));
+}
+
+#[test]
+fn a_retry_of_the_same_version_is_served_by_undo_and_a_foreign_attempt_by_loading() {
+    let world = world();
+    let mut store = opened(&world);
+    let first = commit(&mut store, &world, &[("a", "1")], &[]);
+    let lost = commit(&mut store, &world, &[("a", "lost"), ("x", "lost")], &[]);
+    store.open(world.storage.as_ref(), 1, Some(&first)).unwrap();
+    assert_eq!(store.stats().rewinds, 1);
+    assert_eq!(content(&store), map(&[("a", "1")]));
+    let won = commit(&mut store, &world, &[("a", "won")], &[]);
+    assert_ne!(lost, won);
+    // The other attempt's id of the same version is another state.
+    store.open(world.storage.as_ref(), 2, Some(&lost)).unwrap();
+    assert_eq!(store.stats().loads, 2);
+    assert_eq!(content(&store), map(&[("a", "lost"), ("x", "lost")]));
+    store.open(world.storage.as_ref(), 2, Some(&won)).unwrap();
+    assert_eq!(content(&store), map(&[("a", "won")]));
+}
+
+#[test]
+fn an_abort_leaves_the_version_as_it_was() {
+    let world = world();
+    let mut store = opened(&world);
+    commit(&mut store, &world, &[("a", "1"), ("b", "2")], &[]);
+    store.begin().unwrap();
+    store.put(b"a", b"9").unwrap();
+    store.remove(b"b").unwrap();
+    store.put(b"c", b"9").unwrap();
+    store.abort();
+    assert_eq!(content(&store), map(&[("a", "1"), ("b", "2")]));
+    assert_eq!(store.put(b"a", b"1").unwrap_err().kind(), ErrorKind::InvalidInput);
+}
+
+#[test]
+fn base_images_shorten_the_lineage_and_older_versions_stay_loadable() {
+    let world = world();
+    let mut store = opened(&world);
+    let mut ids = Vec::new();
+    let mut contents = Vec::new();
+    for i in 0..12 {
+        let (key, value) = (format!("k{}", i % 5), format!("v{i}"));
+        let gone = format!("k{}", (i + 2) % 5);
+        ids.push(commit(&mut store, &world, &[(&key, &value)], &[&gone]));
+        contents.push(content(&store));
+    }
+    assert!(store.base_image_task(12).is_none());
+    let task = store.base_image_task(10).unwrap();
+    // The store moves on while the image is merged.
+    ids.push(commit(&mut store, &world, &[("late", "1")], &[]));
+    contents.push(content(&store));
+    let image = task.run(world.storage.as_ref(), &world.writer).unwrap();
+    assert_eq!(image.created(), CheckpointId(12));
+    assert!(store.install(&image));
+    assert!(!store.install(&image), "it is installed already");
+    // The lineage is image + late: an unchanged commit still names the old lineage and its floor.
+    let unchanged = commit(&mut store, &world, &[], &[]);
+    assert_eq!(unchanged.floor, CheckpointId(1));
+    assert_eq!(loaded(&world, &unchanged), contents[12]);
+    let next = commit(&mut store, &world, &[("next", "1")], &[]);
+    assert_eq!(next.floor, CheckpointId(12), "older segments are not needed any more");
+    assert_eq!(loaded(&world, &next), content(&store));
+    for (id, content) in ids.iter().zip(&contents) {
+        assert_eq!(&loaded(&world, id), content);
+    }
+}
+
+#[test]
+fn an_idle_store_ends_up_as_one_base_image() {
+    let world = world();
+    let mut store = opened(&world);
+    for i in 0..3 {
+        commit(&mut store, &world, &[("k", &i.to_string())], &[]);
+    }
+    let image = store.base_image_task(2).unwrap();
+    let image = image.run(world.storage.as_ref(), &world.writer).unwrap();
+    assert!(store.install(&image));
+    let idle = commit(&mut store, &world, &[], &[]);
+    assert_eq!(idle.floor, CheckpointId(3));
+    assert_eq!(loaded(&world, &idle), map(&[("k", "2")]));
+}
+
+#[test]
+fn a_lineage_continues_across_writers_and_terms() {
+    let world = world();
+    let mut store = opened(&world);
+    let first = commit(&mut store, &world, &[("a", "1")], &[]);
+    drop(store);
+    let second_writer =
+        SegmentWriter::open(Arc::clone(&world.storage), Term(2), WriterOptions::default());
+    let mut moved = StateStore::new(owner());
+    moved.open(world.storage.as_ref(), 1, Some(&first)).unwrap();
+    moved.begin().unwrap();
+    moved.put(b"b", b"2").unwrap();
+    let second = moved.commit(&second_writer).unwrap();
+    assert_eq!(loaded(&world, &second), map(&[("a", "1"), ("b", "2")]));
+    assert_eq!(world.storage.list().unwrap().len(), 2);
+}
+
+#[test]
+fn damage_is_reported_with_file_offset_and_owner_and_a_retry_succeeds_after_repair() {
+    let world = world();
+    let mut store = opened(&world);
+    commit(&mut store, &world, &[("a", "1")], &[]);
+    let id = commit(&mut store, &world, &[("b", "2")], &[]);
+    let segment = id.segment.unwrap();
+    let path = world.dir.path().join(segment.file.file_name());
+    let good = fs::read(&path).unwrap();
+
+    let mut reader = StateStore::new(owner());
+    let mut open = |what: &str| {
+        let error = reader.open(world.storage.as_ref(), 2, Some(&id)).unwrap_err();
+        for part in [
+            segment.file.file_name(),
+            segment.offset.to_string(),
+            "partition 17".to_owned(),
+        ] {
+            assert!(error.to_string().contains(&part), "{what}: {error} does not name {part}");
+        }
+        error.kind()
+    };
+    let mut flipped = good.clone();
+    flipped[segment.offset as usize + 3] ^= 1;
+    fs::write(&path, &flipped).unwrap();
+    assert_eq!(open("altered"), ErrorKind::Corrupt);
+    fs::write(&path, &good[..good.len() - 1]).unwrap();
+    assert_eq!(open("truncated"), ErrorKind::Corrupt);
+    fs::remove_file(&path).unwrap();
+    assert_eq!(open("deleted"), ErrorKind::NotFound);
+    fs::write(&path, &good).unwrap();
+    assert_eq!(loaded(&world, &id), map(&[("a", "1"), ("b", "2")]));
+
+    let other = StateStore::new(Owner::new("", "0", "18", "default"));
+    let mut other = other;
+    let error = other.open(world.storage.as_ref(), 2, Some(&id)).unwrap_err();
+    assert!(error.to_string().contains("partition 18"), "{error}");
+}
+
+#[test]
+fn versions_without_an_id_and_with_a_wrong_one_are_refused() {
+    let world = world();
+    let mut store = opened(&world);
+    let id = commit(&mut store, &world, &[("a", "1")], &[]);
+    let error = store.open(world.storage.as_ref(), 1, None).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("format 2"), "{error}");
+    let error = store.open(world.storage.as_ref(), 5, Some(&id)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+}

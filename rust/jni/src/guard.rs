@@ -1,0 +1,119 @@
+//! From Rust errors and panics to Java exceptions.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use holdfast_core::{Error, ErrorKind};
+use jni::errors::ErrorPolicy;
+use jni::strings::{JNIStr, JNIString};
+use jni::{Env, EnvUnowned, jni_str};
+
+/// Why a native call failed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The core said no.
+    Core(Error),
+    /// A handle that was closed, or never existed.
+    Closed(&'static str),
+    /// The JVM said no; usually an exception is pending already.
+    Jni(jni::errors::Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Core(error)
+    }
+}
+
+impl From<jni::errors::Error> for Failure {
+    fn from(error: jni::errors::Error) -> Self {
+        Self::Jni(error)
+    }
+}
+
+/// Class and message of the Java exception for a failure.
+fn java_exception(failure: &Failure) -> (&'static JNIStr, String) {
+    let class = match failure {
+        Failure::Closed(what) => {
+            return (
+                jni_str!("java/lang/IllegalStateException"),
+                format!("this Holdfast {what} is closed"),
+            );
+        }
+        Failure::Jni(error) => {
+            return (jni_str!("io/holdfast/spark/HoldfastException"), error.to_string());
+        }
+        Failure::Core(error) => match error.kind() {
+            ErrorKind::NotFound | ErrorKind::Corrupt => {
+                jni_str!("io/holdfast/spark/DamagedStateException")
+            }
+            ErrorKind::Unsupported => jni_str!("io/holdfast/spark/UnsupportedStateException"),
+            ErrorKind::InvalidInput => jni_str!("java/lang/IllegalArgumentException"),
+            _ => jni_str!("io/holdfast/spark/HoldfastException"),
+        },
+    };
+    match failure {
+        Failure::Core(error) => (class, error.to_string()),
+        _ => (class, String::new()),
+    }
+}
+
+struct Throw;
+
+impl<T: Default> ErrorPolicy<T, Failure> for Throw {
+    type Captures<'local: 'method, 'method> = ();
+
+    fn on_error<'local: 'method, 'method>(
+        env: &mut Env<'local>,
+        _: &mut Self::Captures<'local, 'method>,
+        failure: Failure,
+    ) -> jni::errors::Result<T> {
+        if !env.exception_check() {
+            let (class, message) = java_exception(&failure);
+            // The result only says that an exception is pending, which is the point.
+            let _ = env.throw_new(class, JNIString::new(message));
+        }
+        Ok(T::default())
+    }
+
+    fn on_panic<'local: 'method, 'method>(
+        env: &mut Env<'local>,
+        _: &mut Self::Captures<'local, 'method>,
+        panic: Box<dyn Any + Send + 'static>,
+    ) -> jni::errors::Result<T> {
+        let said = panic
+            .downcast_ref::<&str>()
+            .map(|text| (*text).to_owned())
+            .or_else(|| panic.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "no message".to_owned());
+        let message = format!("bug in Holdfast, please report it: {said}");
+        let class = jni_str!("io/holdfast/spark/HoldfastException");
+        let _ = env.throw_new(class, JNIString::new(message));
+        Ok(T::default())
+    }
+}
+
+/// Runs a native method that talks to the JVM.
+pub(crate) fn with_env<'local, T: Default>(
+    mut unowned: EnvUnowned<'local>,
+    call: impl FnOnce(&mut Env<'local>) -> Result<T, Failure>,
+) -> T {
+    unowned.with_env(call).resolve::<Throw>()
+}
+
+/// Runs a native method that touches only primitives; the JVM is asked for nothing unless it
+/// fails. These are the calls made for every row.
+pub(crate) fn primitive<T: Default>(
+    mut unowned: EnvUnowned<'_>,
+    call: impl FnOnce() -> Result<T, Failure>,
+) -> T {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(value)) => value,
+        Ok(Err(failure)) => {
+            unowned.with_env(|_| Err::<T, Failure>(failure)).resolve::<Throw>()
+        }
+        Err(panic) => unowned
+            .with_env(|_| -> Result<T, Failure> { std::panic::resume_unwind(panic) })
+            .resolve::<Throw>(),
+    }
+}

@@ -1,0 +1,76 @@
+package io.holdfast.spark;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.nio.charset.StandardCharsets;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager;
+import org.apache.spark.util.UninterruptibleThread;
+
+/**
+ * Refuses, before anything is written, checkpoints that Holdfast cannot continue. Without this
+ * Spark would go on silently with the provider that the checkpoint remembers.
+ */
+final class CheckpointGuard {
+  private static final Pattern RECORDED_PROVIDER =
+      Pattern.compile(Pattern.quote("\"" + HoldfastConf.PROVIDER_KEY + "\"") + "\\s*:\\s*\"([^\"]+)\"");
+
+  private CheckpointGuard() {}
+
+  private static boolean wantsHoldfast(Configuration conf) {
+    return HoldfastConf.PROVIDER_CLASS.equals(conf.get(HoldfastConf.PROVIDER_KEY));
+  }
+
+  /** Refuses to write with a session that selects Holdfast but not checkpoint format 2. */
+  static void refuseOldFormat(Configuration conf, Path path) {
+    String format = conf.get(HoldfastConf.FORMAT_KEY, "1");
+    if (wantsHoldfast(conf) && !format.equals("2")) {
+      throw new UnsupportedStateException(
+          path + " was not written. " + Messages.formatTooOld(format));
+    }
+  }
+
+  /**
+   * Refuses to restart a stateful query whose offset log names another provider. Readers of a
+   * checkpoint (the state reader, which runs on other threads) are let through.
+   */
+  static void refuseForeignCheckpoint(CheckpointFileManager files, Configuration conf, Path path) {
+    Path log = path.getParent();
+    boolean restart =
+        wantsHoldfast(conf)
+            && log != null
+            && log.getName().equals("offsets")
+            && Thread.currentThread() instanceof UninterruptibleThread;
+    if (!restart || !files.exists(new Path(log.getParent(), "state"))) {
+      return;
+    }
+    String provider = recordedProvider(files, path);
+    if (provider != null && !provider.equals(HoldfastConf.PROVIDER_CLASS)) {
+      throw new UnsupportedStateException(
+          "Checkpoint "
+              + log.getParent()
+              + " was made with state store provider "
+              + provider
+              + " (recorded in "
+              + path
+              + "); Holdfast cannot continue it and nothing was changed. Either set "
+              + HoldfastConf.PROVIDER_KEY
+              + "="
+              + provider
+              + " for this query, or start it with a new checkpoint folder.");
+    }
+  }
+
+  private static String recordedProvider(CheckpointFileManager files, Path path) {
+    try (InputStream in = files.open(path)) {
+      String text = new String(in.readAllBytes(), StandardCharsets.UTF_8);
+      Matcher matcher = RECORDED_PROVIDER.matcher(text);
+      return matcher.find() ? matcher.group(1) : null;
+    } catch (IOException e) {
+      throw new HoldfastException("Cannot read " + path, e);
+    }
+  }
+}

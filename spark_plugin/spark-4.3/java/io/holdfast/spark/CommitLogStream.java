@@ -1,0 +1,81 @@
+package io.holdfast.spark;
+
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.io.OutputStream;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream;
+
+/** An entry of the commit log: published at close, after the state it names is durable. */
+final class CommitLogStream extends CancellableFSDataOutputStream {
+  private final CancellableFSDataOutputStream spark;
+  private final ByteArrayOutputStream written;
+  private final Path path;
+  private final Configuration conf;
+  private boolean ended;
+
+  CommitLogStream(CancellableFSDataOutputStream spark, Path path, Configuration conf) {
+    this(spark, path, conf, new ByteArrayOutputStream());
+  }
+
+  private CommitLogStream(
+      CancellableFSDataOutputStream spark,
+      Path path,
+      Configuration conf,
+      ByteArrayOutputStream written) {
+    super(new Tee(spark, written));
+    this.spark = spark;
+    this.written = written;
+    this.path = path;
+    this.conf = conf;
+  }
+
+  private static final class Tee extends OutputStream {
+    private final OutputStream first;
+    private final OutputStream second;
+
+    Tee(OutputStream first, OutputStream second) {
+      this.first = first;
+      this.second = second;
+    }
+
+    @Override
+    public void write(int b) throws IOException {
+      first.write(b);
+      second.write(b);
+    }
+
+    @Override
+    public void write(byte[] bytes, int from, int length) throws IOException {
+      first.write(bytes, from, length);
+      second.write(bytes, from, length);
+    }
+
+    @Override
+    public void flush() throws IOException {
+      first.flush();
+    }
+  }
+
+  @Override
+  public void close() throws IOException {
+    if (ended) {
+      return;
+    }
+    ended = true;
+    try {
+      CommitLog.makeDurable(path, written.toByteArray(), conf);
+    } catch (RuntimeException | IOException e) {
+      spark.cancel();
+      throw e;
+    }
+    spark.close();
+  }
+
+  @Override
+  public void cancel() {
+    ended = true;
+    spark.cancel();
+  }
+}

@@ -1,0 +1,79 @@
+package io.holdfast.spark;
+
+import java.util.Locale;
+import java.util.Map;
+
+/**
+ * Settings, each declared once. All carry Spark's state store prefix because Spark ships exactly
+ * those to executors.
+ */
+final class HoldfastConf {
+  /** One setting: key, default and what it does. */
+  enum Setting {
+    MAX_FILE_BYTES(
+        "maxFileBytes",
+        Long.toString(32L << 20),
+        "A merged file that reached this size (bytes) is sealed and the next one opened."),
+    COMPRESSION("compression", "lz4", "Compression of state segments: lz4 or none.");
+
+    final String key;
+    final String defaultValue;
+    final String doc;
+
+    Setting(String name, String defaultValue, String doc) {
+      this.key = PREFIX + name;
+      this.defaultValue = defaultValue;
+      this.doc = doc;
+    }
+  }
+
+  static final String PREFIX = "spark.sql.streaming.stateStore.holdfast.";
+  static final String PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass";
+  static final String PROVIDER_CLASS = "io.holdfast.spark.HoldfastStateStoreProvider";
+  static final String PLUGIN_CLASS = "io.holdfast.spark.HoldfastPlugin";
+  static final String FORMAT_KEY = "spark.sql.streaming.stateStore.checkpointFormatVersion";
+  static final String FILE_MANAGER_KEY = "spark.sql.streaming.checkpointFileManagerClass";
+  static final String FILE_MANAGER_CLASS = "io.holdfast.spark.HoldfastCheckpointFileManager";
+  /** Folder below {@code <checkpoint>/state} that holds the merged files. */
+  static final String STATE_FOLDER = "holdfast";
+
+  final long maxFileBytes;
+  final int compression;
+
+  /** Reads the settings that travelled with a state store. */
+  HoldfastConf(Map<String, String> values) {
+    maxFileBytes = bytes(values, Setting.MAX_FILE_BYTES);
+    compression = compression(values);
+  }
+
+  private static String text(Map<String, String> values, Setting setting) {
+    return values.getOrDefault(setting.key, setting.defaultValue).trim();
+  }
+
+  private static long bytes(Map<String, String> values, Setting setting) {
+    String text = text(values, setting);
+    try {
+      long bytes = Long.parseLong(text);
+      if (bytes > 0) {
+        return bytes;
+      }
+    } catch (NumberFormatException e) {
+      // Falls through to the one message for both mistakes.
+    }
+    throw new IllegalArgumentException(
+        setting.key + " must be a positive number of bytes, found '" + text + "'");
+  }
+
+  private static int compression(Map<String, String> values) {
+    String text = text(values, Setting.COMPRESSION);
+    switch (text.toLowerCase(Locale.ROOT)) {
+      case "lz4":
+        return Native.COMPRESSION_LZ4;
+      case "none":
+        return Native.COMPRESSION_NONE;
+      default:
+        throw new IllegalArgumentException(
+            Setting.COMPRESSION.key + " must be lz4 or none, found '" + text + "'");
+    }
+  }
+}

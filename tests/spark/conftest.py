@@ -1,0 +1,48 @@
+"""Real Spark for the tests: one session per test process, crash jobs in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A ``local[2]`` session with Holdfast; single queries may select Spark's providers."""
+    from support import local_session
+
+    session = local_session(tmp_path_factory.mktemp("warehouse"))
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def provider(spark: SparkSession) -> Iterator[Callable[[str], None]]:
+    """Selects the state store provider of the queries started next; undone after the test."""
+    from support import select_provider
+
+    yield lambda name: select_provider(spark, name)
+    select_provider(spark, "holdfast")
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Callable[[str], Path]:
+    """Makes fresh folders by name."""
+
+    def make(name: str) -> Path:
+        path = tmp_path / name
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    return make

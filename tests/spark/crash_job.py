@@ -1,0 +1,107 @@
+"""A streaming job that the crash tests kill. Run as a program.
+
+It stops dead at one named place (``--block``) by writing ``blocked`` into the control folder and
+waiting to be killed, so that a test kills it exactly there and never by timing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+import holdfast
+from support import builder, source
+
+BLOCK_SECONDS = 240
+
+
+def wait_to_be_killed(control: Path) -> None:
+    """Says where it stands and waits; gives up in the end so that nothing is left behind."""
+    (control / "blocked").touch()
+    deadline = time.monotonic() + BLOCK_SECONDS
+    while time.monotonic() < deadline:
+        time.sleep(0.05)
+    sys.exit("nobody killed this job")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--master", required=True)
+    parser.add_argument("--input", type=Path, required=True)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--partitions", type=int, default=4)
+    parser.add_argument(
+        "--block",
+        choices=["none", "tasks", "before-commit", "between", "task-once"],
+        default="none",
+        help="tasks: partition 1 of batch 2 never ends. before-commit: all tasks of batch 2 are "
+        "done, commits/2 is not written. between: all input is processed. task-once: as tasks, but goes on "
+        "once 'go' appears in the control folder.",
+    )
+    args = parser.parse_args()
+    control = args.folder / "control"
+    control.mkdir(parents=True, exist_ok=True)
+    output = args.folder / "output"
+
+    spark = holdfast.configure(
+        builder(args.master, args.folder / "warehouse")
+        .config("spark.sql.shuffle.partitions", str(args.partitions))
+        .config("spark.executor.memory", "1g")
+        .config("spark.task.maxFailures", "4")
+    ).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+
+    def slow_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        yield from batches
+        # The rows of batch 2 are through, so this partition's store is committed, others' may be.
+        if context.partitionId() == 1 and context.getLocalProperty("streaming.sql.batchId") == "2":
+            if block == "tasks":
+                wait_to_be_killed(control)
+            if block == "task-once" and not (control / "go").exists():
+                (control / "blocked").touch()
+                deadline = time.monotonic() + BLOCK_SECONDS
+                while not (control / "go").exists() and time.monotonic() < deadline:
+                    time.sleep(0.05)
+
+    def publish(batch: DataFrame, batch_id: int) -> None:
+        staged = output / f".batch-{batch_id}"
+        batch.coalesce(1).write.mode("overwrite").parquet(str(staged))
+        final = output / f"batch={batch_id}"
+        shutil.rmtree(final, ignore_errors=True)
+        staged.rename(final)
+        if block == "before-commit" and batch_id == 2:
+            wait_to_be_killed(control)
+
+    block = args.block
+    counted = (
+        source(spark, args.input)
+        .groupBy("key")
+        .agg(F.count("*").alias("n"), F.sum("value").alias("s"))
+    )
+    query = (
+        counted.mapInArrow(slow_partition, counted.schema)
+        .writeStream.outputMode("update")
+        .option("checkpointLocation", str(args.folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .foreachBatch(publish)
+        .start()
+    )
+    query.awaitTermination()
+    if block == "between":
+        wait_to_be_killed(control)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

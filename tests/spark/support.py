@@ -1,0 +1,138 @@
+"""What the Spark tests share: sessions, input files, and queries run batch by batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, Row, SparkSession
+
+import holdfast
+
+PROVIDERS = {
+    "holdfast": "io.holdfast.spark.HoldfastStateStoreProvider",
+    "hdfs": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
+    "rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+}
+STATE = "spark.sql.streaming.stateStore."
+
+
+def builder(master: str, warehouse: Path) -> SparkSession.Builder:
+    """Settings that every test session has, without Holdfast."""
+    return (
+        SparkSession.builder.master(master)
+        .appName("holdfast-tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.memory", "2g")
+        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.sql.adaptive.enabled", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", str(warehouse))
+    )
+
+
+def local_session(warehouse: Path) -> SparkSession:
+    """A ``local[2]`` session configured by :func:`holdfast.configure`."""
+    session = holdfast.configure(builder("local[2]", warehouse)).getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def select_provider(spark: SparkSession, name: str) -> None:
+    """Selects the provider for queries started from now on."""
+    spark.conf.set(STATE + "providerClass", PROVIDERS[name])
+    spark.conf.set(STATE + "checkpointFormatVersion", "1" if name == "hdfs" else "2")
+
+
+def write_batch(folder: Path, number: int, rows: Sequence[dict[str, Any]]) -> None:
+    """Adds one file, which the streaming source reads as one micro-batch."""
+    table = pa.Table.from_pylist(list(rows))
+    staged = folder / f".batch-{number:05d}.parquet"
+    pq.write_table(table, staged, coerce_timestamps="us")
+    staged.rename(folder / f"batch-{number:05d}.parquet")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """Rows of every batch, in a canonical order."""
+
+    batches: dict[int, list[tuple[Any, ...]]]
+
+
+def source(spark: SparkSession, folder: Path) -> DataFrame:
+    """The files of ``folder`` as a stream, one file per micro-batch."""
+    schema = spark.read.parquet(str(folder)).schema
+    return (
+        spark.readStream.schema(schema)
+        .option("maxFilesPerTrigger", 1)
+        .option("latestFirst", "false")
+        .parquet(str(folder))
+    )
+
+
+def canonical(rows: Sequence[Row]) -> list[tuple[Any, ...]]:
+    """Rows as sorted tuples, so that runs compare whatever the row order was."""
+    return sorted((tuple(row) for row in rows), key=repr)
+
+
+def drain(
+    frame: DataFrame, *, checkpoint: Path, mode: str, into: dict[int, list[tuple[Any, ...]]]
+) -> Any:
+    """Runs the query until its input is used up; returns the finished StreamingQuery."""
+
+    def keep(batch: DataFrame, batch_id: int) -> None:
+        into[batch_id] = canonical(batch.collect())
+
+    query = (
+        frame.writeStream.outputMode(mode)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .foreachBatch(keep)
+        .start()
+    )
+    query.awaitTermination()
+    return query
+
+
+def run_in_two_parts(
+    spark: SparkSession,
+    *,
+    inputs: dict[str, list[list[dict[str, Any]]]],
+    query: Callable[[dict[str, DataFrame]], DataFrame],
+    mode: str,
+    folder: Path,
+) -> Run:
+    """Feeds half of the batches, stops, restarts from the checkpoint, feeds the rest."""
+    batches: dict[int, list[tuple[Any, ...]]] = {}
+    count = max(len(rows) for rows in inputs.values())
+    half = count // 2
+    folders = {name: folder / name for name in inputs}
+    for path in folders.values():
+        path.mkdir(parents=True)
+    for part in (range(half), range(half, count)):
+        for name, rows in inputs.items():
+            for number in part:
+                if number < len(rows):
+                    write_batch(folders[name], number, rows[number])
+        frames = {name: source(spark, path) for name, path in folders.items()}
+        drain(query(frames), checkpoint=folder / "checkpoint", mode=mode, into=batches)
+    return Run(batches=batches)
+
+
+def merged_files(checkpoint: Path) -> list[Path]:
+    """Holdfast's physical files of a checkpoint."""
+    return sorted((checkpoint / "state" / "holdfast").glob("*"))
+
+
+def commit_ids(checkpoint: Path, batch: int) -> dict[str, list[list[str]]]:
+    """State store ids of one batch, by operator, partition and store."""
+    text = (checkpoint / "commits" / str(batch)).read_text()
+    ids: dict[str, list[list[str]]] = json.loads(text.split("\n", 1)[1])["stateUniqueIds"]
+    return ids

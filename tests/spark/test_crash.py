@@ -1,0 +1,156 @@
+"""kill -9 of driver and executor: after a restart the rows equal an undisturbed run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from support import write_batch
+
+JOB = Path(__file__).with_name("crash_job.py")
+BATCHES = 5
+WAIT_SECONDS = 150
+LOCAL, CLUSTER = "local[2]", "local-cluster[2,1,1024]"
+
+
+def rows_of(batch: int) -> list[dict[str, Any]]:
+    return [
+        {"key": f"k{(batch * 80 + i) * 7 % 53}", "value": (batch * 80 + i) * 13 % 101}
+        for i in range(80)
+    ]
+
+
+def expected() -> dict[str, tuple[int, int]]:
+    """What an undisturbed run ends with, computed from the input alone."""
+    result: dict[str, tuple[int, int]] = {}
+    for batch in range(BATCHES):
+        for row in rows_of(batch):
+            n, s = result.get(row["key"], (0, 0))
+            result[row["key"]] = (n + 1, s + row["value"])
+    return result
+
+
+def final_rows(folder: Path) -> dict[str, tuple[int, int]]:
+    """Last update of every key over the published batches."""
+    result: dict[str, tuple[int, int]] = {}
+    for batch in range(BATCHES):
+        for row in pq.read_table(folder / "output" / f"batch={batch}", partitioning=None).to_pylist():
+            result[row["key"]] = (row["n"], row["s"])
+    return result
+
+
+class Job:
+    """One run of the job in a process group of its own."""
+
+    def __init__(self, folder: Path, *, master: str, block: str, partitions: int = 4) -> None:
+        self.folder = folder
+        self.blocked = folder / "control" / "blocked"
+        self.blocked.unlink(missing_ok=True)
+        self.log = (folder / "log.txt").open("ab")
+        arguments = ["--master", master, "--block", block, "--partitions", str(partitions)]
+        arguments += ["--input", str(folder / "input"), "--folder", str(folder)]
+        self.process = subprocess.Popen(
+            [sys.executable, str(JOB), *arguments],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(JOB.parent)},
+            stdout=self.log,
+            stderr=self.log,
+            start_new_session=True,
+        )
+
+    def tail(self) -> str:
+        return (self.folder / "log.txt").read_text(errors="replace")[-4000:]
+
+    def wait_until_blocked(self) -> None:
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not self.blocked.exists():
+            assert self.process.poll() is None, f"the job ended early:\n{self.tail()}"
+            assert time.monotonic() < deadline, f"the job never got there:\n{self.tail()}"
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """kill -9 of the driver with everything it started."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.log.close()
+
+    def finish(self) -> None:
+        code = self.process.wait(timeout=WAIT_SECONDS)
+        self.log.close()
+        assert code == 0, self.tail()
+
+    def executors(self) -> list[int]:
+        """Executor processes of this job, by what /proc says."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                command = (entry / "cmdline").read_bytes()
+                group = os.getpgid(int(entry.name))
+            except (OSError, ProcessLookupError):
+                continue
+            if group == self.process.pid and b"CoarseGrainedExecutorBackend" in command:
+                found.append(int(entry.name))
+        return found
+
+
+@pytest.fixture
+def job_folder(folders: Callable[[str], Path]) -> Path:
+    folder = folders("job")
+    (folder / "input").mkdir()
+    return folder
+
+
+def feed(folder: Path, batches: range) -> None:
+    for batch in batches:
+        write_batch(folder / "input", batch, rows_of(batch))
+
+
+@pytest.mark.parametrize(
+    ("master", "block"),
+    [(LOCAL, "tasks"), (LOCAL, "before-commit"), (CLUSTER, "tasks")],
+)
+def test_driver_killed_in_the_middle_of_a_batch(job_folder: Path, master: str, block: str) -> None:
+    feed(job_folder, range(BATCHES))
+    job = Job(job_folder, master=master, block=block)
+    job.wait_until_blocked()
+    job.kill()
+    assert not (job_folder / "checkpoint" / "commits" / "2").exists()
+    Job(job_folder, master=master, block="none").finish()
+    assert final_rows(job_folder) == expected()
+
+
+def test_driver_killed_between_batches_and_restarted_on_another_number_of_executors(
+    job_folder: Path,
+) -> None:
+    feed(job_folder, range(3))
+    job = Job(job_folder, master=CLUSTER, block="between")
+    job.wait_until_blocked()
+    job.kill()
+    assert (job_folder / "checkpoint" / "commits" / "2").exists()
+    feed(job_folder, range(3, BATCHES))
+    Job(job_folder, master="local-cluster[1,1,1024]", block="none").finish()
+    assert final_rows(job_folder) == expected()
+
+
+def test_executor_killed_in_the_middle_of_a_batch(job_folder: Path) -> None:
+    feed(job_folder, range(BATCHES))
+    job = Job(job_folder, master=CLUSTER, block="task-once")
+    job.wait_until_blocked()
+    executors = job.executors()
+    assert len(executors) == 2
+    # Both executors hold committed partitions of batch 2 in open files; one of them dies.
+    os.kill(executors[0], signal.SIGKILL)
+    (job_folder / "control" / "go").touch()
+    job.finish()
+    assert final_rows(job_folder) == expected()

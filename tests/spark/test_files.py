@@ -1,0 +1,99 @@
+"""What lies on disk: few merged files, nothing for partitions without changes, readable state."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from support import commit_ids, drain, merged_files, source, write_batch
+
+
+@pytest.fixture
+def counted_checkpoint(spark: SparkSession, tmp_path: Path) -> Path:
+    """Three batches over 200 partitions; batch 1 touches every key, batch 2 a single one."""
+    folder, checkpoint = tmp_path / "input", tmp_path / "checkpoint"
+    folder.mkdir()
+    everything = [{"key": i} for i in range(2_000)]
+    for number, rows in enumerate([everything, everything, [{"key": 7}]]):
+        write_batch(folder, number, rows)
+    spark.conf.set("spark.sql.shuffle.partitions", "200")
+    try:
+        counts = source(spark, folder).groupBy("key").count()
+        drain(counts, checkpoint=checkpoint, mode="update", into={})
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", "4")
+    return checkpoint
+
+
+def test_200_partitions_share_one_file(counted_checkpoint: Path) -> None:
+    # Three batches: Spark's own providers would have left 600 files.
+    assert len(merged_files(counted_checkpoint)) == 1
+    stray = [
+        path
+        for path in (counted_checkpoint / "state").rglob("*")
+        if path.is_file() and "_metadata" not in path.parts and "holdfast" not in path.parts
+    ]
+    assert stray == []
+
+
+def test_a_partition_without_changes_writes_nothing(counted_checkpoint: Path) -> None:
+    before, after = (commit_ids(counted_checkpoint, batch)["0"] for batch in (1, 2))
+    assert len(before) == len(after) == 200
+
+    def segment(store_id: str) -> bytes:
+        # "hf1-", then version, floor and the reference of the segment (see rust/core/FORMAT.md).
+        encoded = store_id.removeprefix("hf1-")
+        return base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))[16:]
+
+    changed = [p for p in range(200) if segment(before[p][0]) != segment(after[p][0])]
+    assert len(changed) == 1, "only the partition of key 7 wrote a segment"
+    assert all(before[p][0] != after[p][0] for p in range(200)), "every commit has an id of its own"
+
+
+def test_the_state_reader_reads_every_retained_batch(
+    spark: SparkSession, counted_checkpoint: Path
+) -> None:
+    def state(**options: str) -> dict[int, int]:
+        reader = spark.read.format("statestore").options(**options)
+        rows = reader.load(str(counted_checkpoint)).select("key.key", F.col("value.count")).collect()
+        return {row[0]: row[1] for row in rows}
+
+    assert state() == {i: 3 if i == 7 else 2 for i in range(2_000)}
+    assert state(batchId="0") == dict.fromkeys(range(2_000), 1)
+
+
+def test_the_state_reader_reads_both_sides_of_a_join(spark: SparkSession, tmp_path: Path) -> None:
+    left, right, checkpoint = tmp_path / "left", tmp_path / "right", tmp_path / "checkpoint"
+    for folder in (left, right):
+        folder.mkdir()
+        write_batch(folder, 0, [{"key": i, "side": folder.name} for i in range(10)])
+    joined = source(spark, left).join(source(spark, right), "key")
+    drain(joined, checkpoint=checkpoint, mode="append", into={})
+    for side in ("left", "right"):
+        rows = (
+            spark.read.format("statestore")
+            .option("joinSide", side)
+            .load(str(checkpoint))
+            .select("value.side")
+            .collect()
+        )
+        assert [row[0] for row in rows] == [side] * 10
+    metadata = spark.read.format("state-metadata").load(str(checkpoint)).collect()
+    assert {row["operatorName"] for row in metadata} == {"symmetricHashJoin"}
+
+
+def test_custom_metrics_reach_the_progress(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "input"
+    folder.mkdir()
+    write_batch(folder, 0, [{"key": i} for i in range(50)])
+    counts = source(spark, folder).groupBy("key").count()
+    query = drain(counts, checkpoint=tmp_path / "checkpoint", mode="update", into={})
+    operator = query.recentProgress[0]["stateOperators"][0]
+    assert operator["numRowsTotal"] == 50
+    assert operator["memoryUsedBytes"] > 0
+    assert operator["customMetrics"]["holdfastChangelogBytes"] > 50 * 32
+    assert operator["customMetrics"]["holdfastLoads"] == 4
