@@ -2,8 +2,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from spark.groupby_count import Plan, Run
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("rich")
@@ -16,7 +20,7 @@ def _benches_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(BENCHES), *sys.path])
 
 
-def make_run(provider: str, round_number: int, batch_ms: tuple[int, ...], files: int):  # noqa: ANN201
+def make_run(provider: str, round_number: int, batch_ms: tuple[int, ...], files: int) -> Run:
     from holdfast.demo.figures import BatchFigures, RunFigures
     from holdfast.demo.objects import StateObjects
     from spark.groupby_count import Run
@@ -79,7 +83,7 @@ def test_the_input_holds_every_key_once_before_it_repeats_one(tmp_path: Path) ->
     assert len(keys) == len(set(keys)) == 20
 
 
-def make_plan(folder: Path):  # noqa: ANN201
+def make_plan(folder: Path) -> Plan:
     from spark.groupby_count import ALL_PROVIDERS, Plan
 
     return Plan(
