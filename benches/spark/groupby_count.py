@@ -154,7 +154,7 @@ def _run(plan: Plan, screen: Screen, *, data: Path, provider: str, round_number:
             if kind == "batch":
                 batches.append(BatchFigures(**fields))
                 line.batch(batches[-1])
-    line.note("done")
+    line.finish("done")
     figures = RunFigures(
         query="groupby_count",
         provider=provider,

@@ -142,7 +142,7 @@ class Demo:
         spec = replace(self._spec(query, name, provider), expected=expected)
         line = self._screen.run(f"{query.name} on {TITLES[provider]}", rows=_rows(query, files))
         batches = self._follow(spec, line)
-        line.note("done")
+        line.finish("done")
         return RunFigures(
             query=query.name,
             provider=provider,
@@ -161,7 +161,7 @@ class Demo:
             line = self._screen.run("resumed from its checkpoint", rows=rows)
             line.skip(sum(batch.input_rows for batch in before))
             after = self._follow(spec, line)
-            line.note("done")
+            line.finish("done")
         self._check(
             f"SIGKILL came in the middle of batch {kill.batch_id}: {kill.tasks_done} of "
             f"{kill.tasks} tasks had committed their state, the last committed batch is "
@@ -183,7 +183,7 @@ class Demo:
             return True
 
         batches = self._follow(replace(spec, hang_in_batch=target), line, stop=stop_in_batch)
-        line.note(f"killed in batch {target}")
+        line.finish(f"killed in batch {target}")
         kill = Kill(
             batch_id=last_logged(Path(spec.checkpoint, "offsets")),
             committed=last_logged(Path(spec.checkpoint, "commits")),

@@ -44,6 +44,12 @@ class RunLine:
         """Count rows that an earlier run of the same query has already read."""
         self._rows += rows
 
+    def finish(self, text: str) -> None:
+        """Show how the run ended, and stop its clock."""
+        self.note(text)
+        if self._progress is not None and self._task is not None:
+            self._progress.stop_task(self._task)
+
     def note(self, text: str) -> None:
         """Show what the run is doing now."""
         if self._progress is not None and self._task is not None:
