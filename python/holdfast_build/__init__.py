@@ -1,8 +1,8 @@
 """PEP 517 build backend of Holdfast.
 
-A wheel of Holdfast holds three built things: the Python extension (maturin builds it), and a jar with
-the Spark plugin and, inside the jar, the JNI library. This backend builds the jar into
-``python/holdfast/_native/`` and then hands over to maturin, which packs everything into one wheel.
+A wheel of Holdfast holds three built things: the Python extension, the Spark plugin as a jar, and
+inside that jar the JNI library. This backend builds the jar into ``python/holdfast/_native/`` and
+then hands over to maturin, which builds the extension and packs everything into one wheel.
 
 It needs ``cargo`` and a JDK (17 or newer) on the building machine; whoever installs the wheel needs
 neither.

@@ -146,7 +146,9 @@ def spark_jars() -> Path:
             "(plain `pip install .`), or install requirements/dev.txt first."
         )
     home = Path(spec.origin).parent
-    found = re.search(r"""__version__[^=]*=\s*["']([^"']+)["']""", (home / "version.py").read_text())
+    found = re.search(
+        r"""__version__[^=]*=\s*["']([^"']+)["']""", (home / "version.py").read_text()
+    )
     have = found.group(1) if found else "unknown"
     if not have.startswith(f"{SPARK_MINOR}."):
         raise BuildError(

@@ -50,7 +50,11 @@ impl fmt::Display for Error {
 impl Error {
     /// An error without an operating system cause.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), source: None }
+        Self {
+            kind,
+            message: message.into(),
+            source: None,
+        }
     }
 
     /// Wraps an I/O error; not-found and already-exists keep their meaning.
@@ -60,7 +64,11 @@ impl Error {
             std::io::ErrorKind::AlreadyExists => ErrorKind::AlreadyExists,
             _ => ErrorKind::Storage,
         };
-        Self { kind, message: context.into(), source: Some(source) }
+        Self {
+            kind,
+            message: context.into(),
+            source: Some(source),
+        }
     }
 
     /// Shorthand for [`ErrorKind::InvalidInput`].

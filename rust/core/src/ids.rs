@@ -141,10 +141,12 @@ impl SegmentRef {
     /// # Errors
     /// `InvalidInput` when `bytes` is not exactly [`SEGMENT_REF_BYTES`] long.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        let wrong_size = || Error::invalid_input(format!(
-            "a segment reference has {SEGMENT_REF_BYTES} bytes, found {}",
-            bytes.len()
-        ));
+        let wrong_size = || {
+            Error::invalid_input(format!(
+                "a segment reference has {SEGMENT_REF_BYTES} bytes, found {}",
+                bytes.len()
+            ))
+        };
         if bytes.len() != SEGMENT_REF_BYTES {
             return Err(wrong_size());
         }
@@ -167,6 +169,10 @@ impl SegmentRef {
 
 impl fmt::Display for SegmentRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at offset {} ({} bytes)", self.file, self.offset, self.len)
+        write!(
+            f,
+            "{} at offset {} ({} bytes)",
+            self.file, self.offset, self.len
+        )
     }
 }

@@ -20,14 +20,23 @@ fn world() -> World {
     let dir = tempfile::tempdir().unwrap();
     let storage: Arc<dyn Storage> = Arc::new(LocalStorage::new(dir.path()));
     let writer = SegmentWriter::open(Arc::clone(&storage), Term(1), WriterOptions::default());
-    World { dir, storage, writer }
+    World {
+        dir,
+        storage,
+        writer,
+    }
 }
 
 fn owner() -> Owner {
     Owner::new("", "0", "17", "default")
 }
 
-fn commit(store: &mut StateStore, world: &World, puts: &[(&str, &str)], removes: &[&str]) -> CommitId {
+fn commit(
+    store: &mut StateStore,
+    world: &World,
+    puts: &[(&str, &str)],
+    removes: &[&str],
+) -> CommitId {
     store.begin().unwrap();
     for (key, value) in puts {
         store.put(key.as_bytes(), value.as_bytes()).unwrap();
@@ -48,7 +57,10 @@ fn content(store: &StateStore) -> BTreeMap<String, String> {
         let key_len = u32::from_le_bytes(rest[..4].try_into().unwrap()) as usize;
         let value_len = u32::from_le_bytes(rest[4..8].try_into().unwrap()) as usize;
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-        found.insert(text(&rest[8..8 + key_len]), text(&rest[8 + key_len..8 + key_len + value_len]));
+        found.insert(
+            text(&rest[8..8 + key_len]),
+            text(&rest[8 + key_len..8 + key_len + value_len]),
+        );
         rest = &rest[8 + key_len + value_len..];
     }
     found
@@ -56,12 +68,17 @@ fn content(store: &StateStore) -> BTreeMap<String, String> {
 
 fn loaded(world: &World, id: &CommitId) -> BTreeMap<String, String> {
     let mut store = StateStore::new(owner());
-    store.open(world.storage.as_ref(), id.version, Some(id)).unwrap();
+    store
+        .open(world.storage.as_ref(), id.version, Some(id))
+        .unwrap();
     content(&store)
 }
 
 fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
-    entries.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    entries
+        .iter()
+        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+        .collect()
 }
 
 fn opened(world: &World) -> StateStore {
@@ -79,7 +96,10 @@ fn every_version_loads_from_its_id_alone() {
     let third = commit(&mut store, &world, &[("a", "5")], &[]);
     assert_eq!(loaded(&world, &first), map(&[("a", "1"), ("b", "2")]));
     assert_eq!(loaded(&world, &second), map(&[("b", "3"), ("c", "4")]));
-    assert_eq!(loaded(&world, &third), map(&[("a", "5"), ("b", "3"), ("c", "4")]));
+    assert_eq!(
+        loaded(&world, &third),
+        map(&[("a", "5"), ("b", "3"), ("c", "4")])
+    );
     assert_eq!(world.storage.list().unwrap().len(), 1, "one merged file");
 }
 
@@ -130,7 +150,10 @@ fn an_abort_leaves_the_version_as_it_was() {
     store.put(b"c", b"9").unwrap();
     store.abort();
     assert_eq!(content(&store), map(&[("a", "1"), ("b", "2")]));
-    assert_eq!(store.put(b"a", b"1").unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(
+        store.put(b"a", b"1").unwrap_err().kind(),
+        ErrorKind::InvalidInput
+    );
 }
 
 #[test]
@@ -159,7 +182,11 @@ fn base_images_shorten_the_lineage_and_older_versions_stay_loadable() {
     assert_eq!(unchanged.floor, CheckpointId(1));
     assert_eq!(loaded(&world, &unchanged), contents[12]);
     let next = commit(&mut store, &world, &[("next", "1")], &[]);
-    assert_eq!(next.floor, CheckpointId(12), "older segments are not needed any more");
+    assert_eq!(
+        next.floor,
+        CheckpointId(12),
+        "older segments are not needed any more"
+    );
     assert_eq!(loaded(&world, &next), content(&store));
     for (id, content) in ids.iter().zip(&contents) {
         assert_eq!(&loaded(&world, id), content);
@@ -187,8 +214,11 @@ fn a_lineage_continues_across_writers_and_terms() {
     let mut store = opened(&world);
     let first = commit(&mut store, &world, &[("a", "1")], &[]);
     drop(store);
-    let second_writer =
-        SegmentWriter::open(Arc::clone(&world.storage), Term(2), WriterOptions::default());
+    let second_writer = SegmentWriter::open(
+        Arc::clone(&world.storage),
+        Term(2),
+        WriterOptions::default(),
+    );
     let mut moved = StateStore::new(owner());
     moved.open(world.storage.as_ref(), 1, Some(&first)).unwrap();
     moved.begin().unwrap();
@@ -210,13 +240,18 @@ fn damage_is_reported_with_file_offset_and_owner_and_a_retry_succeeds_after_repa
 
     let mut reader = StateStore::new(owner());
     let mut open = |what: &str| {
-        let error = reader.open(world.storage.as_ref(), 2, Some(&id)).unwrap_err();
+        let error = reader
+            .open(world.storage.as_ref(), 2, Some(&id))
+            .unwrap_err();
         for part in [
             segment.file.file_name(),
             segment.offset.to_string(),
             "partition 17".to_owned(),
         ] {
-            assert!(error.to_string().contains(&part), "{what}: {error} does not name {part}");
+            assert!(
+                error.to_string().contains(&part),
+                "{what}: {error} does not name {part}"
+            );
         }
         error.kind()
     };
@@ -233,7 +268,9 @@ fn damage_is_reported_with_file_offset_and_owner_and_a_retry_succeeds_after_repa
 
     let other = StateStore::new(Owner::new("", "0", "18", "default"));
     let mut other = other;
-    let error = other.open(world.storage.as_ref(), 2, Some(&id)).unwrap_err();
+    let error = other
+        .open(world.storage.as_ref(), 2, Some(&id))
+        .unwrap_err();
     assert!(error.to_string().contains("partition 18"), "{error}");
 }
 
@@ -245,6 +282,8 @@ fn versions_without_an_id_and_with_a_wrong_one_are_refused() {
     let error = store.open(world.storage.as_ref(), 1, None).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("format 2"), "{error}");
-    let error = store.open(world.storage.as_ref(), 5, Some(&id)).unwrap_err();
+    let error = store
+        .open(world.storage.as_ref(), 5, Some(&id))
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
 }

@@ -160,9 +160,15 @@ fn memory_stays_bounded_when_the_same_keys_are_rewritten() {
         table.begin();
         for key in 0..200u32 {
             // Sizes vary, so that records cannot be overwritten in place.
-            table.put(&key.to_le_bytes(), &vec![1; ((key + round) % 64) as usize]).unwrap();
+            table
+                .put(&key.to_le_bytes(), &vec![1; ((key + round) % 64) as usize])
+                .unwrap();
         }
         table.commit();
     }
-    assert!(table.memory_bytes() < 400 << 10, "{} bytes", table.memory_bytes());
+    assert!(
+        table.memory_bytes() < 400 << 10,
+        "{} bytes",
+        table.memory_bytes()
+    );
 }

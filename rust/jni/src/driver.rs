@@ -21,7 +21,10 @@ extern "system" fn Java_io_holdfast_spark_Native_newestTerm<'local>(
 ) -> jlong {
     with_env(env, |env| {
         let listed = LocalStorage::new(dir.try_to_string(env)?).list()?;
-        let newest = listed.iter().filter_map(|object| FileId::parse(&object.name)).max();
+        let newest = listed
+            .iter()
+            .filter_map(|object| FileId::parse(&object.name))
+            .max();
         Ok(newest.map_or(0, |file| file.term.0 as jlong))
     })
 }
@@ -43,7 +46,10 @@ extern "system" fn Java_io_holdfast_spark_Native_syncReferenced<'local>(
             let text = ids.get_element(env, i)?;
             let id: CommitId = text.try_to_string(env)?.parse()?;
             env.delete_local_ref(text);
-            if let Some(SegmentRef { file, offset, len, .. }) = id.segment {
+            if let Some(SegmentRef {
+                file, offset, len, ..
+            }) = id.segment
+            {
                 let end = ends.entry(file).or_default();
                 *end = offset.saturating_add(len).max(*end);
             }

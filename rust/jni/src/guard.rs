@@ -41,7 +41,10 @@ fn java_exception(failure: &Failure) -> (&'static JNIStr, String) {
             );
         }
         Failure::Jni(error) => {
-            return (jni_str!("io/holdfast/spark/HoldfastException"), error.to_string());
+            return (
+                jni_str!("io/holdfast/spark/HoldfastException"),
+                error.to_string(),
+            );
         }
         Failure::Core(error) => match error.kind() {
             ErrorKind::NotFound | ErrorKind::Corrupt => {
@@ -109,9 +112,9 @@ pub(crate) fn primitive<T: Default>(
 ) -> T {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => value,
-        Ok(Err(failure)) => {
-            unowned.with_env(|_| Err::<T, Failure>(failure)).resolve::<Throw>()
-        }
+        Ok(Err(failure)) => unowned
+            .with_env(|_| Err::<T, Failure>(failure))
+            .resolve::<Throw>(),
         Err(panic) => unowned
             .with_env(|_| -> Result<T, Failure> { std::panic::resume_unwind(panic) })
             .resolve::<Throw>(),

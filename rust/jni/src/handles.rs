@@ -26,8 +26,14 @@ pub(crate) struct Handles<T> {
 impl<T> Handles<T> {
     /// No objects yet; `what` names the kind in errors.
     pub(crate) const fn new(what: &'static str) -> Self {
-        let inner = Inner { slots: Vec::new(), free: Vec::new() };
-        Self { what, inner: RwLock::new(inner) }
+        let inner = Inner {
+            slots: Vec::new(),
+            free: Vec::new(),
+        };
+        Self {
+            what,
+            inner: RwLock::new(inner),
+        }
     }
 
     /// Takes an object and returns its handle, never 0.
@@ -36,7 +42,10 @@ impl<T> Handles<T> {
         let index = match inner.free.pop() {
             Some(index) => index,
             None => {
-                inner.slots.push(Slot { generation: 0, value: None });
+                inner.slots.push(Slot {
+                    generation: 0,
+                    value: None,
+                });
                 (inner.slots.len() - 1) as u32
             }
         };

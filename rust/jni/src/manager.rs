@@ -37,7 +37,9 @@ fn compression(code: jint) -> Result<Compression, Failure> {
     match code {
         0 => Ok(Compression::None),
         1 => Ok(Compression::Lz4),
-        other => Err(Failure::Core(Error::invalid_input(format!("unknown compression code {other}")))),
+        other => Err(Failure::Core(Error::invalid_input(format!(
+            "unknown compression code {other}"
+        )))),
     }
 }
 
@@ -61,7 +63,11 @@ extern "system" fn Java_io_holdfast_spark_Native_openManager<'local>(
                     max_file_bytes: max_file_bytes.max(1) as u64,
                     compression: compression(compression_code)?,
                 };
-                Some(SegmentWriter::open(Arc::clone(&storage), Term(term), options))
+                Some(SegmentWriter::open(
+                    Arc::clone(&storage),
+                    Term(term),
+                    options,
+                ))
             }
         };
         Ok(MANAGERS.insert(Manager { storage, writer }))
@@ -76,7 +82,11 @@ extern "system" fn Java_io_holdfast_spark_Native_closeManager<'local>(
     manager: jlong,
 ) {
     with_env(env, |_| {
-        if let Some(writer) = MANAGERS.remove(manager).as_ref().and_then(|m| m.writer.as_ref()) {
+        if let Some(writer) = MANAGERS
+            .remove(manager)
+            .as_ref()
+            .and_then(|m| m.writer.as_ref())
+        {
             writer.seal()?;
         }
         Ok(())

@@ -58,7 +58,10 @@ extern "system" fn Java_io_holdfast_spark_Native_openStore<'local>(
             &store.try_to_string(env)?,
         );
         let manager = MANAGERS.get(manager)?;
-        Ok(STORES.insert(Store { manager, state: Mutex::new(StateStore::new(owner)) }))
+        Ok(STORES.insert(Store {
+            manager,
+            state: Mutex::new(StateStore::new(owner)),
+        }))
     })
 }
 
@@ -86,7 +89,11 @@ extern "system" fn Java_io_holdfast_spark_Native_load<'local>(
     id: JString<'local>,
 ) {
     with_env(env, |env| {
-        let id = if id.is_null() { None } else { Some(id.try_to_string(env)?) };
+        let id = if id.is_null() {
+            None
+        } else {
+            Some(id.try_to_string(env)?)
+        };
         let store = STORES.get(store)?;
         let mut state = store.state.lock();
         let id = id
@@ -106,7 +113,9 @@ extern "system" fn Java_io_holdfast_spark_Native_begin<'local>(
     _class: JClass<'local>,
     store: jlong,
 ) {
-    primitive(env, || STORES.with(store, |store| Ok(store.state.lock().begin()?)));
+    primitive(env, || {
+        STORES.with(store, |store| Ok(store.state.lock().begin()?))
+    });
 }
 
 /// `Native.get(long store, long key, int keyLen, long out, int outLen): int`: copies the value of
@@ -131,12 +140,17 @@ extern "system" fn Java_io_holdfast_spark_Native_get<'local>(
                 return Ok(-1);
             };
             let len = jint::try_from(value.len()).map_err(|_| {
-                Error::invalid_input(format!("a value of {} bytes does not fit a row", value.len()))
+                Error::invalid_input(format!(
+                    "a value of {} bytes does not fit a row",
+                    value.len()
+                ))
             })?;
             if len <= out_len && len > 0 {
                 // SAFETY: `out` has `out_len` writable bytes, owned by the calling Java thread and
                 // never part of a table.
-                unsafe { std::ptr::copy_nonoverlapping(value.as_ptr(), out as *mut u8, value.len()) };
+                unsafe {
+                    std::ptr::copy_nonoverlapping(value.as_ptr(), out as *mut u8, value.len())
+                };
             }
             Ok(len)
         })
@@ -188,7 +202,11 @@ extern "system" fn Java_io_holdfast_spark_Native_scanEnd<'local>(
     _class: JClass<'local>,
     store: jlong,
 ) -> jint {
-    primitive(env, || STORES.with(store, |store| Ok(store.state.lock().table().scan_end() as jint)))
+    primitive(env, || {
+        STORES.with(store, |store| {
+            Ok(store.state.lock().table().scan_end() as jint)
+        })
+    })
 }
 
 /// `Native.scan(long store, int from, int end, int maxBytes, long[] progress): byte[]`: entries as
@@ -209,17 +227,27 @@ extern "system" fn Java_io_holdfast_spark_Native_scan<'local>(
         let batch = STORES.with(store, |store| {
             let state = store.state.lock();
             let table = state.table();
-            let first = table.scan(from as u32, end as u32, max_bytes.max(0) as usize, &mut bytes);
+            let first = table.scan(
+                from as u32,
+                end as u32,
+                max_bytes.max(0) as usize,
+                &mut bytes,
+            );
             if first.needed_bytes == 0 {
                 return Ok(first);
             }
             // The next entry alone is larger than a batch.
             Ok(table.scan(first.next, end as u32, first.needed_bytes, &mut bytes))
         })?;
-        progress.set_region(env, 0, &[jlong::from(batch.next), jlong::from(batch.entries)])?;
+        progress.set_region(
+            env,
+            0,
+            &[jlong::from(batch.next), jlong::from(batch.entries)],
+        )?;
         let array = JByteArray::new(env, bytes.len())?;
         // SAFETY: i8 and u8 have the same layout.
-        let signed = unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<i8>(), bytes.len()) };
+        let signed =
+            unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<i8>(), bytes.len()) };
         array.set_region(env, 0, signed)?;
         Ok(array)
     })
@@ -266,14 +294,21 @@ extern "system" fn Java_io_holdfast_spark_Native_writeBaseImage<'local>(
 ) -> jlong {
     primitive(env, || {
         let store = STORES.get(store)?;
-        let task = store.state.lock().base_image_task(min_changelogs.max(1) as usize);
+        let task = store
+            .state
+            .lock()
+            .base_image_task(min_changelogs.max(1) as usize);
         let Some(task) = task else {
             return Ok(-1);
         };
         // The store is not locked while files are read, merged and written.
         let image = task.run(store.manager.storage.as_ref(), store.manager.writer()?)?;
         let installed = store.state.lock().install(&image);
-        Ok(if installed { image.created().0 as jlong } else { -1 })
+        Ok(if installed {
+            image.created().0 as jlong
+        } else {
+            -1
+        })
     })
 }
 

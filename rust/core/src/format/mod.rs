@@ -1,1 +1,137 @@
-//! Bytes on disk; `FORMAT.md` beside this crate is the text.
+//! Bytes of physical files: frames, segments, footers. `FORMAT.md` beside this crate is the text;
+//! a change here changes it, a fixture and the version.
+
+mod footer;
+mod frame;
+mod index;
+mod message;
+mod scan;
+mod segment;
+
+use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
+
+pub(crate) use footer::encode_footer;
+pub use frame::FORMAT_VERSION;
+pub use index::read_index;
+pub(crate) use segment::{encode_file_header, encode_segment};
+pub use segment::{read_head, read_segment};
+
+/// What a segment holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SegmentKind {
+    /// The changes of one commit.
+    Changelog,
+    /// Full content of a store at a version.
+    BaseImage,
+    /// State of an operator at a checkpoint.
+    Snapshot,
+    /// Input rows that a checkpoint covers but the state does not reflect yet.
+    InFlight,
+}
+
+impl SegmentKind {
+    /// Stable number of the kind, as stored.
+    pub fn tag(self) -> u8 {
+        match self {
+            Self::Changelog => 1,
+            Self::BaseImage => 2,
+            Self::Snapshot => 3,
+            Self::InFlight => 4,
+        }
+    }
+
+    /// Inverse of [`SegmentKind::tag`].
+    pub fn from_tag(tag: u8) -> Option<Self> {
+        [
+            Self::Changelog,
+            Self::BaseImage,
+            Self::Snapshot,
+            Self::InFlight,
+        ]
+        .into_iter()
+        .find(|kind| kind.tag() == tag)
+    }
+}
+
+/// How payloads are stored. A chunk that does not get smaller is stored as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compression {
+    /// As they are.
+    None,
+    /// LZ4 blocks of at most 1 MiB.
+    #[default]
+    Lz4,
+}
+
+/// A segment to be written, without its payload.
+#[derive(Clone, Copy, Debug)]
+pub struct NewSegment<'a> {
+    /// Whose state it is.
+    pub owner: &'a Owner,
+    /// Checkpoint it is written for.
+    pub created: CheckpointId,
+    /// What it holds.
+    pub kind: SegmentKind,
+    /// Segments it builds on, oldest first.
+    pub lineage: &'a [SegmentRef],
+    /// Number of entries in the payload, for display.
+    pub entries: u64,
+}
+
+/// Header of a stored segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentHead {
+    /// Whose state it is.
+    pub owner: Owner,
+    /// Checkpoint it was written for.
+    pub created: CheckpointId,
+    /// What it holds.
+    pub kind: SegmentKind,
+    /// Segments it builds on, oldest first.
+    pub lineage: Vec<SegmentRef>,
+    /// Size of the payload in bytes, uncompressed.
+    pub payload_bytes: u64,
+    /// Number of entries in the payload, for display.
+    pub entries: u64,
+}
+
+/// A segment read back and verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Its header.
+    pub head: SegmentHead,
+    /// Its payload, uncompressed.
+    pub payload: Vec<u8>,
+}
+
+/// A segment as a file's index knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexEntry {
+    /// Where it is.
+    pub reference: SegmentRef,
+    /// Whose state it is.
+    pub owner: Owner,
+    /// Checkpoint it was written for.
+    pub created: CheckpointId,
+    /// What it holds.
+    pub kind: SegmentKind,
+}
+
+/// Everything a physical file holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileIndex {
+    /// The file.
+    pub file: FileId,
+    /// It has a valid footer. Without one the index was rebuilt by scanning.
+    pub sealed: bool,
+    /// Size of the file in bytes.
+    pub file_bytes: u64,
+    /// Whole segments, by offset.
+    pub segments: Vec<IndexEntry>,
+    /// Bytes after the last whole segment that belong to none: a write that was cut. For a file
+    /// that is not sealed this is no error.
+    pub torn_bytes: u64,
+    /// Bytes that do not verify although whole segments follow: never the trace of a cut write,
+    /// so something was damaged. Always 0 for a sealed file, whose index is not found by scanning.
+    pub damaged_bytes: u64,
+}

@@ -124,7 +124,7 @@ impl Arena {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::*;
 
     #[test]
@@ -133,13 +133,20 @@ mod tests {
         let big = vec![7u8; 3 << 20];
         let mut at = Vec::new();
         for i in 0..5_000u32 {
-            at.push(arena.push(&i.to_le_bytes(), &vec![i as u8; (i % 90) as usize]).unwrap());
+            at.push(
+                arena
+                    .push(&i.to_le_bytes(), &vec![i as u8; (i % 90) as usize])
+                    .unwrap(),
+            );
             if i == 2_000 {
                 at.push(arena.push(b"big", &big).unwrap());
             }
         }
         let big_record = arena.get(at[2_001]).unwrap();
-        assert_eq!((big_record.key, big_record.value), (b"big".as_slice(), big.as_slice()));
+        assert_eq!(
+            (big_record.key, big_record.value),
+            (b"big".as_slice(), big.as_slice())
+        );
         at.remove(2_001);
         for (i, at) in at.into_iter().enumerate() {
             let record = arena.get(at).unwrap();

@@ -61,13 +61,18 @@ impl BaseImageTask {
         let reference = writer.append(&new, &merged.into_bytes())?;
         // Later commits will cite the image without writing it: it must be durable before that.
         writer.sync()?;
-        Ok(BaseImage { reference, created: self.created, replaces: self.lineage })
+        Ok(BaseImage {
+            reference,
+            created: self.created,
+            replaces: self.lineage,
+        })
     }
 }
 
 /// Merges runs of entries, oldest run first, into one run without removals.
 fn merge(runs: &[&[u8]]) -> Result<ChangeWriter> {
-    let mut readers: Vec<ChangeReader<'_>> = runs.iter().map(|run| ChangeReader::new(run)).collect();
+    let mut readers: Vec<ChangeReader<'_>> =
+        runs.iter().map(|run| ChangeReader::new(run)).collect();
     // Smallest key first; among equal keys the newest run (highest number) first.
     let mut heads = BinaryHeap::new();
     let mut pending: Vec<Option<Change<'_>>> = vec![None; readers.len()];
@@ -124,7 +129,10 @@ mod tests {
         let mut writer = ChangeWriter::default();
         for (key, value) in run {
             let bytes = value.map(u16::to_le_bytes);
-            writer.push(&[*key], bytes.as_ref().map_or(Change::Remove, |v| Change::Put(v)));
+            writer.push(
+                &[*key],
+                bytes.as_ref().map_or(Change::Remove, |v| Change::Put(v)),
+            );
         }
         writer.into_bytes()
     }

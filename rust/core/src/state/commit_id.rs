@@ -77,14 +77,25 @@ mod tests {
     #[test]
     fn ids_read_back_and_foreign_ones_are_refused_by_name() {
         let segment = SegmentRef {
-            file: FileId { term: Term(0x1234_5678_9abc), seq: 7 },
+            file: FileId {
+                term: Term(0x1234_5678_9abc),
+                seq: 7,
+            },
             offset: 1 << 40,
             len: 99,
             digest: u128::MAX - 5,
         };
         for id in [
-            CommitId { version: 3, floor: CheckpointId(1), segment: Some(segment) },
-            CommitId { version: 1, floor: CheckpointId(1), segment: None },
+            CommitId {
+                version: 3,
+                floor: CheckpointId(1),
+                segment: Some(segment),
+            },
+            CommitId {
+                version: 1,
+                floor: CheckpointId(1),
+                segment: None,
+            },
         ] {
             assert_eq!(id.to_string().parse::<CommitId>().unwrap(), id);
         }
@@ -92,7 +103,11 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("not written by Holdfast"));
         for bad in ["hf1-", "hf1-!!", "hf1-AAAA"] {
-            assert_eq!(bad.parse::<CommitId>().unwrap_err().kind(), ErrorKind::Corrupt, "{bad}");
+            assert_eq!(
+                bad.parse::<CommitId>().unwrap_err().kind(),
+                ErrorKind::Corrupt,
+                "{bad}"
+            );
         }
     }
 }

@@ -58,7 +58,10 @@ pub struct ChangeReader<'a> {
 impl<'a> ChangeReader<'a> {
     /// Reads from `payload`, the content of a changelog or base image segment.
     pub fn new(payload: &'a [u8]) -> Self {
-        Self { rest: payload, total: payload.len() }
+        Self {
+            rest: payload,
+            total: payload.len(),
+        }
     }
 
     /// The next entry, `None` at the end.
@@ -72,7 +75,9 @@ impl<'a> ChangeReader<'a> {
         }
         let at = self.total - self.rest.len();
         self.entry().map(Some).ok_or_else(|| {
-            Error::corrupt(format!("state entry at payload offset {at} runs past the end"))
+            Error::corrupt(format!(
+                "state entry at payload offset {at} runs past the end"
+            ))
         })
     }
 
@@ -116,7 +121,7 @@ fn put_varint(out: &mut Vec<u8>, mut value: u64) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::*;
     use proptest::prelude::*;
 

@@ -26,8 +26,17 @@ struct Position {
 impl Position {
     fn empty(version: u64) -> Self {
         let created = CheckpointId(version);
-        let id = CommitId { version, floor: created, segment: None };
-        Self { id, lineage: Vec::new(), lineage_floor: created, created }
+        let id = CommitId {
+            version,
+            floor: created,
+            segment: None,
+        };
+        Self {
+            id,
+            lineage: Vec::new(),
+            lineage_floor: created,
+            created,
+        }
     }
 
     /// The position after a commit that changed nothing.
@@ -36,7 +45,11 @@ impl Position {
         let id = match self.lineage.as_slice() {
             [] => return Self::empty(version),
             // The whole state is one segment, possibly a base image installed since.
-            [only] => CommitId { version, floor: self.lineage_floor, segment: Some(*only) },
+            [only] => CommitId {
+                version,
+                floor: self.lineage_floor,
+                segment: Some(*only),
+            },
             // The segment of the last id names its own, older lineage: its floor stays.
             _ => CommitId { version, ..self.id },
         };
@@ -47,11 +60,24 @@ impl Position {
     fn with_changelog(&self, changelog: SegmentRef) -> Self {
         let version = self.id.version + 1;
         let created = CheckpointId(version);
-        let floor = if self.lineage.is_empty() { created } else { self.lineage_floor };
+        let floor = if self.lineage.is_empty() {
+            created
+        } else {
+            self.lineage_floor
+        };
         let mut lineage = self.lineage.clone();
         lineage.push(changelog);
-        let id = CommitId { version, floor, segment: Some(changelog) };
-        Self { id, lineage, lineage_floor: floor, created }
+        let id = CommitId {
+            version,
+            floor,
+            segment: Some(changelog),
+        };
+        Self {
+            id,
+            lineage,
+            lineage_floor: floor,
+            created,
+        }
     }
 }
 
@@ -117,7 +143,12 @@ impl StateStore {
     /// # Errors
     /// `InvalidInput` when id and version disagree or a session is open; `NotFound`, `Corrupt`
     /// with file, offset and owner when a segment is gone or damaged.
-    pub fn open(&mut self, storage: &dyn Storage, version: u64, id: Option<&CommitId>) -> Result<()> {
+    pub fn open(
+        &mut self,
+        storage: &dyn Storage,
+        version: u64,
+        id: Option<&CommitId>,
+    ) -> Result<()> {
         if self.in_session {
             return Err(Error::invalid_input(format!(
                 "{}: cannot open version {version} while a session is open",
@@ -125,7 +156,11 @@ impl StateStore {
             )));
         }
         let wanted = match id {
-            None if version == 0 => CommitId { version: 0, floor: CheckpointId(0), segment: None },
+            None if version == 0 => CommitId {
+                version: 0,
+                floor: CheckpointId(0),
+                segment: None,
+            },
             None => {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
@@ -145,10 +180,18 @@ impl StateStore {
                 )));
             }
         };
-        if self.at.as_ref().is_some_and(|at| same_state(&at.id, &wanted)) {
+        if self
+            .at
+            .as_ref()
+            .is_some_and(|at| same_state(&at.id, &wanted))
+        {
             return Ok(());
         }
-        if self.before.as_ref().is_some_and(|before| same_state(&before.id, &wanted)) {
+        if self
+            .before
+            .as_ref()
+            .is_some_and(|before| same_state(&before.id, &wanted))
+        {
             self.table.abort();
             self.at = self.before.take();
             self.stats.rewinds += 1;
@@ -163,7 +206,11 @@ impl StateStore {
     /// `InvalidInput` when nothing is open or a session is open already.
     pub fn begin(&mut self) -> Result<()> {
         if self.in_session || self.at.is_none() {
-            let why = if self.in_session { "a session is open" } else { "no version is open" };
+            let why = if self.in_session {
+                "a session is open"
+            } else {
+                "no version is open"
+            };
             return Err(Error::invalid_input(format!("{}: {why}", self.owner)));
         }
         self.table.begin();
@@ -199,7 +246,10 @@ impl StateStore {
     pub fn commit(&mut self, writer: &SegmentWriter) -> Result<CommitId> {
         self.need_session()?;
         let Some(at) = self.at.as_ref() else {
-            return Err(Error::invalid_input(format!("{}: no version is open", self.owner)));
+            return Err(Error::invalid_input(format!(
+                "{}: no version is open",
+                self.owner
+            )));
         };
         let next = match self.table.changes() {
             None => {
@@ -268,7 +318,10 @@ impl StateStore {
         if self.in_session {
             return Ok(());
         }
-        Err(Error::invalid_input(format!("{}: no session is open", self.owner)))
+        Err(Error::invalid_input(format!(
+            "{}: no session is open",
+            self.owner
+        )))
     }
 
     fn load(&mut self, storage: &dyn Storage, wanted: CommitId) -> Result<()> {
@@ -277,7 +330,10 @@ impl StateStore {
         self.before = None;
         self.table = Table::default();
         let position = match wanted.segment {
-            None => Position { id: wanted, ..Position::empty(wanted.version) },
+            None => Position {
+                id: wanted,
+                ..Position::empty(wanted.version)
+            },
             Some(reference) => {
                 let newest = read_segment(storage, &reference, &self.owner)?;
                 for older in &newest.head.lineage {
@@ -288,7 +344,12 @@ impl StateStore {
                 let mut lineage = newest.head.lineage;
                 lineage.push(reference);
                 let created = newest.head.created;
-                Position { id: wanted, lineage, lineage_floor: wanted.floor, created }
+                Position {
+                    id: wanted,
+                    lineage,
+                    lineage_floor: wanted.floor,
+                    created,
+                }
             }
         };
         self.at = Some(position);

@@ -102,7 +102,11 @@ impl Table {
     /// goes back to this point only.
     pub fn begin(&mut self) {
         for undo in std::mem::take(&mut self.undo) {
-            if self.slots.get(undo.slot as usize).is_some_and(|slot| slot.dead) {
+            if self
+                .slots
+                .get(undo.slot as usize)
+                .is_some_and(|slot| slot.dead)
+            {
                 self.unlink(undo.slot);
             }
         }
@@ -125,13 +129,19 @@ impl Table {
         let Some(number) = self.find(hash, key) else {
             let record = self.push_record(key, value)?;
             let number = self.link(hash, record);
-            self.undo.push(Undo { slot: number, before: RecordAt::NONE });
+            self.undo.push(Undo {
+                slot: number,
+                before: RecordAt::NONE,
+            });
             return Ok(());
         };
         let Some(slot) = self.slots.get(number as usize).copied() else {
             return Ok(());
         };
-        let before_bytes = self.arena.get(slot.record).map_or(0, |record| record.stored_bytes());
+        let before_bytes = self
+            .arena
+            .get(slot.record)
+            .map_or(0, |record| record.stored_bytes());
         let touched = slot.session == self.session;
         // Only a record born in this session may be overwritten: older ones are the undo log's.
         let record = if touched && self.arena.overwrite(slot.record, value) {
@@ -140,16 +150,27 @@ impl Table {
             self.push_record(key, value)?
         };
         if !touched {
-            self.undo.push(Undo { slot: number, before: slot.record });
+            self.undo.push(Undo {
+                slot: number,
+                before: slot.record,
+            });
         }
         if slot.dead {
             self.len += 1;
         } else {
             self.live_bytes -= before_bytes;
         }
-        self.live_bytes += self.arena.get(record).map_or(0, |record| record.stored_bytes());
+        self.live_bytes += self
+            .arena
+            .get(record)
+            .map_or(0, |record| record.stored_bytes());
         if let Some(slot) = self.slots.get_mut(number as usize) {
-            *slot = Slot { record, session: self.session, dead: false, ..*slot };
+            *slot = Slot {
+                record,
+                session: self.session,
+                dead: false,
+                ..*slot
+            };
         }
         Ok(())
     }
@@ -159,14 +180,24 @@ impl Table {
         let Some(number) = self.find(hash_of(key), key) else {
             return false;
         };
-        let Some(slot) = self.slots.get_mut(number as usize).filter(|slot| !slot.dead) else {
+        let Some(slot) = self
+            .slots
+            .get_mut(number as usize)
+            .filter(|slot| !slot.dead)
+        else {
             return false;
         };
-        self.live_bytes -= self.arena.get(slot.record).map_or(0, |record| record.stored_bytes());
+        self.live_bytes -= self
+            .arena
+            .get(slot.record)
+            .map_or(0, |record| record.stored_bytes());
         self.len -= 1;
         slot.dead = true;
         if slot.session != self.session {
-            self.undo.push(Undo { slot: number, before: slot.record });
+            self.undo.push(Undo {
+                slot: number,
+                before: slot.record,
+            });
             slot.session = self.session;
             // A record that carries only the key, so that "touched" always means "the record was
             // born in this session" and a later put may overwrite it.
@@ -270,9 +301,16 @@ impl Table {
     /// Keys removed meanwhile are skipped. A key added meanwhile may or may not be seen, as with
     /// any weakly consistent iterator.
     pub fn scan(&self, from: u32, end: u32, max_bytes: usize, out: &mut Vec<u8>) -> ScanBatch {
-        let mut batch = ScanBatch { next: from, entries: 0, needed_bytes: 0 };
+        let mut batch = ScanBatch {
+            next: from,
+            entries: 0,
+            needed_bytes: 0,
+        };
         let start = out.len();
-        let range = self.slots.get(from as usize..end as usize).unwrap_or_default();
+        let range = self
+            .slots
+            .get(from as usize..end as usize)
+            .unwrap_or_default();
         for slot in range {
             if let Some(record) = self.arena.get(slot.record).filter(|_| !slot.dead) {
                 let need = record.stored_bytes();
@@ -299,7 +337,10 @@ impl Table {
             .find(spread(hash), |number| {
                 self.slots.get(*number as usize).is_some_and(|slot| {
                     slot.hash == hash
-                        && self.arena.get(slot.record).is_some_and(|record| record.key == key)
+                        && self
+                            .arena
+                            .get(slot.record)
+                            .is_some_and(|record| record.key == key)
                 })
             })
             .copied()
@@ -317,7 +358,12 @@ impl Table {
     }
 
     fn link(&mut self, hash: u32, record: RecordAt) -> u32 {
-        let slot = Slot { record, hash, session: self.session, dead: false };
+        let slot = Slot {
+            record,
+            hash,
+            session: self.session,
+            dead: false,
+        };
         let number = match self.free.pop() {
             Some(number) => {
                 if let Some(place) = self.slots.get_mut(number as usize) {
@@ -332,10 +378,15 @@ impl Table {
         };
         let slots = &self.slots;
         self.index.insert_unique(spread(hash), number, |number| {
-            slots.get(*number as usize).map_or(0, |slot| spread(slot.hash))
+            slots
+                .get(*number as usize)
+                .map_or(0, |slot| spread(slot.hash))
         });
         self.len += 1;
-        self.live_bytes += self.arena.get(record).map_or(0, |record| record.stored_bytes());
+        self.live_bytes += self
+            .arena
+            .get(record)
+            .map_or(0, |record| record.stored_bytes());
         number
     }
 
@@ -347,7 +398,10 @@ impl Table {
         let hash = spread(slot.hash);
         slot.dead = true;
         slot.record = RecordAt::NONE;
-        if let Ok(entry) = self.index.find_entry(hash, |candidate| *candidate == number) {
+        if let Ok(entry) = self
+            .index
+            .find_entry(hash, |candidate| *candidate == number)
+        {
             entry.remove();
         }
         self.free.push(number);

@@ -1,8 +1,15 @@
 //! Where bytes live. One trait; the conformance suite is run by every backend.
 
+pub mod conformance;
+mod faulty;
+mod local;
+
 use std::fmt;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+
+pub use faulty::{FaultyStorage, Operation};
+pub use local::LocalStorage;
 
 /// What a backend can promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +42,8 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// `AlreadyExists` when the name was ever taken and is still there: nothing is overwritten.
     fn create(&self, name: &str) -> Result<Box<dyn AppendFile>>;
 
-    /// Reads exactly `len` bytes from `offset`.
+    /// Reads exactly `len` bytes from `offset`. The size of the object is checked before memory
+    /// is taken for the answer, so a wrong `len` costs nothing.
     ///
     /// # Errors
     /// `NotFound`; `Corrupt` when the object ends earlier (expected and found sizes in the text).
@@ -87,4 +95,34 @@ pub trait AppendFile: Send + fmt::Debug {
     /// # Errors
     /// `Storage`.
     fn finish(self: Box<Self>) -> Result<()>;
+}
+
+/// Refuses names that could leave the folder.
+///
+/// # Errors
+/// `InvalidInput` for an empty name, `.`, `..`, or a name with a separator.
+pub fn check_name(name: &str) -> Result<()> {
+    let bad = name.is_empty() || name == "." || name == ".." || name.contains(['/', '\\', '\0']);
+    if bad {
+        return Err(Error::invalid_input(format!(
+            "{name:?} is not the name of an object"
+        )));
+    }
+    Ok(())
+}
+
+/// Checks that `[offset, offset + len)` lies inside an object of `size` bytes.
+///
+/// # Errors
+/// `Corrupt` with the expected and the found size.
+pub fn check_range(what: &str, size: u64, offset: u64, len: u64) -> Result<()> {
+    match offset.checked_add(len) {
+        Some(end) if end <= size => Ok(()),
+        Some(end) => Err(Error::corrupt(format!(
+            "{what}: expected at least {end} bytes (reading {len} at offset {offset}), found {size}"
+        ))),
+        None => Err(Error::corrupt(format!(
+            "{what}: {len} bytes at offset {offset} is past every possible end, found {size} bytes"
+        ))),
+    }
 }

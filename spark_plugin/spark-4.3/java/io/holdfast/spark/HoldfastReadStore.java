@@ -20,12 +20,15 @@ final class HoldfastReadStore implements ReadStateStore {
   private final UnsafeRow found;
   private final long[] statsBefore;
 
-  HoldfastReadStore(StoreContext context, TableHandle table, long version) {
+  /**
+   * @param statsBefore counters of the table before this version was opened
+   */
+  HoldfastReadStore(StoreContext context, TableHandle table, long version, long[] statsBefore) {
     this.context = context;
     this.table = table;
     this.version = version;
+    this.statsBefore = statsBefore;
     found = new UnsafeRow(context.valueSchema.length());
-    statsBefore = table.stats();
   }
 
   long[] statsBefore() {

@@ -130,8 +130,9 @@ public final class HoldfastStateStoreProvider implements StateStoreProvider {
   private HoldfastReadStore open(long version, Option<String> checkpointId) {
     table.acquire();
     try {
+      long[] statsBefore = table.stats();
       table.load(version, checkpointId.getOrElse(() -> null));
-      return new HoldfastReadStore(context, table, version);
+      return new HoldfastReadStore(context, table, version, statsBefore);
     } catch (RuntimeException e) {
       table.releaseOutsideTask();
       throw e;

@@ -1,0 +1,237 @@
+"""Spark settings that make a Structured Streaming query keep its state in Holdfast."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+from holdfast._core import __version__
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Compression = Literal["lz4", "none"]
+
+DEFAULT_MAX_FILE_BYTES: Final = 32 * 1024 * 1024
+MIN_MAX_FILE_BYTES: Final = 4 * 1024
+MAX_MAX_FILE_BYTES: Final = 1 << 40
+
+SPARK_MINOR: Final = "4.3"
+SCALA: Final = "2.13"
+PLUGIN: Final = "io.holdfast.spark.HoldfastPlugin"
+
+# Spark reads these as comma-separated lists: other people's entries stay.
+LIST_KEYS: Final = frozenset({"spark.jars", "spark.plugins"})
+
+
+def plugin_jar() -> Path:
+    """Return the path of the Spark plugin's jar in this installation.
+
+    Returns
+    -------
+    pathlib.Path
+        Absolute path. The jar holds the JNI library as well.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the installation has no such jar: it was built or copied without it.
+
+    Examples
+    --------
+    >>> holdfast.plugin_jar().name
+    'holdfast-spark-4.3_2.13-0.1.0.jar'
+    """
+    name = f"holdfast-spark-{SPARK_MINOR}_{SCALA}-{__version__}.jar"
+    jar = Path(__file__).resolve().parent / "_native" / name
+    if not jar.is_file():
+        raise FileNotFoundError(
+            f"the Spark plugin of Holdfast is missing from this installation: {jar}. Install "
+            "Holdfast again from a wheel, or from source with `pip install .`"
+        )
+    return jar
+
+
+def spark_conf(
+    *,
+    max_file_bytes: int = DEFAULT_MAX_FILE_BYTES,
+    compression: Compression = "lz4",
+) -> dict[str, str]:
+    """Return the Spark settings of Holdfast, for ``spark-defaults.conf`` or ``--conf``.
+
+    Parameters
+    ----------
+    max_file_bytes : int, default 32 MiB
+        Size in bytes at which a physical file is sealed and the next one is begun. A soft bound:
+        the segment that crosses it is still written whole. From 4 KiB to 1 TiB.
+    compression : {"lz4", "none"}, default "lz4"
+        How payloads are compressed on disk. Every build reads both.
+
+    Returns
+    -------
+    dict of str to str
+        Settings by key. ``spark.jars`` and ``spark.plugins`` are lists in Spark: where you have
+        entries of your own, append these with a comma.
+
+    Raises
+    ------
+    ValueError
+        If an option has a value that is not allowed.
+    FileNotFoundError
+        If the plugin jar is missing from this installation.
+
+    See Also
+    --------
+    configure : sets the same on a session builder.
+
+    Examples
+    --------
+    >>> conf = holdfast.spark_conf(max_file_bytes=64 * 1024 * 1024)
+    >>> conf["spark.plugins"]
+    'io.holdfast.spark.HoldfastPlugin'
+    """
+    # bool is an int in Python, but True is not a size.
+    if (
+        not isinstance(max_file_bytes, int)
+        or isinstance(max_file_bytes, bool)
+        or not MIN_MAX_FILE_BYTES <= max_file_bytes <= MAX_MAX_FILE_BYTES
+    ):
+        raise ValueError(
+            f"max_file_bytes={max_file_bytes!r} is not allowed: expected a number of bytes from "
+            f"{MIN_MAX_FILE_BYTES} to {MAX_MAX_FILE_BYTES}"
+        )
+    if compression not in get_args(Compression):
+        raise ValueError(
+            f"compression={compression!r} is not allowed: expected one of "
+            f"{', '.join(get_args(Compression))}"
+        )
+    streaming = "spark.sql.streaming"
+    store = f"{streaming}.stateStore"
+    return {
+        "spark.jars": str(plugin_jar()),
+        "spark.plugins": PLUGIN,
+        f"{store}.providerClass": "io.holdfast.spark.HoldfastStateStoreProvider",
+        f"{streaming}.checkpointFileManagerClass": (
+            "io.holdfast.spark.HoldfastCheckpointFileManager"
+        ),
+        f"{store}.checkpointFormatVersion": "2",
+        f"{store}.holdfast.maxFileBytes": str(max_file_bytes),
+        f"{store}.holdfast.compression": compression,
+    }
+
+
+def configure(
+    builder: SparkSession.Builder,
+    *,
+    max_file_bytes: int = DEFAULT_MAX_FILE_BYTES,
+    compression: Compression = "lz4",
+) -> SparkSession.Builder:
+    """Set everything Holdfast needs on a session builder.
+
+    Entries that the builder already has in ``spark.jars`` and ``spark.plugins`` stay. What is in
+    ``spark-defaults.conf`` is not known to a builder, and a builder's setting replaces it there.
+
+    Parameters
+    ----------
+    builder : pyspark.sql.SparkSession.Builder
+        A builder whose session has not been created yet.
+    max_file_bytes, compression
+        As in `spark_conf`.
+
+    Returns
+    -------
+    pyspark.sql.SparkSession.Builder
+        The same builder.
+
+    Raises
+    ------
+    ValueError
+        If an option has a value that is not allowed.
+    FileNotFoundError
+        If the plugin jar is missing from this installation.
+    RuntimeError
+        If PySpark is of another minor than the plugin is built for; if Spark is running already
+        without the plugin, because it would ignore these settings silently; or if the builder is
+        one of Spark Connect, whose server must be configured instead.
+
+    Examples
+    --------
+    >>> from pyspark.sql import SparkSession
+    >>> spark = holdfast.configure(SparkSession.builder.appName("counts")).getOrCreate()
+    """
+    settings = spark_conf(max_file_bytes=max_file_bytes, compression=compression)
+    options: dict[str, Any] = builder._options
+    _require_spark_minor()
+    _require_classic(options)
+    _require_plugin_if_running()
+    for key, value in settings.items():
+        builder.config(key, _appended(options.get(key), value) if key in LIST_KEYS else value)
+    return builder
+
+
+def _appended(present: object, entry: str) -> str:
+    """Append `entry` to a comma-separated list, unless it is there."""
+    entries = [part.strip() for part in str(present or "").split(",") if part.strip()]
+    return ",".join(entries if entry in entries else [*entries, entry])
+
+
+def _require_spark_minor() -> None:
+    import pyspark
+
+    have: str = pyspark.__version__
+    if have.split(".")[:2] != SPARK_MINOR.split("."):
+        raise RuntimeError(
+            f"this installation of Holdfast {__version__} has the plugin for Spark {SPARK_MINOR}, "
+            f"but PySpark is {have}. Install pyspark {SPARK_MINOR}, or a Holdfast built for {have}"
+        )
+
+
+def _require_classic(options: dict[str, Any]) -> None:
+    remote = options.get("spark.remote") or os.environ.get("SPARK_REMOTE")
+    if remote:
+        raise RuntimeError(
+            f"this session is a Spark Connect client of {remote}: a client cannot load a plugin. "
+            "Start the server with the settings that `python -m holdfast conf` prints there"
+        )
+
+
+def _require_plugin_if_running() -> None:
+    """Refuse when a Spark that runs already would ignore the settings.
+
+    Three states of the process matter: no JVM yet (all settings count), an active Spark context
+    (plugins are fixed), a JVM without context (its class path is fixed).
+    """
+    from pyspark import SparkContext
+
+    active = SparkContext._active_spark_context
+    if active is not None:
+        plugins = active.getConf().get("spark.plugins", "") or ""
+        if PLUGIN not in [part.strip() for part in plugins.split(",")]:
+            raise RuntimeError(
+                "a Spark session is active and was started without Holdfast; Spark reads "
+                "spark.plugins and spark.jars only at its start, so these settings would be "
+                "ignored. Call configure() before the first session, in a new process, or start "
+                "with spark-submit and the settings that `python -m holdfast conf` prints"
+            )
+        return
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        SparkContext._ensure_initialized()  # attaches to the JVM that spark-submit started
+    jvm = SparkContext._jvm
+    if jvm is not None and not _can_load(jvm, PLUGIN):
+        raise RuntimeError(
+            "a JVM is running already and does not have the Spark plugin of Holdfast on its class "
+            "path, which is fixed when it starts. Call configure() before the first session, in a "
+            "new process; under spark-submit pass `--jars $(python -m holdfast jar)`, or the "
+            "settings that `python -m holdfast conf` prints as --properties-file"
+        )
+
+
+def _can_load(jvm: Any, name: str) -> bool:
+    py4j_error: type[Exception] = sys.modules["py4j.protocol"].Py4JJavaError
+    try:
+        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
+    except py4j_error:
+        return False
+    return True

@@ -1,0 +1,134 @@
+//! Footer of a sealed file: its index, found from the end through a trailer of fixed size.
+//!
+//! The trailer says how long the footer is, not where it starts, so that a file whose last append
+//! failed can be sealed although nobody knows how much garbage that append left.
+
+use prost::Message;
+
+use super::frame::{self, FrameKind, HEADER_BYTES, split};
+use super::message::{FooterMessage, check_file, decode, entry_from, entry_message};
+use super::{FileIndex, IndexEntry};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ids::FileId;
+use crate::storage::Storage;
+
+/// Body of the trailer: footer length 8, number of segments 8.
+const TRAILER_BODY_BYTES: usize = 16;
+/// Length of the trailer in the file.
+const TRAILER_BYTES: u64 = (HEADER_BYTES + TRAILER_BODY_BYTES) as u64;
+/// A footer frame is closed once it is longer than this. An entry has at most 5 KiB (four owner
+/// parts of 1 KiB), so a body stays below the bound of 1 MiB.
+const FOOTER_FRAME_BYTES: usize = 512 << 10;
+
+/// Footer frames and trailer of `file`, whose last good byte is just before `data_end`.
+pub(crate) fn encode_footer(
+    file: FileId,
+    data_end: u64,
+    entries: &[IndexEntry],
+) -> Result<Vec<u8>> {
+    let empty = || FooterMessage {
+        term: file.term.0,
+        seq: file.seq,
+        data_end,
+        entries: Vec::new(),
+    };
+    let mut out = Vec::new();
+    let (mut message, mut message_bytes) = (empty(), 0);
+    for entry in entries {
+        let entry = entry_message(entry);
+        message_bytes += entry.encoded_len();
+        message.entries.push(entry);
+        if message_bytes > FOOTER_FRAME_BYTES {
+            let full = std::mem::replace(&mut message, empty());
+            frame::put_lz4(&mut out, FrameKind::Footer, &full.encode_to_vec())?;
+            message_bytes = 0;
+        }
+    }
+    // The last frame may have no entry: a sealed file always has at least one footer frame.
+    frame::put_lz4(&mut out, FrameKind::Footer, &message.encode_to_vec())?;
+    let mut trailer = (out.len() as u64).to_le_bytes().to_vec();
+    trailer.extend_from_slice(&(entries.len() as u64).to_le_bytes());
+    frame::put_raw(&mut out, FrameKind::Trailer, &trailer)?;
+    Ok(out)
+}
+
+/// The index in the footer; `None` when the end of the file is not a valid footer.
+///
+/// # Errors
+/// Only those of storage, and `Unsupported`.
+pub(super) fn read_footer(
+    storage: &dyn Storage,
+    file: FileId,
+    file_bytes: u64,
+) -> Result<Option<FileIndex>> {
+    match read_strict(storage, file, file_bytes) {
+        Ok(index) => Ok(Some(index)),
+        Err(e) if e.kind() == ErrorKind::Corrupt => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+fn read_strict(storage: &dyn Storage, file: FileId, file_bytes: u64) -> Result<FileIndex> {
+    let trailer_start = file_bytes
+        .checked_sub(TRAILER_BYTES)
+        .ok_or_else(|| Error::corrupt(format!("{file_bytes} bytes have no room for a trailer")))?;
+    let name = file.file_name();
+    let bytes = storage.read(&name, trailer_start, TRAILER_BYTES)?;
+    let trailer = frame::parse(&bytes)?.expect(FrameKind::Trailer)?;
+    let (footer_bytes, rest) = split::<8>(trailer.body)?;
+    let (segments, _) = split::<8>(rest)?;
+    let footer_bytes = u64::from_le_bytes(footer_bytes);
+    let footer_start = trailer_start.checked_sub(footer_bytes).ok_or_else(|| {
+        Error::corrupt(format!(
+            "a footer of {footer_bytes} bytes in a file of {file_bytes}"
+        ))
+    })?;
+    let bytes = storage.read(&name, footer_start, footer_bytes)?;
+    let (entries, data_end) = parse_entries(file, &bytes)?;
+    if entries.len() as u64 != u64::from_le_bytes(segments) || data_end > footer_start {
+        return Err(Error::corrupt("footer and trailer disagree"));
+    }
+    check_order(&entries, data_end)?;
+    Ok(FileIndex {
+        file,
+        sealed: true,
+        file_bytes,
+        segments: entries,
+        torn_bytes: footer_start - data_end,
+        damaged_bytes: 0,
+    })
+}
+
+fn parse_entries(file: FileId, bytes: &[u8]) -> Result<(Vec<IndexEntry>, u64)> {
+    let mut entries = Vec::new();
+    let mut data_end = 0;
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let frame = frame::parse(rest)?;
+        let message: FooterMessage = decode(frame, FrameKind::Footer)?;
+        check_file(file, message.term, message.seq)?;
+        data_end = message.data_end;
+        for entry in message.entries {
+            entries.push(entry_from(file, entry)?);
+        }
+        rest = rest.get(frame.stored_len()..).unwrap_or_default();
+    }
+    Ok((entries, data_end))
+}
+
+/// Segments never overlap and end before the footer.
+fn check_order(entries: &[IndexEntry], data_end: u64) -> Result<()> {
+    let mut end = 0;
+    for IndexEntry { reference, .. } in entries {
+        let next = reference.offset.checked_add(reference.len);
+        match next {
+            Some(next) if reference.offset >= end && next <= data_end => end = next,
+            _ => {
+                return Err(Error::corrupt(format!(
+                    "segments overlap in the footer: {reference}"
+                )));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,200 @@
+//! Segments: a head frame and the data frames of one owner's payload.
+
+use prost::Message;
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::frame::{self, FrameKind, HEADER_BYTES, MAX_BODY_BYTES};
+use super::message::{FileHeaderMessage, HeadMessage, check_owner, decode, owner_message};
+use super::{Compression, NewSegment, Segment, SegmentHead};
+use crate::error::{Error, Result};
+use crate::ids::{FileId, Owner, SegmentRef};
+use crate::storage::Storage;
+
+/// What `read_head` reads at first: a head without lineage fits by far.
+const HEAD_GUESS_BYTES: u64 = 1024;
+
+/// A segment ready to be appended.
+pub(crate) struct EncodedSegment {
+    pub bytes: Vec<u8>,
+    pub digest: u128,
+}
+
+/// First frame of a physical file.
+pub(crate) fn encode_file_header(file: FileId) -> Result<Vec<u8>> {
+    let message = FileHeaderMessage {
+        term: file.term.0,
+        seq: file.seq,
+    };
+    let mut out = Vec::new();
+    frame::put_raw(&mut out, FrameKind::FileHeader, &message.encode_to_vec())?;
+    Ok(out)
+}
+
+/// All frames of a segment, and their digest.
+pub(crate) fn encode_segment(
+    new: &NewSegment<'_>,
+    payload: &[u8],
+    compression: Compression,
+) -> Result<EncodedSegment> {
+    check_owner(new.owner)?;
+    let head = HeadMessage {
+        owner: Some(owner_message(new.owner)),
+        created: new.created.0,
+        kind: u32::from(new.kind.tag()),
+        lineage: new.lineage.iter().map(|r| r.to_bytes().to_vec()).collect(),
+        payload_bytes: payload.len() as u64,
+        entries: new.entries,
+    };
+    let head = head.encode_to_vec();
+    let room = match compression {
+        Compression::None => payload.len(),
+        Compression::Lz4 => payload.len() / 2,
+    };
+    let mut bytes = Vec::with_capacity(head.len() + room + 4 * HEADER_BYTES);
+    frame::put_raw(&mut bytes, FrameKind::Head, &head)
+        .map_err(|e| e.context(format!("head of a segment of {}", new.owner)))?;
+    for chunk in payload.chunks(MAX_BODY_BYTES) {
+        match compression {
+            Compression::None => frame::put_raw(&mut bytes, FrameKind::Data, chunk)?,
+            Compression::Lz4 => frame::put_lz4(&mut bytes, FrameKind::Data, chunk)?,
+        }
+    }
+    let digest = xxh3_128(&bytes);
+    Ok(EncodedSegment { bytes, digest })
+}
+
+/// Reads a segment and verifies all of it: digest, checksums, owner.
+///
+/// # Errors
+/// `NotFound` when the file is missing, `Unsupported` when a newer version wrote it, `Corrupt` for
+/// every other difference. The message names file, offset, owner, expected and found values.
+pub fn read_segment(
+    storage: &dyn Storage,
+    reference: &SegmentRef,
+    owner: &Owner,
+) -> Result<Segment> {
+    read_verified(storage, reference, owner)
+        .map_err(|e| e.context(describe(storage, reference, owner)))
+}
+
+/// Reads the head of a segment only. Its checksum and owner are verified, the payload is not.
+///
+/// # Errors
+/// As [`read_segment`].
+pub fn read_head(
+    storage: &dyn Storage,
+    reference: &SegmentRef,
+    owner: &Owner,
+) -> Result<SegmentHead> {
+    read_head_frame(storage, reference)
+        .and_then(|head| check_head_owner(head, owner))
+        .map_err(|e| e.context(describe(storage, reference, owner)))
+}
+
+fn describe(storage: &dyn Storage, reference: &SegmentRef, owner: &Owner) -> String {
+    let SegmentRef {
+        file, offset, len, ..
+    } = reference;
+    format!(
+        "segment {}/{file} at offset {offset} ({len} bytes) of {owner}",
+        storage.location()
+    )
+}
+
+fn read_verified(storage: &dyn Storage, reference: &SegmentRef, owner: &Owner) -> Result<Segment> {
+    let bytes = storage.read(&reference.file.file_name(), reference.offset, reference.len)?;
+    let found = xxh3_128(&bytes);
+    if found != reference.digest {
+        return Err(digest_error(reference, &bytes, found));
+    }
+    let (head, data) = split_head(&bytes).map_err(|e| at(reference, 0, e))?;
+    let head = check_head_owner(head, owner)?;
+    // The payload length is verified only by reading on: it must not drive an allocation larger
+    // than what LZ4 can make of the bytes at hand (a factor of 255).
+    let room = (data.len() as u64)
+        .saturating_mul(255)
+        .min(head.payload_bytes);
+    let mut payload = Vec::with_capacity(usize::try_from(room).unwrap_or(0));
+    let mut rest = data;
+    while !rest.is_empty() {
+        let offset = bytes.len() - rest.len();
+        let frame = frame::parse(rest)
+            .and_then(|frame| frame.expect(FrameKind::Data))
+            .and_then(|frame| frame.decode_into(&mut payload).map(|()| frame))
+            .map_err(|e| at(reference, offset, e))?;
+        rest = rest.get(frame.stored_len()..).unwrap_or_default();
+    }
+    if payload.len() as u64 != head.payload_bytes {
+        return Err(Error::corrupt(format!(
+            "payload: expected {} bytes, found {}",
+            head.payload_bytes,
+            payload.len()
+        )));
+    }
+    Ok(Segment { head, payload })
+}
+
+fn read_head_frame(storage: &dyn Storage, reference: &SegmentRef) -> Result<SegmentHead> {
+    let name = reference.file.file_name();
+    let guess = reference.len.min(HEAD_GUESS_BYTES);
+    let mut bytes = storage.read(&name, reference.offset, guess)?;
+    let needed = (HEADER_BYTES
+        + frame::peek(&bytes)
+            .map_err(|e| at(reference, 0, e))?
+            .body_len) as u64;
+    if needed > guess {
+        bytes = storage.read(&name, reference.offset, needed.min(reference.len))?;
+    }
+    let (head, _) = split_head(&bytes).map_err(|e| at(reference, 0, e))?;
+    Ok(head)
+}
+
+/// The head that starts `bytes`, and the data frames behind it.
+pub(super) fn split_head(bytes: &[u8]) -> Result<(SegmentHead, &[u8])> {
+    let frame = frame::parse(bytes)?;
+    let head: HeadMessage = decode(frame, FrameKind::Head)?;
+    Ok((
+        head.try_into()?,
+        bytes.get(frame.stored_len()..).unwrap_or_default(),
+    ))
+}
+
+fn check_head_owner(head: SegmentHead, owner: &Owner) -> Result<SegmentHead> {
+    if head.owner == *owner {
+        return Ok(head);
+    }
+    Err(Error::corrupt(format!(
+        "owner: expected {owner}, found {}",
+        head.owner
+    )))
+}
+
+/// A wrong digest says that something is wrong; the frames often say where.
+fn digest_error(reference: &SegmentRef, bytes: &[u8], found: u128) -> Error {
+    let message = format!(
+        "xxh3-128 digest: expected {:032x}, found {found:032x}",
+        reference.digest
+    );
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        match frame::parse(rest) {
+            Ok(frame) => rest = rest.get(frame.stored_len()..).unwrap_or_default(),
+            Err(e) => {
+                let offset = reference.offset + (bytes.len() - rest.len()) as u64;
+                return Error::corrupt(format!(
+                    "{message}; first bad frame at offset {offset}: {e}"
+                ));
+            }
+        }
+    }
+    Error::corrupt(format!(
+        "{message}; every frame is intact, so other bytes were referenced"
+    ))
+}
+
+fn at(reference: &SegmentRef, offset: usize, error: Error) -> Error {
+    error.context(format!(
+        "frame at offset {}",
+        reference.offset.saturating_add(offset as u64)
+    ))
+}

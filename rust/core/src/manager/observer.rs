@@ -1,0 +1,40 @@
+//! What the segment writer tells its owner. Calls come under a file's lock: an observer must not
+//! call back into the writer.
+
+use std::fmt;
+
+use crate::format::IndexEntry;
+use crate::ids::FileId;
+
+/// A file's state after a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FileChange {
+    pub file: FileId,
+    /// Takes appends, or somebody is still closing it.
+    pub open: bool,
+    pub physical_bytes: u64,
+    pub durable_bytes: u64,
+}
+
+/// Learns of every segment and of every change of a file.
+pub(super) trait Observer: Send + Sync + fmt::Debug {
+    /// A file was created in `lane` and is open.
+    fn created(&self, file: FileId, lane: u64, physical_bytes: u64);
+    /// A file that was just created could not be used and is gone again.
+    fn deleted(&self, file: FileId);
+    /// A segment was appended; the file now has `physical_bytes`.
+    fn appended(&self, entry: &IndexEntry, physical_bytes: u64);
+    /// Durability or openness of a file changed.
+    fn changed(&self, change: &FileChange);
+}
+
+/// For a writer without a manager.
+#[derive(Debug)]
+pub(super) struct Nobody;
+
+impl Observer for Nobody {
+    fn created(&self, _: FileId, _: u64, _: u64) {}
+    fn deleted(&self, _: FileId) {}
+    fn appended(&self, _: &IndexEntry, _: u64) {}
+    fn changed(&self, _: &FileChange) {}
+}

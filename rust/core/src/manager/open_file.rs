@@ -1,0 +1,264 @@
+//! One physical file of this incarnation: `Open -> Closing -> Sealed | Closed`, never back.
+//!
+//! Two locks, always taken in this order: `durability` serialises sync and close (so that calls
+//! that wait for one sync often find their bytes covered by it), `inner` guards the bytes and is
+//! held for one write, never for a sync.
+
+use parking_lot::Mutex;
+
+use super::observer::{FileChange, Observer};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{IndexEntry, encode_footer};
+use crate::ids::{FileId, SegmentRef};
+use crate::storage::{AppendFile, Storage};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Status {
+    /// Takes appends.
+    Open,
+    /// Somebody writes the footer.
+    Closing,
+    /// Has a durable footer.
+    Sealed,
+    /// Takes no appends and has no durable footer: a scan finds its segments.
+    Closed,
+}
+
+#[derive(Debug)]
+struct Inner {
+    handle: Option<Box<dyn AppendFile>>,
+    status: Status,
+    /// End of the last whole segment.
+    good_bytes: u64,
+    /// Bytes known to survive a machine crash.
+    durable_bytes: u64,
+    /// Size of the file as far as known: garbage of a cut append and the footer included.
+    physical_bytes: u64,
+    entries: Vec<IndexEntry>,
+    /// `sync` has told somebody that bytes of this file were lost.
+    loss_reported: bool,
+}
+
+/// What became of an append.
+pub(super) enum Appended {
+    /// The segment is in the file. `full` when the file should be sealed now.
+    Written { reference: SegmentRef, full: bool },
+    /// The file takes no appends any more: use another one.
+    Refused,
+    /// The write failed. The file takes no appends any more and must be closed.
+    Cut(Error),
+}
+
+/// When a file counts as full.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    pub max_file_bytes: u64,
+    pub max_segments: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct OpenFile {
+    pub id: FileId,
+    pub lane: u64,
+    inner: Mutex<Inner>,
+    durability: Mutex<()>,
+}
+
+impl OpenFile {
+    /// A file that was just created; `header_bytes` were written to it.
+    pub fn new(id: FileId, lane: u64, handle: Box<dyn AppendFile>, header_bytes: u64) -> Self {
+        let inner = Inner {
+            handle: Some(handle),
+            status: Status::Open,
+            good_bytes: header_bytes,
+            durable_bytes: 0,
+            physical_bytes: header_bytes,
+            entries: Vec::new(),
+            loss_reported: false,
+        };
+        Self {
+            id,
+            lane,
+            inner: Mutex::new(inner),
+            durability: Mutex::new(()),
+        }
+    }
+
+    /// Appends the bytes of one segment; `entry` learns where it lies.
+    pub fn append(
+        &self,
+        bytes: &[u8],
+        mut entry: IndexEntry,
+        bounds: Bounds,
+        observer: &dyn Observer,
+    ) -> Appended {
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        let (Status::Open, Some(handle)) = (inner.status, inner.handle.as_mut()) else {
+            return Appended::Refused;
+        };
+        if let Err(e) = handle.append(bytes) {
+            // How much was written is unknown: nothing may follow the garbage but a footer.
+            inner.status = Status::Closing;
+            return Appended::Cut(e);
+        }
+        entry.reference.file = self.id;
+        entry.reference.offset = inner.good_bytes;
+        inner.good_bytes += bytes.len() as u64;
+        inner.physical_bytes = inner.good_bytes;
+        let reference = entry.reference;
+        // Told under the lock: whoever learns that the file is closed knows all its segments.
+        observer.appended(&entry, inner.physical_bytes);
+        inner.entries.push(entry);
+        let full =
+            inner.good_bytes >= bounds.max_file_bytes || inner.entries.len() >= bounds.max_segments;
+        Appended::Written { reference, full }
+    }
+
+    /// Makes everything appended so far survive a machine crash. A failure poisons the file.
+    pub fn make_durable(&self, storage: &dyn Storage, observer: &dyn Observer) -> Result<Synced> {
+        let durability = self.durability.lock();
+        let wanted = {
+            let inner = self.inner.lock();
+            if inner.durable_bytes >= inner.good_bytes {
+                return Ok(Synced::Already);
+            }
+            match inner.status {
+                Status::Open | Status::Closing => inner.good_bytes,
+                Status::Sealed | Status::Closed => return Err(self.lost(&inner, storage)),
+            }
+        };
+        if !storage.capabilities().durable_append {
+            drop(durability);
+            return self.close(storage, observer).map(|()| Synced::Now);
+        }
+        let synced = storage.sync(&self.id.file_name());
+        let mut inner = self.inner.lock();
+        match synced {
+            Ok(()) => {
+                inner.durable_bytes = inner.durable_bytes.max(wanted);
+                self.tell(&inner, observer);
+                Ok(Synced::Now)
+            }
+            Err(e) => {
+                // After a failed sync the system may have dropped the bytes and a second sync may
+                // still report success, so nothing in this file can be trusted to become durable.
+                inner.status = Status::Closed;
+                inner.handle = None;
+                self.tell(&inner, observer);
+                Err(e.context(self.lost_what(&inner, storage)))
+            }
+        }
+    }
+
+    /// Writes the footer, makes the file durable and closes it. A file that is closed already only
+    /// reports whether all its segments are durable.
+    pub fn close(&self, storage: &dyn Storage, observer: &dyn Observer) -> Result<()> {
+        let _durability = self.durability.lock();
+        let (mut handle, entries, good_bytes) = {
+            let mut inner = self.inner.lock();
+            let Some(handle) = inner.handle.take() else {
+                return if inner.durable_bytes >= inner.good_bytes {
+                    Ok(())
+                } else {
+                    Err(self.lost(&inner, storage))
+                };
+            };
+            inner.status = Status::Closing;
+            (handle, std::mem::take(&mut inner.entries), inner.good_bytes)
+        };
+        let footer = encode_footer(self.id, good_bytes, &entries)
+            .and_then(|footer| handle.append(&footer).map(|()| footer.len()));
+        // Without a footer the file is still worth syncing: a scan finds its segments.
+        let finished = handle.finish();
+        // Garbage of a cut append is part of the size, and only storage knows how much it is.
+        let physical_bytes = storage.len(&self.id.file_name());
+        let mut inner = self.inner.lock();
+        if finished.is_ok() {
+            inner.durable_bytes = good_bytes;
+        }
+        inner.status = match (&footer, &finished) {
+            (Ok(_), Ok(())) => Status::Sealed,
+            _ => Status::Closed,
+        };
+        inner.physical_bytes =
+            physical_bytes.unwrap_or(good_bytes + footer.unwrap_or_default() as u64);
+        self.tell(&inner, observer);
+        finished.map_err(|e| e.context(self.lost_what(&inner, storage)))
+    }
+
+    /// Closes the file without a footer, unless `wanted` says that it has a segment worth keeping.
+    #[allow(dead_code)] // The manager is its caller.
+    pub fn abandon(&self, wanted: impl FnOnce() -> bool, observer: &dyn Observer) -> bool {
+        let _durability = self.durability.lock();
+        let mut inner = self.inner.lock();
+        if inner.handle.is_none() || wanted() {
+            return false;
+        }
+        inner.handle = None;
+        inner.entries = Vec::new();
+        inner.status = Status::Closed;
+        // Nothing in it is worth a sync, so nobody may wait for one.
+        inner.durable_bytes = inner.good_bytes;
+        self.tell(&inner, observer);
+        true
+    }
+
+    /// All its segments survive a machine crash and it takes no more: nobody has to remember it.
+    pub fn is_settled(&self) -> bool {
+        let inner = self.inner.lock();
+        inner.handle.is_none() && inner.durable_bytes >= inner.good_bytes
+    }
+
+    pub fn is_sealed(&self) -> bool {
+        self.inner.lock().status == Status::Sealed
+    }
+
+    /// Takes appends still.
+    pub fn is_open(&self) -> bool {
+        self.inner.lock().status == Status::Open
+    }
+
+    /// `sync` has told a caller already that bytes of this file were lost.
+    pub fn loss_was_reported(&self) -> bool {
+        self.inner.lock().loss_reported
+    }
+
+    /// Remembers that the loss of this file's bytes, if any, was told to a caller.
+    pub fn mark_loss_reported(&self) {
+        let mut inner = self.inner.lock();
+        inner.loss_reported = inner.handle.is_none() && inner.durable_bytes < inner.good_bytes;
+    }
+
+    fn tell(&self, inner: &Inner, observer: &dyn Observer) {
+        observer.changed(&FileChange {
+            file: self.id,
+            open: inner.handle.is_some(),
+            physical_bytes: inner.physical_bytes,
+            durable_bytes: inner.durable_bytes,
+        });
+    }
+
+    fn lost(&self, inner: &Inner, storage: &dyn Storage) -> Error {
+        Error::new(ErrorKind::Poisoned, self.lost_what(inner, storage))
+    }
+
+    fn lost_what(&self, inner: &Inner, storage: &dyn Storage) -> String {
+        format!(
+            "segments of {}/{} from offset {} to {} may not survive a machine crash",
+            storage.location(),
+            self.id,
+            inner.durable_bytes,
+            inner.good_bytes
+        )
+    }
+}
+
+/// Whether a sync was needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Synced {
+    /// The bytes were durable before.
+    Already,
+    /// They are now.
+    Now,
+}

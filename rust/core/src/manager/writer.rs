@@ -1,0 +1,400 @@
+//! Packs segments of many owners into a few append-only files.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use super::observer::{FileChange, Nobody, Observer};
+use super::open_file::{Appended, Bounds, OpenFile, Synced};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{Compression, IndexEntry, NewSegment, encode_file_header, encode_segment};
+use crate::ids::{FileId, SegmentRef, Term};
+use crate::storage::Storage;
+
+/// Bounds the index of a file that is kept in memory until the file is sealed: 65,536 entries of
+/// about 300 bytes are 20 MiB.
+const MAX_SEGMENTS_PER_FILE: usize = 65_536;
+
+/// How files are written.
+#[derive(Clone, Debug)]
+pub struct WriterOptions {
+    /// A file that reaches this size takes no further segment. Soft: the segment that crosses the
+    /// bound stays in one piece.
+    pub max_file_bytes: u64,
+    /// How payloads are stored.
+    pub compression: Compression,
+}
+
+impl Default for WriterOptions {
+    fn default() -> Self {
+        Self {
+            max_file_bytes: 32 << 20,
+            compression: Compression::Lz4,
+        }
+    }
+}
+
+/// What a writer did so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriterStats {
+    /// Files created.
+    pub files_created: u64,
+    /// Files closed with a durable footer.
+    pub files_sealed: u64,
+    /// Segments appended.
+    pub segments: u64,
+    /// Bytes of these segments as stored.
+    pub bytes: u64,
+    /// Syncs asked of storage, those of sealing included.
+    pub syncs: u64,
+    /// Appends that returned an error of storage.
+    pub appends_failed: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    files_created: AtomicU64,
+    files_sealed: AtomicU64,
+    segments: AtomicU64,
+    bytes: AtomicU64,
+    syncs: AtomicU64,
+    appends_failed: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Files {
+    /// The file that takes appends, per lane.
+    current: BTreeMap<u64, Arc<OpenFile>>,
+    /// Every file with bytes that are not durable yet or never will be.
+    unsettled: BTreeMap<FileId, Arc<OpenFile>>,
+    last_seq: u32,
+}
+
+/// Appends segments to the files of one term. Many threads append at once: encoding runs in
+/// parallel, one write per segment is serialised per file, segments never interleave.
+///
+/// ```
+/// use std::sync::Arc;
+/// use holdfast_core::format::{NewSegment, SegmentKind, read_segment};
+/// use holdfast_core::manager::{SegmentWriter, WriterOptions};
+/// use holdfast_core::storage::LocalStorage;
+/// use holdfast_core::{CheckpointId, Owner, Term};
+/// # fn main() -> holdfast_core::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// let storage = Arc::new(LocalStorage::new(dir.path()));
+/// let writer = SegmentWriter::open(storage.clone(), Term(1), WriterOptions::default());
+/// let owner = Owner::new("", "0", "7", "default");
+/// let new = NewSegment {
+///     owner: &owner,
+///     created: CheckpointId(1),
+///     kind: SegmentKind::Snapshot,
+///     lineage: &[],
+///     entries: 1,
+/// };
+/// let reference = writer.append(&new, b"state")?;
+/// writer.seal()?;
+/// assert_eq!(read_segment(storage.as_ref(), &reference, &owner)?.payload, b"state");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct SegmentWriter {
+    storage: Arc<dyn Storage>,
+    term: Term,
+    options: WriterOptions,
+    observer: Arc<dyn Observer>,
+    files: Mutex<Files>,
+    counters: Counters,
+}
+
+impl SegmentWriter {
+    /// A writer of the files of `term`. Nothing is created before the first append.
+    pub fn open(storage: Arc<dyn Storage>, term: Term, options: WriterOptions) -> Self {
+        Self::observed(storage, term, options, Arc::new(Nobody))
+    }
+
+    pub(super) fn observed(
+        storage: Arc<dyn Storage>,
+        term: Term,
+        options: WriterOptions,
+        observer: Arc<dyn Observer>,
+    ) -> Self {
+        Self {
+            storage,
+            term,
+            options,
+            observer,
+            files: Mutex::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Appends one segment. On storage with durable appends it survives the death of this process
+    /// once this returns.
+    ///
+    /// # Errors
+    /// `InvalidInput` for names or a lineage out of bounds; `AlreadyExists` when another
+    /// incarnation uses this term; else that of storage. After an error nothing was appended; a
+    /// retry goes to a new file.
+    pub fn append(&self, new: &NewSegment<'_>, payload: &[u8]) -> Result<SegmentRef> {
+        self.append_in(0, new, payload)
+    }
+
+    /// Makes everything appended so far survive a machine crash.
+    ///
+    /// A file whose sync failed takes no more appends. Its loss is reported to every call that
+    /// waited for it, or to the next one when nobody did, and then forgotten here. Where several
+    /// committers share a writer, each should call [`SegmentWriter::sync_files`] with its own
+    /// files instead: that never forgets.
+    ///
+    /// # Errors
+    /// Those of storage; `Poisoned` for bytes lost by an earlier failure.
+    pub fn sync(&self) -> Result<()> {
+        let files: Vec<_> = self
+            .files
+            .lock()
+            .unsettled
+            .values()
+            .filter(|file| !file.loss_was_reported())
+            .cloned()
+            .collect();
+        first_error(files.iter().map(|file| {
+            self.sync_file(file)
+                .inspect_err(|_| file.mark_loss_reported())
+        }))
+    }
+
+    /// Makes everything appended to these files survive a machine crash. Files of other writers
+    /// are ignored.
+    ///
+    /// # Errors
+    /// Those of storage; `Poisoned`, every time, for bytes lost by an earlier failure.
+    pub fn sync_files(&self, files: &BTreeSet<FileId>) -> Result<()> {
+        first_error(
+            self.unsettled(files)
+                .iter()
+                .map(|file| self.sync_file(file)),
+        )
+    }
+
+    /// Writes the footers, makes everything durable and closes the open files. The next append
+    /// opens a new file.
+    ///
+    /// # Errors
+    /// Those of storage; the files are closed nevertheless.
+    pub fn seal(&self) -> Result<()> {
+        let files: Vec<_> = self.files.lock().current.values().cloned().collect();
+        first_error(files.iter().map(|file| self.close(file)))
+    }
+
+    /// Like [`SegmentWriter::seal`], of these files only. Files that are not open are checked for
+    /// durability.
+    ///
+    /// # Errors
+    /// Those of storage; `Poisoned` for bytes lost by an earlier failure.
+    pub fn seal_files(&self, files: &BTreeSet<FileId>) -> Result<()> {
+        first_error(self.unsettled(files).iter().map(|file| self.close(file)))
+    }
+
+    /// What was done so far.
+    pub fn stats(&self) -> WriterStats {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        WriterStats {
+            files_created: get(&self.counters.files_created),
+            files_sealed: get(&self.counters.files_sealed),
+            segments: get(&self.counters.segments),
+            bytes: get(&self.counters.bytes),
+            syncs: get(&self.counters.syncs),
+            appends_failed: get(&self.counters.appends_failed),
+        }
+    }
+
+    /// Appends to the open file of `lane`: files of different lanes are different.
+    pub(super) fn append_in(
+        &self,
+        lane: u64,
+        new: &NewSegment<'_>,
+        payload: &[u8],
+    ) -> Result<SegmentRef> {
+        // Outside every lock: this is where the time goes.
+        let encoded = encode_segment(new, payload, self.options.compression)?;
+        let bounds = Bounds {
+            max_file_bytes: self.options.max_file_bytes,
+            max_segments: MAX_SEGMENTS_PER_FILE,
+        };
+        let unplaced = SegmentRef {
+            file: FileId {
+                term: self.term,
+                seq: 0,
+            },
+            offset: 0,
+            len: encoded.bytes.len() as u64,
+            digest: encoded.digest,
+        };
+        let entry = IndexEntry {
+            reference: unplaced,
+            owner: new.owner.clone(),
+            created: new.created,
+            kind: new.kind,
+        };
+        loop {
+            let file = self.current_file(lane)?;
+            match file.append(
+                &encoded.bytes,
+                entry.clone(),
+                bounds,
+                self.observer.as_ref(),
+            ) {
+                Appended::Written { reference, full } => {
+                    add(&self.counters.segments, 1);
+                    add(&self.counters.bytes, reference.len);
+                    if full {
+                        // The append itself succeeded. A seal that fails poisons the file, which
+                        // the sync or seal before an acknowledgement reports.
+                        let _ = self.close(&file);
+                    }
+                    return Ok(reference);
+                }
+                Appended::Refused => self.retire(&file),
+                Appended::Cut(error) => {
+                    add(&self.counters.appends_failed, 1);
+                    let _ = self.close(&file);
+                    let what = format!("segment of {} for checkpoint {}", new.owner, new.created);
+                    return Err(error.context(what));
+                }
+            }
+        }
+    }
+
+    /// Closes a file without a footer unless `wanted` finds a segment worth keeping in it.
+    #[allow(dead_code)] // The manager is its caller.
+    pub(super) fn abandon(&self, file: FileId, wanted: impl FnOnce() -> bool) {
+        let found = self.files.lock().unsettled.get(&file).cloned();
+        if let Some(file) = found
+            && file.abandon(wanted, self.observer.as_ref())
+        {
+            self.retire(&file);
+        }
+    }
+
+    fn unsettled(&self, files: &BTreeSet<FileId>) -> Vec<Arc<OpenFile>> {
+        let all = self.files.lock();
+        files
+            .iter()
+            .filter_map(|id| all.unsettled.get(id))
+            .cloned()
+            .collect()
+    }
+
+    fn current_file(&self, lane: u64) -> Result<Arc<OpenFile>> {
+        let mut files = self.files.lock();
+        if let Some(file) = files.current.get(&lane) {
+            return Ok(file.clone());
+        }
+        let seq = files.last_seq.checked_add(1).ok_or_else(|| {
+            Error::invalid_input(format!("term {} has no file names left", self.term))
+        })?;
+        // A name is used up by the attempt to create it: after a failure nobody knows whether it
+        // exists.
+        files.last_seq = seq;
+        let id = FileId {
+            term: self.term,
+            seq,
+        };
+        let file = Arc::new(self.create(id, lane)?);
+        files.current.insert(lane, file.clone());
+        files.unsettled.insert(id, file.clone());
+        Ok(file)
+    }
+
+    fn create(&self, id: FileId, lane: u64) -> Result<OpenFile> {
+        let location = self.storage.location();
+        let mut handle = self
+            .storage
+            .create(&id.file_name())
+            .map_err(|e| match e.kind() {
+                ErrorKind::AlreadyExists => Error::new(
+                    ErrorKind::AlreadyExists,
+                    format!(
+                        "{location}/{id} exists: another incarnation is using term {}: {e}",
+                        self.term
+                    ),
+                ),
+                _ => e.context(format!("new physical file {location}/{id}")),
+            })?;
+        add(&self.counters.files_created, 1);
+        let header = encode_file_header(id)?;
+        let written = handle.append(&header);
+        self.observer.created(id, lane, header.len() as u64);
+        if let Err(e) = written {
+            drop(handle);
+            // No segment was in it: nothing but the name is left behind.
+            if self.storage.delete(&id.file_name()).is_ok() {
+                self.observer.deleted(id);
+            } else {
+                self.observer.changed(&FileChange {
+                    file: id,
+                    open: false,
+                    physical_bytes: header.len() as u64,
+                    durable_bytes: 0,
+                });
+            }
+            return Err(e.context(format!("header of {location}/{id}")));
+        }
+        Ok(OpenFile::new(id, lane, handle, header.len() as u64))
+    }
+
+    fn sync_file(&self, file: &Arc<OpenFile>) -> Result<()> {
+        let synced = file.make_durable(self.storage.as_ref(), self.observer.as_ref());
+        if !matches!(synced, Ok(Synced::Already)) {
+            add(&self.counters.syncs, 1);
+        }
+        if synced.is_err() || !file.is_open() {
+            self.retire(file);
+        }
+        synced.map(|_| ())
+    }
+
+    fn close(&self, file: &Arc<OpenFile>) -> Result<()> {
+        // First out of the map, so that appends go on in a new file meanwhile.
+        self.retire(file);
+        let was_sealed = file.is_sealed();
+        let closed = file.close(self.storage.as_ref(), self.observer.as_ref());
+        if !was_sealed && file.is_sealed() {
+            add(&self.counters.files_sealed, 1);
+            add(&self.counters.syncs, 1);
+        }
+        self.retire(file);
+        closed
+    }
+
+    /// Forgets what need not be remembered about a file that takes no appends.
+    fn retire(&self, file: &Arc<OpenFile>) {
+        let mut files = self.files.lock();
+        if files
+            .current
+            .get(&file.lane)
+            .is_some_and(|current| Arc::ptr_eq(current, file))
+        {
+            files.current.remove(&file.lane);
+        }
+        if file.is_settled() {
+            files.unsettled.remove(&file.id);
+        }
+    }
+}
+
+/// Runs all, also after a failure: one bad file must not keep the others from being durable.
+fn first_error(results: impl Iterator<Item = Result<()>>) -> Result<()> {
+    let mut first = Ok(());
+    for result in results {
+        first = first.and(result);
+    }
+    first
+}
+
+fn add(counter: &AtomicU64, value: u64) {
+    counter.fetch_add(value, Ordering::Relaxed);
+}

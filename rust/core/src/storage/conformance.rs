@@ -1,0 +1,215 @@
+//! What every backend must do, as a suite that its tests call.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use holdfast_core::storage::{LocalStorage, conformance};
+//! # let parent = tempfile::tempdir().unwrap();
+//! # let next = std::cell::Cell::new(0);
+//! conformance::run(|| {
+//!     next.set(next.get() + 1);
+//!     Arc::new(LocalStorage::new(parent.path().join(next.get().to_string())))
+//! });
+//! ```
+
+// A failed expectation is reported by a panic, as in any test.
+#![allow(clippy::expect_used)]
+
+use std::sync::Arc;
+
+use super::Storage;
+use crate::error::ErrorKind;
+
+/// Runs every check, each on a fresh and empty storage from `make`.
+///
+/// # Panics
+/// When the backend breaks the contract; the message says which rule.
+pub fn run(make: impl Fn() -> Arc<dyn Storage>) {
+    let checks: [fn(&dyn Storage); 9] = [
+        absent_objects_are_not_found,
+        finished_objects_read_back,
+        a_name_is_taken_once,
+        reads_past_the_end_are_refused,
+        appended_bytes_are_visible_before_the_end,
+        deleted_objects_are_gone,
+        listing_is_sorted_with_sizes,
+        names_cannot_leave_the_folder,
+        writers_of_different_objects_do_not_meet,
+    ];
+    for check in checks {
+        check(make().as_ref());
+    }
+}
+
+fn kind<T: std::fmt::Debug>(result: crate::Result<T>) -> ErrorKind {
+    result.expect_err("an error was expected").kind()
+}
+
+fn put(storage: &dyn Storage, name: &str, bytes: &[u8]) {
+    let mut file = storage.create(name).expect("create");
+    file.append(bytes).expect("append");
+    file.finish().expect("finish");
+}
+
+fn absent_objects_are_not_found(storage: &dyn Storage) {
+    assert!(
+        storage
+            .list()
+            .expect("an absent root lists nothing")
+            .is_empty()
+    );
+    assert_eq!(kind(storage.read("absent", 0, 0)), ErrorKind::NotFound);
+    assert_eq!(kind(storage.len("absent")), ErrorKind::NotFound);
+    assert_eq!(kind(storage.sync("absent")), ErrorKind::NotFound);
+    storage
+        .delete("absent")
+        .expect("deleting what is absent succeeds");
+}
+
+fn finished_objects_read_back(storage: &dyn Storage) {
+    let mut file = storage.create("object").expect("create");
+    file.append(b"abc").expect("append");
+    file.append(b"").expect("an empty append");
+    file.append(b"defg").expect("append again");
+    file.sync()
+        .or_else(|e| {
+            if storage.capabilities().durable_append {
+                Err(e)
+            } else {
+                Ok(())
+            }
+        })
+        .expect("sync");
+    file.finish().expect("finish");
+    assert_eq!(storage.len("object").expect("len"), 7);
+    assert_eq!(storage.read("object", 0, 7).expect("read"), b"abcdefg");
+    assert_eq!(storage.read("object", 2, 3).expect("read a range"), b"cde");
+    assert_eq!(
+        storage
+            .read("object", 7, 0)
+            .expect("read nothing at the end"),
+        b""
+    );
+    storage.sync("object").expect("sync by name");
+}
+
+fn a_name_is_taken_once(storage: &dyn Storage) {
+    put(storage, "object", b"first");
+    assert_eq!(
+        kind(storage.create("object").map(|_| ())),
+        ErrorKind::AlreadyExists
+    );
+    assert_eq!(storage.read("object", 0, 5).expect("read"), b"first");
+}
+
+fn reads_past_the_end_are_refused(storage: &dyn Storage) {
+    put(storage, "object", b"12345");
+    for (offset, len) in [
+        (0, 6),
+        (5, 1),
+        (6, 0),
+        (0, u64::MAX),
+        (u64::MAX, 1),
+        (1 << 40, 1 << 40),
+    ] {
+        let error = storage
+            .read("object", offset, len)
+            .expect_err("a read past the end");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{offset} + {len}");
+        assert!(
+            error.to_string().contains("found 5"),
+            "the size is named: {error}"
+        );
+    }
+}
+
+fn appended_bytes_are_visible_before_the_end(storage: &dyn Storage) {
+    if !storage.capabilities().durable_append {
+        return;
+    }
+    let mut file = storage.create("object").expect("create");
+    file.append(b"12").expect("append");
+    assert_eq!(
+        storage.read("object", 0, 2).expect("read while open"),
+        b"12"
+    );
+    storage.sync("object").expect("sync by name while open");
+    file.append(b"34").expect("append after a sync");
+    file.sync().expect("sync");
+    assert_eq!(storage.len("object").expect("len while open"), 4);
+    // A dropped writer is a dead process: its bytes stay.
+    drop(file);
+    assert_eq!(storage.read("object", 0, 4).expect("read"), b"1234");
+    assert_eq!(
+        kind(storage.create("object").map(|_| ())),
+        ErrorKind::AlreadyExists
+    );
+}
+
+fn deleted_objects_are_gone(storage: &dyn Storage) {
+    put(storage, "object", b"1");
+    put(storage, "other", b"2");
+    storage.delete("object").expect("delete");
+    storage.delete("object").expect("delete again");
+    assert_eq!(kind(storage.read("object", 0, 1)), ErrorKind::NotFound);
+    let names: Vec<_> = storage
+        .list()
+        .expect("list")
+        .into_iter()
+        .map(|o| o.name)
+        .collect();
+    assert_eq!(names, ["other"]);
+}
+
+fn listing_is_sorted_with_sizes(storage: &dyn Storage) {
+    for (name, bytes) in [("b", "22"), ("c", ""), ("a", "1")] {
+        put(storage, name, bytes.as_bytes());
+    }
+    let found: Vec<_> = storage
+        .list()
+        .expect("list")
+        .into_iter()
+        .map(|o| (o.name, o.len))
+        .collect();
+    let expected = [("a", 1), ("b", 2), ("c", 0)].map(|(n, l)| (n.to_owned(), l));
+    assert_eq!(found, expected);
+}
+
+fn names_cannot_leave_the_folder(storage: &dyn Storage) {
+    for name in ["", ".", "..", "a/b", "../a", "/a", "a\0"] {
+        assert_eq!(
+            kind(storage.create(name).map(|_| ())),
+            ErrorKind::InvalidInput,
+            "{name:?}"
+        );
+        assert_eq!(
+            kind(storage.read(name, 0, 0)),
+            ErrorKind::InvalidInput,
+            "{name:?}"
+        );
+        assert_eq!(
+            kind(storage.delete(name)),
+            ErrorKind::InvalidInput,
+            "{name:?}"
+        );
+    }
+}
+
+fn writers_of_different_objects_do_not_meet(storage: &dyn Storage) {
+    std::thread::scope(|scope| {
+        for writer in 0..4u8 {
+            scope.spawn(move || {
+                let mut file = storage.create(&format!("object-{writer}")).expect("create");
+                for _ in 0..50 {
+                    file.append(&[writer; 7]).expect("append");
+                }
+                file.finish().expect("finish");
+            });
+        }
+    });
+    for writer in 0..4u8 {
+        let bytes = storage
+            .read(&format!("object-{writer}"), 0, 350)
+            .expect("read");
+        assert!(bytes.iter().all(|b| *b == writer));
+    }
+}

@@ -1,0 +1,205 @@
+//! Objects as files of one local directory.
+//!
+//! Appends go straight to the operating system (one `write(2)`, no buffer of ours), so appended
+//! bytes survive the death of this process. A machine crash is survived after `sync`, which also
+//! makes the name durable by syncing the directory.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use super::{AppendFile, Capabilities, ObjectMeta, Storage, check_name, check_range};
+use crate::error::{Error, Result};
+
+/// A local directory. It is made on the first `create`.
+///
+/// ```
+/// use holdfast_core::storage::{LocalStorage, Storage};
+/// # fn main() -> holdfast_core::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// let storage = LocalStorage::new(dir.path().join("holdfast"));
+/// let mut file = storage.create("object")?;
+/// file.append(b"bytes")?;
+/// file.finish()?;
+/// assert_eq!(storage.read("object", 1, 3)?, b"yte");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct LocalStorage {
+    root: PathBuf,
+}
+
+impl LocalStorage {
+    /// Storage in the directory `root`, which need not exist yet.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    fn path(&self, name: &str) -> Result<PathBuf> {
+        check_name(name).map_err(|e| e.context(self.root.display()))?;
+        Ok(self.root.join(name))
+    }
+}
+
+impl Storage for LocalStorage {
+    fn location(&self) -> String {
+        self.root.display().to_string()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            durable_append: true,
+        }
+    }
+
+    fn create(&self, name: &str) -> Result<Box<dyn AppendFile>> {
+        let path = self.path(name)?;
+        let file = match create_new(&path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                create_durable_dir(&self.root)?;
+                create_new(&path)
+            }
+            other => other,
+        };
+        let file = file.map_err(|e| Error::io(format!("creating {}", path.display()), e))?;
+        Ok(Box::new(LocalFile {
+            file,
+            path,
+            root: self.root.clone(),
+            name_durable: false,
+        }))
+    }
+
+    fn read(&self, name: &str, offset: u64, len: u64) -> Result<Vec<u8>> {
+        let path = self.path(name)?;
+        let what = || format!("reading {}", path.display());
+        let file = File::open(&path).map_err(|e| Error::io(what(), e))?;
+        let size = file.metadata().map_err(|e| Error::io(what(), e))?.len();
+        check_range(&what(), size, offset, len)?;
+        let room = usize::try_from(len)
+            .map_err(|_| Error::corrupt(format!("{}: {len} bytes do not fit in memory", what())))?;
+        let mut bytes = vec![0; room];
+        file.read_exact_at(&mut bytes, offset)
+            .map_err(|e| Error::io(what(), e))?;
+        Ok(bytes)
+    }
+
+    fn len(&self, name: &str) -> Result<u64> {
+        let path = self.path(name)?;
+        let meta = std::fs::metadata(&path)
+            .map_err(|e| Error::io(format!("looking at {}", path.display()), e))?;
+        Ok(meta.len())
+    }
+
+    fn sync(&self, name: &str) -> Result<()> {
+        let path = self.path(name)?;
+        File::open(&path)
+            .and_then(|file| file.sync_data())
+            .map_err(|e| Error::io(format!("syncing {}", path.display()), e))?;
+        sync_dir(&self.root)
+    }
+
+    fn delete(&self, name: &str) -> Result<()> {
+        let path = self.path(name)?;
+        match std::fs::remove_file(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                Err(Error::io(format!("deleting {}", path.display()), e))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn list(&self) -> Result<Vec<ObjectMeta>> {
+        let what = || format!("listing {}", self.root.display());
+        let entries = match std::fs::read_dir(&self.root) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) => return Err(Error::io(what(), e)),
+        };
+        let mut objects = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(|e| Error::io(what(), e))?;
+            let meta = match entry.metadata() {
+                Ok(meta) => meta,
+                // Deleted between the two calls: it is not there any more.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                Err(e) => return Err(Error::io(what(), e)),
+            };
+            // A name that is not UTF-8 was not made by us.
+            if let (true, Ok(name)) = (meta.is_file(), entry.file_name().into_string()) {
+                objects.push(ObjectMeta {
+                    name,
+                    len: meta.len(),
+                });
+            }
+        }
+        objects.sort();
+        Ok(objects)
+    }
+}
+
+#[derive(Debug)]
+struct LocalFile {
+    file: File,
+    path: PathBuf,
+    root: PathBuf,
+    name_durable: bool,
+}
+
+impl AppendFile for LocalFile {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.file.write_all(bytes).map_err(|e| {
+            Error::io(
+                format!("appending {} bytes to {}", bytes.len(), self.path.display()),
+                e,
+            )
+        })
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.file
+            .sync_data()
+            .map_err(|e| Error::io(format!("syncing {}", self.path.display()), e))?;
+        if !self.name_durable {
+            sync_dir(&self.root)?;
+            self.name_durable = true;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<()> {
+        self.sync()
+    }
+}
+
+fn create_new(path: &Path) -> io::Result<File> {
+    // Append mode: even a second writer by mistake could not overwrite what is there.
+    OpenOptions::new().append(true).create_new(true).open(path)
+}
+
+fn sync_dir(dir: &Path) -> Result<()> {
+    File::open(dir)
+        .and_then(|handle| handle.sync_all())
+        .map_err(|e| Error::io(format!("syncing directory {}", dir.display()), e))
+}
+
+/// Makes `dir` with its parents. The name of each new directory is an entry of its parent, so the
+/// parents are synced, or a machine crash could lose the directory with everything in it.
+fn create_durable_dir(dir: &Path) -> Result<()> {
+    let missing: Vec<&Path> = dir
+        .ancestors()
+        .filter(|ancestor| !ancestor.as_os_str().is_empty())
+        .take_while(|ancestor| !ancestor.exists())
+        .collect();
+    std::fs::create_dir_all(dir)
+        .map_err(|e| Error::io(format!("creating directory {}", dir.display()), e))?;
+    for created in missing.iter().rev() {
+        match created.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => sync_dir(parent)?,
+            _ => sync_dir(Path::new("."))?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,54 @@
+//! Shared by the integration tests.
+#![allow(dead_code, clippy::unwrap_used, clippy::indexing_slicing)]
+
+use std::sync::Arc;
+
+use holdfast_core::format::{Compression, NewSegment, SegmentKind};
+use holdfast_core::manager::{SegmentWriter, WriterOptions};
+use holdfast_core::storage::{FaultyStorage, LocalStorage};
+use holdfast_core::{CheckpointId, Owner, Result, SegmentRef, Term};
+
+pub fn owner(region: &str) -> Owner {
+    Owner::new("query", "op-1", region, "default")
+}
+
+/// A temporary directory and a storage in it whose failures can be scripted.
+pub fn faulty() -> (tempfile::TempDir, Arc<FaultyStorage>) {
+    let dir = tempfile::tempdir().unwrap();
+    let local = Arc::new(LocalStorage::new(dir.path().join("root")));
+    (dir, Arc::new(FaultyStorage::new(local)))
+}
+
+pub fn options(max_file_bytes: u64, compression: Compression) -> WriterOptions {
+    WriterOptions {
+        max_file_bytes,
+        compression,
+    }
+}
+
+pub fn writer(storage: &Arc<FaultyStorage>) -> SegmentWriter {
+    SegmentWriter::open(storage.clone(), Term(1), WriterOptions::default())
+}
+
+pub fn append(
+    writer: &SegmentWriter,
+    owner: &Owner,
+    created: u64,
+    payload: &[u8],
+) -> Result<SegmentRef> {
+    let new = NewSegment {
+        owner,
+        created: CheckpointId(created),
+        kind: SegmentKind::Snapshot,
+        lineage: &[],
+        entries: 1,
+    };
+    writer.append(&new, payload)
+}
+
+/// Bytes that compress, and differ for every seed.
+pub fn payload(seed: u64, len: usize) -> Vec<u8> {
+    (0..len)
+        .map(|i| ((i as u64 / 7).wrapping_mul(seed + 3) % 251) as u8)
+        .collect()
+}

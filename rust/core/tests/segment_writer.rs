@@ -1,0 +1,269 @@
+//! The segment writer: packing, rolling, durability and failures.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use common::{append, faulty, options, owner, payload, writer};
+use holdfast_core::format::{Compression, read_index, read_segment};
+use holdfast_core::manager::SegmentWriter;
+use holdfast_core::storage::{Operation, Storage};
+use holdfast_core::{ErrorKind, SegmentRef, Term};
+
+fn reads_back(storage: &dyn Storage, reference: &SegmentRef, region: &str, bytes: &[u8]) {
+    let segment = read_segment(storage, reference, &owner(region)).unwrap();
+    assert_eq!(segment.payload, bytes);
+}
+
+#[test]
+fn nothing_is_created_before_the_first_append() {
+    let (_dir, storage) = faulty();
+    let writer = writer(&storage);
+    writer.sync().unwrap();
+    writer.seal().unwrap();
+    assert!(storage.list().unwrap().is_empty());
+}
+
+#[test]
+fn segments_of_all_owners_share_a_file() {
+    let (_dir, storage) = faulty();
+    let writer = writer(&storage);
+    let refs: Vec<_> = (0..10)
+        .map(|i| append(&writer, &owner(&i.to_string()), 1, &payload(i, 5000)).unwrap())
+        .collect();
+    for (i, reference) in refs.iter().enumerate() {
+        reads_back(
+            storage.as_ref(),
+            reference,
+            &i.to_string(),
+            &payload(i as u64, 5000),
+        );
+    }
+    assert_eq!(storage.list().unwrap().len(), 1);
+    writer.seal().unwrap();
+    let index = read_index(storage.as_ref(), refs[0].file).unwrap();
+    assert!(index.sealed);
+    let indexed: Vec<_> = index.segments.iter().map(|entry| entry.reference).collect();
+    assert_eq!(indexed, refs);
+    let stats = writer.stats();
+    assert_eq!(
+        (stats.files_created, stats.files_sealed, stats.segments),
+        (1, 1, 10)
+    );
+}
+
+#[test]
+fn a_full_file_is_sealed_and_names_follow_publish_order() {
+    let (_dir, storage) = faulty();
+    let writer = SegmentWriter::open(storage.clone(), Term(9), options(4000, Compression::None));
+    let refs: Vec<_> = (0..6)
+        .map(|i| append(&writer, &owner("r"), 1, &payload(i, 1500)).unwrap())
+        .collect();
+    let seqs: Vec<_> = refs.iter().map(|r| r.file.seq).collect();
+    assert_eq!(seqs, [1, 1, 1, 2, 2, 2]);
+    assert!(read_index(storage.as_ref(), refs[0].file).unwrap().sealed);
+    assert!(read_index(storage.as_ref(), refs[5].file).unwrap().sealed);
+}
+
+#[test]
+fn appended_segments_are_found_by_scanning_while_the_file_is_open() {
+    let (_dir, storage) = faulty();
+    let writer = writer(&storage);
+    let refs: Vec<_> = (0..4)
+        .map(|i| append(&writer, &owner("r"), i, &payload(i, 3 << 20)).unwrap())
+        .collect();
+    let index = read_index(storage.as_ref(), refs[0].file).unwrap();
+    assert!(!index.sealed);
+    assert_eq!((index.torn_bytes, index.damaged_bytes), (0, 0));
+    assert_eq!(
+        index
+            .segments
+            .iter()
+            .map(|e| e.reference)
+            .collect::<Vec<_>>(),
+        refs
+    );
+}
+
+#[test]
+fn concurrent_appends_never_interleave() {
+    let (_dir, storage) = faulty();
+    let writer = SegmentWriter::open(storage.clone(), Term(1), options(200_000, Compression::Lz4));
+    let refs: Vec<Vec<SegmentRef>> = std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..8u64)
+            .map(|thread| {
+                let writer = &writer;
+                scope.spawn(move || {
+                    (0..40u64)
+                        .map(|i| {
+                            let bytes = payload(thread * 100 + i, 9000);
+                            let reference =
+                                append(writer, &owner(&thread.to_string()), i, &bytes).unwrap();
+                            if i % 8 == 0 {
+                                writer.sync().unwrap();
+                            }
+                            if i % 16 == 0 {
+                                writer.seal().unwrap();
+                            }
+                            reference
+                        })
+                        .collect()
+                })
+            })
+            .collect();
+        handles.into_iter().map(|h| h.join().unwrap()).collect()
+    });
+    let mut seen = BTreeSet::new();
+    for (thread, refs) in refs.iter().enumerate() {
+        for (i, reference) in refs.iter().enumerate() {
+            let expected = payload(thread as u64 * 100 + i as u64, 9000);
+            reads_back(storage.as_ref(), reference, &thread.to_string(), &expected);
+            assert!(seen.insert((reference.file, reference.offset)));
+        }
+    }
+}
+
+#[test]
+fn a_short_append_cuts_the_segment_and_spares_its_neighbours() {
+    for kept in [0, 1, 19, 20, 21, 70, 200] {
+        let (_dir, storage) = faulty();
+        let writer = writer(&storage);
+        let before = append(&writer, &owner("a"), 1, &payload(1, 900)).unwrap();
+        storage.short_append_nth(1, kept);
+        let error = append(&writer, &owner("b"), 1, &payload(2, 900)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Storage);
+        assert!(error.to_string().contains("partition b"), "{error}");
+        let after = append(&writer, &owner("b"), 1, &payload(2, 900)).unwrap();
+        writer.sync().unwrap();
+        assert_ne!(before.file, after.file, "a retry goes to a new file");
+        reads_back(storage.as_ref(), &before, "a", &payload(1, 900));
+        reads_back(storage.as_ref(), &after, "b", &payload(2, 900));
+        let index = read_index(storage.as_ref(), before.file).unwrap();
+        assert!(index.sealed, "the footer records the cut");
+        assert_eq!(index.torn_bytes, kept as u64);
+        assert_eq!(index.segments.len(), 1);
+        assert_eq!(writer.stats().appends_failed, 1);
+    }
+}
+
+#[test]
+fn a_cut_file_whose_footer_fails_too_is_recovered_by_scanning() {
+    let (_dir, storage) = faulty();
+    let writer = writer(&storage);
+    let before = append(&writer, &owner("a"), 1, &payload(1, 900)).unwrap();
+    storage.short_append_nth(1, 50);
+    storage.short_append_nth(2, 30);
+    append(&writer, &owner("b"), 1, &payload(2, 900)).unwrap_err();
+    writer
+        .sync()
+        .expect("what was appended is durable although there is no footer");
+    let index = read_index(storage.as_ref(), before.file).unwrap();
+    assert!(!index.sealed);
+    assert_eq!((index.segments.len(), index.torn_bytes), (1, 80));
+    assert_eq!(index.segments[0].reference, before);
+}
+
+#[test]
+fn a_failed_sync_poisons_its_file_only() {
+    let (_dir, storage) = faulty();
+    let writer = writer(&storage);
+    let lost = append(&writer, &owner("a"), 1, b"lost").unwrap();
+    storage.fail_nth(Operation::Sync, 1);
+    assert_eq!(writer.sync().unwrap_err().kind(), ErrorKind::Storage);
+    let next = append(&writer, &owner("a"), 1, b"next").unwrap();
+    assert_ne!(lost.file, next.file);
+    writer.sync().expect("the loss was reported once");
+    writer.sync_files(&BTreeSet::from([next.file])).unwrap();
+    for _ in 0..2 {
+        let error = writer
+            .sync_files(&BTreeSet::from([lost.file, next.file]))
+            .unwrap_err();
+        assert_eq!(
+            error.kind(),
+            ErrorKind::Poisoned,
+            "never forgotten: {error}"
+        );
+        assert!(
+            error.to_string().contains(&lost.file.to_string()),
+            "{error}"
+        );
+    }
+    reads_back(storage.as_ref(), &lost, "a", b"lost");
+}
+
+#[test]
+fn a_failed_sync_of_a_full_file_is_reported_by_the_next_sync() {
+    let (_dir, storage) = faulty();
+    let writer = SegmentWriter::open(storage.clone(), Term(1), options(1, Compression::None));
+    storage.fail_nth(Operation::Sync, 1);
+    let lost = append(&writer, &owner("a"), 1, b"lost").expect("the append itself succeeded");
+    assert_eq!(writer.sync().unwrap_err().kind(), ErrorKind::Poisoned);
+    let index = read_index(storage.as_ref(), lost.file).unwrap();
+    assert_eq!(index.segments.len(), 1);
+    append(&writer, &owner("a"), 1, b"next").unwrap();
+    writer.sync().unwrap();
+}
+
+#[test]
+fn one_sync_covers_all_earlier_appends() {
+    let (_dir, storage) = faulty();
+    let writer = writer(&storage);
+    for i in 0..20 {
+        append(&writer, &owner("a"), i, b"state").unwrap();
+    }
+    writer.sync().unwrap();
+    writer.sync().unwrap();
+    assert_eq!(writer.stats().syncs, 1);
+    assert_eq!(storage.calls(Operation::Sync), 1);
+}
+
+#[test]
+fn a_term_in_use_is_refused_and_a_failed_create_is_retried_under_a_new_name() {
+    let (_dir, storage) = faulty();
+    append(&writer(&storage), &owner("a"), 1, b"first").unwrap();
+    let second = writer(&storage);
+    let error = append(&second, &owner("a"), 1, b"second").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+    assert!(
+        error
+            .to_string()
+            .contains("another incarnation is using term"),
+        "{error}"
+    );
+
+    let third = SegmentWriter::open(storage.clone(), Term(2), options(1 << 20, Compression::Lz4));
+    storage.fail_nth(Operation::Create, 1);
+    assert_eq!(
+        append(&third, &owner("a"), 1, b"x").unwrap_err().kind(),
+        ErrorKind::Storage
+    );
+    assert_eq!(append(&third, &owner("a"), 1, b"x").unwrap().file.seq, 2);
+}
+
+#[test]
+fn a_failed_header_leaves_no_file() {
+    let (_dir, storage) = faulty();
+    let writer = writer(&storage);
+    storage.short_append_nth(1, 3);
+    append(&writer, &owner("a"), 1, b"x").unwrap_err();
+    assert!(storage.list().unwrap().is_empty());
+    append(&writer, &owner("a"), 1, b"x").unwrap();
+}
+
+#[test]
+fn owners_and_lineages_out_of_bounds_are_refused() {
+    let (_dir, storage) = faulty();
+    let writer = writer(&storage);
+    let error = append(&writer, &owner(&"r".repeat(2000)), 1, b"x").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(storage.list().unwrap().is_empty());
+}
+
+#[test]
+fn a_writer_is_shared_between_threads() {
+    fn check<T: Send + Sync>() {}
+    check::<SegmentWriter>();
+    check::<Arc<SegmentWriter>>();
+}

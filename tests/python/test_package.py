@@ -1,0 +1,98 @@
+"""The installed package: import cost, command line, content of the jar."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from importlib import metadata, resources
+
+import pytest
+
+import holdfast
+from holdfast.__main__ import main
+
+HEAVY = ["cupy", "numpy", "pandas", "py4j", "pyarrow", "pyspark", "rich"]
+
+
+def test_import_loads_no_heavy_module() -> None:
+    program = "import json, sys, holdfast; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    loaded = {name.partition(".")[0] for name in json.loads(done.stdout)}
+    assert "holdfast" in loaded
+    assert loaded.isdisjoint(HEAVY)
+
+
+def test_version_is_the_one_of_the_distribution() -> None:
+    assert holdfast.__version__ == metadata.version("holdfast")
+
+
+def test_package_is_marked_as_typed() -> None:
+    assert resources.files("holdfast").joinpath("py.typed").is_file()
+
+
+def test_distribution_requires_no_other_package() -> None:
+    required = metadata.requires("holdfast") or []
+    assert [line for line in required if "extra ==" not in line] == []
+
+
+def test_jar_holds_the_native_library_and_says_what_it_is() -> None:
+    with zipfile.ZipFile(holdfast.plugin_jar()) as jar:
+        names = jar.namelist()
+        facts = dict(
+            line.split("=", 1)
+            for line in jar.read("holdfast-build.properties").decode().splitlines()
+        )
+    assert names[0] == "META-INF/MANIFEST.MF"
+    assert facts["version"] == holdfast.__version__
+    assert facts["spark.minor"] == "4.3"
+    folder = f"native/{facts['native.platforms']}/"
+    assert any(name.startswith(folder + "libholdfast_jni.") for name in names)
+
+
+def run_cli(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "holdfast", *arguments], check=False, capture_output=True, text=True
+    )
+
+
+def test_conf_prints_only_settings_on_stdout() -> None:
+    done = run_cli("conf", "--max-file-bytes", "65536", "--compression", "none")
+    assert done.returncode == 0
+    assert dict(line.split(None, 1) for line in done.stdout.splitlines()) == holdfast.spark_conf(
+        max_file_bytes=65536, compression="none"
+    )
+    assert "append" in done.stderr
+
+
+def test_jar_prints_only_the_path_on_stdout() -> None:
+    done = run_cli("jar")
+    assert (done.returncode, done.stdout) == (0, f"{holdfast.plugin_jar()}\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["unknown"], ["conf", "--max-file-bytes", "many"], ["conf", "--compression", "zip"]],
+)
+def test_a_wrong_argument_leaves_stdout_empty_and_exits_2(arguments: list[str]) -> None:
+    done = run_cli(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "holdfast" in done.stderr
+
+
+def test_a_missing_jar_exits_1_and_names_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("holdfast._spark.__file__", "/nonexistent/_spark.py")
+    assert main(["jar"]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "/nonexistent/_native/holdfast-spark-4.3" in said.err
+
+
+def test_console_script_is_installed() -> None:
+    (script,) = metadata.entry_points(group="console_scripts", name="holdfast")
+    assert script.load() is main

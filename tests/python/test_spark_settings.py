@@ -1,0 +1,205 @@
+"""What `configure` and `spark_conf` set, keep and refuse."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyspark
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+import holdfast
+from holdfast import _spark
+
+STORE = "spark.sql.streaming.stateStore"
+
+
+@pytest.fixture
+def builder() -> SparkSession.Builder:
+    return SparkSession.Builder()
+
+
+@pytest.fixture(autouse=True)
+def no_spark_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr(SparkContext, "_jvm", None)
+    for name in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+class FakeJvm:
+    """As much of a py4j view as `configure` looks at: a class loader."""
+
+    def __init__(self, *, has_plugin: bool) -> None:
+        loader = SimpleNamespace(loadClass=self.load)
+        thread = SimpleNamespace(getContextClassLoader=lambda: loader)
+        self.has_plugin = has_plugin
+        self.java = SimpleNamespace(
+            lang=SimpleNamespace(Thread=SimpleNamespace(currentThread=lambda: thread))
+        )
+
+    def load(self, name: str) -> None:
+        from py4j.protocol import Py4JJavaError
+
+        if not self.has_plugin:
+            # Made without __init__, which asks a living JVM for the stack trace.
+            raise Py4JJavaError.__new__(Py4JJavaError)
+
+
+def active_context(plugins: str | None) -> SimpleNamespace:
+    held = {} if plugins is None else {"spark.plugins": plugins}
+    return SimpleNamespace(getConf=lambda: held)
+
+
+def test_spark_conf_holds_every_setting_as_text() -> None:
+    assert holdfast.spark_conf() == {
+        "spark.jars": str(holdfast.plugin_jar()),
+        "spark.plugins": "io.holdfast.spark.HoldfastPlugin",
+        f"{STORE}.providerClass": "io.holdfast.spark.HoldfastStateStoreProvider",
+        "spark.sql.streaming.checkpointFileManagerClass": (
+            "io.holdfast.spark.HoldfastCheckpointFileManager"
+        ),
+        f"{STORE}.checkpointFormatVersion": "2",
+        f"{STORE}.holdfast.maxFileBytes": "33554432",
+        f"{STORE}.holdfast.compression": "lz4",
+    }
+
+
+def test_options_reach_their_keys() -> None:
+    conf = holdfast.spark_conf(max_file_bytes=8192, compression="none")
+    assert conf[f"{STORE}.holdfast.maxFileBytes"] == "8192"
+    assert conf[f"{STORE}.holdfast.compression"] == "none"
+
+
+def test_configure_returns_the_same_builder_with_everything_set(
+    builder: SparkSession.Builder,
+) -> None:
+    assert holdfast.configure(builder, max_file_bytes=8192) is builder
+    assert builder._options == holdfast.spark_conf(max_file_bytes=8192)
+
+
+def test_configure_appends_to_the_lists_of_the_builder(builder: SparkSession.Builder) -> None:
+    builder.config("spark.jars", "/a.jar, /b.jar").config("spark.plugins", "com.example.Other")
+    holdfast.configure(builder)
+    assert builder._options["spark.jars"] == f"/a.jar,/b.jar,{holdfast.plugin_jar()}"
+    assert builder._options["spark.plugins"] == f"com.example.Other,{_spark.PLUGIN}"
+
+
+def test_configure_twice_doubles_nothing_and_the_last_options_count(
+    builder: SparkSession.Builder,
+) -> None:
+    holdfast.configure(builder, max_file_bytes=8192)
+    holdfast.configure(builder, max_file_bytes=16384)
+    assert builder._options == holdfast.spark_conf(max_file_bytes=16384)
+
+
+@pytest.mark.parametrize("value", [0, -1, 4095, (1 << 40) + 1, True, 1.5, "1g", None])
+def test_a_wrong_file_size_is_refused_with_option_value_and_range(value: object) -> None:
+    with pytest.raises(ValueError, match=r"max_file_bytes=.* from 4096 to 1099511627776") as caught:
+        holdfast.spark_conf(max_file_bytes=value)  # type: ignore[arg-type]
+    assert repr(value) in str(caught.value)
+
+
+def test_a_wrong_compression_is_refused_with_the_allowed_ones(
+    builder: SparkSession.Builder,
+) -> None:
+    with pytest.raises(ValueError, match=r"compression='zip' is not allowed.*lz4, none"):
+        holdfast.configure(builder, compression="zip")  # type: ignore[arg-type]
+    assert builder._options == {}
+
+
+def test_a_missing_jar_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(_spark, "__file__", str(tmp_path / "_spark.py"))
+    with pytest.raises(FileNotFoundError, match="pip install") as caught:
+        holdfast.spark_conf()
+    assert str(tmp_path / "_native" / "holdfast-spark-4.3_2.13-") in str(caught.value)
+
+
+@pytest.mark.parametrize("version", ["4.2.1", "4.30.0", "5.4.3"])
+def test_another_spark_minor_is_refused_with_both_versions(
+    builder: SparkSession.Builder, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    monkeypatch.setattr(pyspark, "__version__", version)
+    with pytest.raises(RuntimeError, match="Spark 4.3, but PySpark is " + version):
+        holdfast.configure(builder)
+    assert builder._options == {}
+
+
+@pytest.mark.parametrize("plugins", [None, "", "com.example.Other"])
+def test_an_active_session_without_the_plugin_is_refused(
+    builder: SparkSession.Builder, monkeypatch: pytest.MonkeyPatch, plugins: str | None
+) -> None:
+    monkeypatch.setattr(SparkContext, "_active_spark_context", active_context(plugins))
+    with pytest.raises(RuntimeError, match="active and was started without Holdfast"):
+        holdfast.configure(builder)
+    assert builder._options == {}
+
+
+def test_an_active_session_with_the_plugin_is_accepted(
+    builder: SparkSession.Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = active_context(f"com.example.Other, {_spark.PLUGIN}")
+    monkeypatch.setattr(SparkContext, "_active_spark_context", context)
+    assert holdfast.configure(builder)._options == holdfast.spark_conf()
+
+
+def test_a_jvm_that_cannot_load_the_plugin_is_refused(
+    builder: SparkSession.Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SparkContext, "_jvm", FakeJvm(has_plugin=False))
+    with pytest.raises(RuntimeError, match="--jars"):
+        holdfast.configure(builder)
+    assert builder._options == {}
+
+
+def test_a_jvm_of_spark_submit_that_has_the_plugin_is_accepted(
+    builder: SparkSession.Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def attach() -> None:
+        monkeypatch.setattr(SparkContext, "_jvm", FakeJvm(has_plugin=True))
+
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    monkeypatch.setattr(SparkContext, "_ensure_initialized", attach)
+    assert holdfast.configure(builder)._options == holdfast.spark_conf()
+
+
+def test_a_spark_connect_client_is_told_to_configure_its_server(
+    builder: SparkSession.Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", "sc://example:15002")
+    with pytest.raises(RuntimeError, match=r"sc://example:15002.*server"):
+        holdfast.configure(builder)
+
+
+# In a process of its own: a JVM, once started, stays until its Python process ends.
+REAL_SPARK = """
+from pyspark.sql import SparkSession
+import holdfast
+
+def refusal():
+    try:
+        holdfast.configure(SparkSession.builder)
+    except RuntimeError as error:
+        return str(error)
+    return "none"
+
+options = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"}
+session = SparkSession.builder.master("local[1]").config(map=options).getOrCreate()
+print("refusal:", refusal())
+session.stop()
+print("refusal:", refusal())
+"""
+
+
+@pytest.mark.spark
+def test_a_real_session_without_the_plugin_is_refused_while_it_runs_and_after_it_stopped() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", REAL_SPARK], check=True, capture_output=True, text=True, timeout=200
+    )
+    running, stopped = (line for line in done.stdout.splitlines() if line.startswith("refusal: "))
+    assert "active and was started without Holdfast" in running
+    assert "does not have the Spark plugin of Holdfast on its class path" in stopped

@@ -1,0 +1,246 @@
+"""Mistakes are refused with an error that names what, where and what to do, and change nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+import holdfast
+from support import STATE, commit_ids, drain, merged_files, source, write_batch
+
+
+def snapshot(folder: Path) -> dict[str, str]:
+    """Digest of every file below ``folder``."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+@contextmanager
+def setting(spark: SparkSession, key: str, value: str) -> Iterator[None]:
+    before = spark.conf.get(key, None)
+    spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(key)
+        else:
+            spark.conf.set(key, before)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "input"
+    path.mkdir()
+    write_batch(path, 0, [{"key": i} for i in range(40)])
+    return path
+
+
+def counts(spark: SparkSession, folder: Path) -> DataFrame:
+    return source(spark, folder).groupBy("key").count()
+
+
+def run(spark: SparkSession, folder: Path, checkpoint: Path) -> dict[int, list[Any]]:
+    batches: dict[int, list[Any]] = {}
+    drain(counts(spark, folder), checkpoint=checkpoint, mode="update", into=batches)
+    return batches
+
+
+@pytest.mark.parametrize("other", ["hdfs", "rocksdb"])
+def test_a_checkpoint_of_another_provider_is_refused_and_left_as_it_was(
+    other: str,
+    spark: SparkSession,
+    provider: Callable[[str], None],
+    folder: Path,
+    tmp_path: Path,
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    provider(other)
+    run(spark, folder, checkpoint)
+    write_batch(folder, 1, [{"key": 1}])
+    before = snapshot(checkpoint)
+    provider("holdfast")
+    with pytest.raises(StreamingQueryException) as error:
+        run(spark, folder, checkpoint)
+    text = str(error.value)
+    assert "was made with state store provider" in text
+    assert str(checkpoint) in text
+    assert "new checkpoint folder" in text
+    assert snapshot(checkpoint) == before
+    # The provider that made it still continues it.
+    provider(other)
+    assert run(spark, folder, checkpoint) == {1: [(1, 2)]}
+
+
+def test_checkpoint_format_1_is_refused_before_anything_is_written(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    with setting(spark, STATE + "checkpointFormatVersion", "1"):
+        with pytest.raises(Exception, match="needs state store checkpoint format 2, found 1"):
+            run(spark, folder, checkpoint)
+    assert snapshot(tmp_path).keys() == {"input/batch-00000.parquet"}
+
+
+@pytest.mark.parametrize("damage", ["truncated", "altered", "deleted"])
+def test_a_damaged_state_file_is_reported_with_file_offset_and_owner(
+    damage: str, spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    run(spark, folder, checkpoint)
+    # A copy elsewhere is loaded from its files: no table in memory belongs to it.
+    moved = tmp_path / "moved"
+    shutil.copytree(checkpoint, moved)
+    (file,) = merged_files(moved)
+    good = file.read_bytes()
+    if damage == "deleted":
+        file.unlink()
+    elif damage == "truncated":
+        file.write_bytes(good[: len(good) // 2])
+    else:
+        # One flip in the last segment's payload.
+        file.write_bytes(good[:-80] + bytes([good[-80] ^ 1]) + good[-79:])
+    before = snapshot(moved)
+    ids = commit_ids(moved, 0)
+    reader = spark.read.format("statestore").load(str(moved))
+    with pytest.raises(Exception) as error:
+        reader.collect()
+    text = str(error.value)
+    assert "DamagedStateException" in text
+    assert file.name in text
+    assert "offset" in text
+    assert "operator 0, partition" in text
+    assert snapshot(moved) == before
+    file.write_bytes(good)
+    assert spark.read.format("statestore").load(str(moved)).count() == 40
+    assert len(ids["0"]) == 4
+
+
+def test_an_unwritable_checkpoint_root_is_named(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    run(spark, folder, checkpoint)
+    fresh = tmp_path / "fresh"
+    shutil.copytree(checkpoint, fresh)
+    # A plain file where the folder of merged files must go: not even root can write there.
+    shutil.rmtree(fresh)
+    (fresh / "state").mkdir(parents=True)
+    (fresh / "state" / "holdfast").write_text("in the way")
+    with pytest.raises(StreamingQueryException) as error:
+        run(spark, folder, fresh)
+    assert str(fresh / "state" / "holdfast") in str(error.value)
+    assert (fresh / "state" / "holdfast").read_text() == "in the way"
+    assert not list((fresh / "commits").glob("[0-9]*"))
+
+
+def test_operators_that_are_not_served_yet_are_refused_by_name(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    from pyspark.sql import functions as F
+
+    rates = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+    sessions = (
+        rates.withWatermark("timestamp", "1 minute")
+        .groupBy(F.session_window("timestamp", "5 seconds"), "value")
+        .count()
+    )
+    with pytest.raises(StreamingQueryException, match="session windows"):
+        drain(sessions, checkpoint=tmp_path / "checkpoint", mode="append", into={})
+
+
+START = """
+import sys
+sys.path.insert(0, {support!r})
+from pathlib import Path
+from support import builder
+import holdfast
+b = builder("local[1]", Path({warehouse!r}))
+for key, value in {settings!r}.items():
+    b = b.config(key, value)
+spark = b.getOrCreate()
+"""
+
+
+def start_session(tmp_path: Path, settings: dict[str, str], then: str = "") -> str:
+    """Starts a session in a process of its own; returns what it printed."""
+    script = START.format(
+        support=str(Path(__file__).parent), warehouse=str(tmp_path / "wh"), settings=settings
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script + then],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode != 0, "the session should not have started"
+    return done.stdout + done.stderr
+
+
+def altered_jar(tmp_path: Path, *, drop: str = "", minor: str = "") -> str:
+    """A copy of the installed jar without some entries, or built for another Spark minor."""
+    conf = holdfast.spark_conf()
+    copy = tmp_path / "altered.jar"
+    with zipfile.ZipFile(conf["spark.jars"]) as jar, zipfile.ZipFile(copy, "w") as out:
+        for entry in jar.infolist():
+            content = jar.read(entry)
+            if drop and entry.filename.startswith(drop):
+                continue
+            if minor and entry.filename == "holdfast-build.properties":
+                content = content.replace(b"spark.minor=4.3", f"spark.minor={minor}".encode())
+            out.writestr(entry, content)
+    return str(copy)
+
+
+def test_another_spark_minor_is_refused_at_session_start(tmp_path: Path) -> None:
+    settings = {**holdfast.spark_conf(), "spark.jars": altered_jar(tmp_path, minor="4.2")}
+    text = start_session(tmp_path, settings)
+    assert "built for Spark 4.2, but the application runs Spark 4.3" in text
+
+
+def test_a_jar_without_the_native_library_names_the_platform(tmp_path: Path) -> None:
+    settings = {**holdfast.spark_conf(), "spark.jars": altered_jar(tmp_path, drop="native/")}
+    text = start_session(
+        tmp_path,
+        settings,
+        then=f"""
+spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load().groupBy("value") \\
+    .count().writeStream.format("noop").outputMode("update") \\
+    .option("checkpointLocation", {str(tmp_path / "ckpt")!r}) \\
+    .trigger(availableNow=True).start().awaitTermination()
+""",
+    )
+    assert "holds no native library for linux-" in text
+    assert not (tmp_path / "ckpt" / "commits" / "0").exists()
+
+
+def test_a_provider_without_the_plugin_says_how_to_switch_it_on(tmp_path: Path) -> None:
+    settings = {**holdfast.spark_conf(), "spark.plugins": ""}
+    text = start_session(
+        tmp_path,
+        settings,
+        then=f"""
+spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load().groupBy("value") \\
+    .count().writeStream.format("noop").outputMode("update") \\
+    .option("checkpointLocation", {str(tmp_path / "ckpt")!r}) \\
+    .trigger(availableNow=True).start().awaitTermination()
+""",
+    )
+    assert "plugin is not running in this application" in text
+    assert "holdfast.configure" in text
