@@ -102,7 +102,7 @@ impl World {
     /// Different bytes every time.
     pub fn payload(&mut self) -> Vec<u8> {
         let len = self.rng.below(60) as usize;
-        let mut payload = self.rng.next().to_le_bytes().to_vec();
+        let mut payload = self.rng.bits().to_le_bytes().to_vec();
         payload.resize(8 + len, payload.first().copied().unwrap_or(0));
         payload
     }
