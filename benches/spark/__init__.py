@@ -1,0 +1,1 @@
+"""Benchmarks of whole streaming queries on real Spark."""

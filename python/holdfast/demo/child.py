@@ -1,0 +1,151 @@
+"""One run of one query, in a process of its own: ``python -m holdfast.demo.child SPEC FD``."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+from holdfast.demo.equality import write_batch
+from holdfast.demo.figures import BatchFigures
+from holdfast.demo.process import Reporter
+from holdfast.demo.providers import start_session
+from holdfast.demo.queries import QUERIES, Query, stream_of, table_of
+
+_POLL_S = 0.1  # PySpark passes fractions of a second on, whatever its type hint says.
+_WATCH_S = 0.005
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec:
+    """What a child shall do.
+
+    Attributes
+    ----------
+    data
+        Folder that holds ``flights/`` and ``weather/``.
+    checkpoint, sink
+        Checkpoint root, and the folder that receives one parquet file per batch.
+    hang_in_batch
+        Batch that never ends: the child reports how far its tasks are, and then its sink
+        blocks, so that a kill always comes before the batch is committed.
+    expected
+        If not empty, the file that receives the result of the batch computation.
+    """
+
+    query: str
+    provider: str
+    partitions: int
+    data: str
+    checkpoint: str
+    sink: str
+    hang_in_batch: int | None = None
+    expected: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as a dict that ``RunSpec(**fields)`` accepts."""
+        return asdict(self)
+
+
+class Sink:
+    """A ``foreachBatch`` function that writes each batch to one file named by the batch id."""
+
+    def __init__(self, spec: RunSpec, report: Reporter, spark: SparkSession) -> None:
+        self._spec = spec
+        self._report = report
+        self._spark = spark
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Write the batch; in the batch that must hang, report its progress and block."""
+        hanging = batch_id == self._spec.hang_in_batch
+        if hanging:
+            threading.Thread(target=self._watch_tasks, daemon=True).start()
+        rows = batch.toArrow()
+        if hanging:
+            self._in_batch(self._spec.partitions)
+            threading.Event().wait()
+        write_batch(rows, sink=Path(self._spec.sink), batch_id=batch_id)
+
+    def _watch_tasks(self) -> None:
+        # The stage with one task per state store is the one that commits state.
+        tracker = self._spark.sparkContext.statusTracker()
+        pause = threading.Event()
+        while not pause.wait(_WATCH_S):
+            for stage_id in tracker.getActiveStageIds():
+                stage = tracker.getStageInfo(stage_id)
+                if stage is None or stage.numTasks != self._spec.partitions:
+                    continue
+                if stage.numCompletedTasks * 2 >= stage.numTasks:
+                    self._in_batch(stage.numCompletedTasks)
+                    return
+
+    def _in_batch(self, tasks_done: int) -> None:
+        self._report("in_batch", tasks_done=tasks_done, tasks=self._spec.partitions)
+
+
+def run(spec: RunSpec, report: Reporter) -> None:
+    """Run the query to the end of its input and report every batch."""
+    # Stage progress is published at once instead of every 100 ms, for the sake of the watcher.
+    extra = {"spark.ui.liveUpdate.period": "0"} if spec.hang_in_batch is not None else {}
+    spark = start_session(provider=spec.provider, partitions=spec.partitions, extra=extra)
+    report("started", spark=spark.version)
+    query = QUERIES[spec.query]
+    data = Path(spec.data)
+    flights, weather = (stream_of(spark, data / name) for name in ("flights", "weather"))
+    running = (
+        query.build(flights, weather)
+        .writeStream.queryName(spec.query)
+        .outputMode(query.output_mode)
+        .option("checkpointLocation", spec.checkpoint)
+        .foreachBatch(Sink(spec, report, spark))
+        .trigger(availableNow=True)
+        .start()
+    )
+    _follow(running, report)
+    if spec.expected:
+        report("batch_computation")
+        _batch_computation(spark, query, data=data, target=Path(spec.expected))
+    report("done")
+    spark.stop()
+
+
+def _follow(running: StreamingQuery, report: Reporter) -> None:
+    reported = 0
+    ended = False
+    while not ended:
+        # The last progress reports arrive before the query ends, so look once more after it.
+        ended = bool(running.awaitTermination(_POLL_S))
+        progresses = running.recentProgress
+        for progress in progresses[reported:]:
+            figures = BatchFigures.from_progress(json.loads(progress.json))
+            report("batch", **figures.to_json())
+        reported = len(progresses)
+
+
+def _batch_computation(spark: SparkSession, query: Query, *, data: Path, target: Path) -> None:
+    import pyarrow.parquet as pq
+
+    tables = (table_of(spark, data / name) for name in ("flights", "weather"))
+    pq.write_table(query.build(*tables).toArrow(), target)
+
+
+def main() -> int:
+    """Read the specification and the event descriptor from the command line, and run."""
+    report = Reporter(int(sys.argv[2]))
+    try:
+        run(RunSpec(**json.loads(sys.argv[1])), report)
+    except Exception as error:
+        report("failed", message=f"{type(error).__name__}: {error}".splitlines()[0])
+        raise
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

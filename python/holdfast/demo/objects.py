@@ -1,0 +1,86 @@
+"""Count the objects that a state store leaves in a checkpoint."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+#: Folders and files at the top of a checkpoint that Spark writes for every query, with
+#: any provider and even without state. Everything else is there because of the state.
+SPARK_LOGS = frozenset({"offsets", "commits", "sources"})
+SPARK_FILES = frozenset({"metadata", ".metadata.crc"})
+
+#: Spark's own description of the stateful operators; the driver writes it, not the provider.
+OPERATOR_METADATA = "_metadata"
+
+HOW_COUNTED = (
+    "objects: files under state/ at the end of the run, without _metadata (Spark's description of "
+    "the operators)\nand without the .crc twins that Hadoop's local file system adds, which are "
+    "counted apart. A provider's files beside\nstate/ would count too"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateObjects:
+    """What a state store left in one checkpoint.
+
+    Attributes
+    ----------
+    files, files_bytes
+        Objects of the state store and their summed size in bytes, without Hadoop's twins.
+    crc_files, crc_bytes
+        The ``.NAME.crc`` twins that Hadoop's checksummed local file system adds. HDFS and
+        object stores have none.
+    """
+
+    files: int
+    files_bytes: int
+    crc_files: int
+    crc_bytes: int
+
+
+def is_hadoop_crc(name: str) -> bool:
+    """Tell Hadoop's hidden twin ``.NAME.crc`` from Spark's own checksum object ``NAME.crc``."""
+    return name.startswith(".") and name.endswith(".crc")
+
+
+def count_state_objects(checkpoint: Path) -> StateObjects:
+    """Count the files of the state store under a checkpoint root.
+
+    A store is charged for every file outside Spark's own logs, so that files kept beside
+    ``state/`` count as well.
+
+    Parameters
+    ----------
+    checkpoint
+        Checkpoint root of one query. A root that does not exist counts as empty.
+    """
+    files = files_bytes = crc_files = crc_bytes = 0
+    for folder, folders, names in os.walk(checkpoint):
+        folders[:] = [name for name in folders if name != OPERATOR_METADATA]
+        if Path(folder) == checkpoint:
+            folders[:] = [name for name in folders if name not in SPARK_LOGS]
+        for name in names:
+            if Path(folder) == checkpoint and name in SPARK_FILES:
+                continue
+            size = _size_or_none(Path(folder, name))
+            if size is None:
+                continue
+            if is_hadoop_crc(name):
+                crc_files += 1
+                crc_bytes += size
+            else:
+                files += 1
+                files_bytes += size
+    return StateObjects(
+        files=files, files_bytes=files_bytes, crc_files=crc_files, crc_bytes=crc_bytes
+    )
+
+
+def _size_or_none(path: Path) -> int | None:
+    # Background cleanup may delete a file between the listing and this call.
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None

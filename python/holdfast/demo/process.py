@@ -1,0 +1,163 @@
+"""Run one Spark driver in a process group of its own, listen to it, and end it.
+
+The child reports events as JSON lines over a pipe. Its standard output and error, and
+those of its JVM, go to a log file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+_LOG_TAIL_LINES = 25
+_GONE_WITHIN_S = 30.0
+#: A child that runs on its own account ends soon after its last event.
+_EXIT_WITHIN_S = 60.0
+
+
+class ChildError(RuntimeError):
+    """A child ended early, failed or fell silent; the message holds the end of its log."""
+
+
+class SparkChild:
+    """A child Python process with its JVM, in one process group.
+
+    Use it as a context manager: leaving the block kills what still runs of the group.
+
+    Parameters
+    ----------
+    command
+        Arguments of the Python interpreter, for instance ``["-m", "package.module"]``. The
+        specification (JSON) and the number of the file descriptor for events are appended.
+    spec
+        What the child shall do; must be serialisable as JSON.
+    log
+        File for the output of the child and its JVM; appended to.
+    """
+
+    def __init__(self, command: list[str], *, spec: Mapping[str, Any], log: Path) -> None:
+        self.log = log
+        reader, writer = os.pipe()
+        environment = os.environ | {"PYSPARK_PYTHON": sys.executable}
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, *command, json.dumps(spec), str(writer)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                pass_fds=(writer,),
+                start_new_session=True,
+                env=environment,
+            )
+        os.close(writer)
+        self._reader = reader
+        #: Leader and id of the process group; only processes that this child started are in it.
+        self.group = self._process.pid
+
+    def __enter__(self) -> SparkChild:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        os.close(self._reader)
+        self.kill()
+
+    def events(self, *, silence_s: float) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield (kind, fields) of events until the child reports ``done``; then await its end.
+
+        Parameters
+        ----------
+        silence_s
+            Longest time without any event, in seconds.
+
+        Raises
+        ------
+        ChildError
+            If the child ends without ``done``, reports ``failed``, or is silent for too long.
+        """
+        for line in self._lines(silence_s):
+            fields: dict[str, Any] = json.loads(line)
+            kind: str = fields.pop("event")
+            if kind == "failed":
+                raise ChildError(self._with_log(f"the run failed: {fields['message']}"))
+            yield kind, fields
+            if kind == "done":
+                self._process.wait(_EXIT_WITHIN_S)
+                return
+        code = self._process.wait(_EXIT_WITHIN_S)
+        raise ChildError(self._with_log(f"the run ended early with exit status {code}"))
+
+    def _lines(self, silence_s: float) -> Iterator[bytes]:
+        pending = b""
+        while True:
+            readable, _, _ = select.select([self._reader], [], [], silence_s)
+            if not readable:
+                raise ChildError(self._with_log(f"the run reported nothing for {silence_s:.0f} s"))
+            chunk = os.read(self._reader, 65536)
+            if not chunk:
+                return
+            *lines, pending = (pending + chunk).split(b"\n")
+            yield from lines
+
+    def kill(self) -> None:
+        """Kill the whole group (Python driver and JVM) with SIGKILL and wait until it is gone.
+
+        Raises
+        ------
+        ChildError
+            If a process of the group still runs after 30 s.
+        """
+        if self._process.poll() is None or running_in_group(self.group):
+            os.killpg(self.group, signal.SIGKILL)
+        self._process.wait()
+        deadline = time.monotonic() + _GONE_WITHIN_S
+        while left := running_in_group(self.group):
+            if time.monotonic() > deadline:
+                raise ChildError(f"processes {left} still run after SIGKILL")
+            time.sleep(0.01)
+
+    def _with_log(self, message: str) -> str:
+        lines = self.log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
+        return "\n".join([message, f"end of {self.log}:", *(f"    {line}" for line in lines)])
+
+
+def running_in_group(group: int) -> list[int]:
+    """List the process ids of a group that have not ended (zombies have)."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            stat = (entry / "stat").read_text()
+        except OSError:
+            continue  # It ended while we looked.
+        # Fields after the command name, which is in parentheses: state, parent, group.
+        state, _, process_group = stat.rpartition(")")[2].split()[:3]
+        if int(process_group) == group and state not in "ZX":
+            found.append(int(entry.name))
+    return found
+
+
+class Reporter:
+    """The child's end of the pipe."""
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_inheritable(descriptor, False)
+        self._pipe = os.fdopen(descriptor, "w", buffering=1)
+
+    def __call__(self, event: str, **fields: Any) -> None:
+        """Send one event; a line is written whole or not at all."""
+        self._pipe.write(json.dumps({"event": event, **fields}) + "\n")

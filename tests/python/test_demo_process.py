@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from holdfast.demo.process import ChildError, SparkChild, running_in_group
+
+REPORT = "import os, sys, json; w = os.fdopen(int(sys.argv[-1]), 'w', buffering=1);"
+
+
+def child(code: str, tmp_path: Path) -> SparkChild:
+    return SparkChild(["-c", REPORT + code], spec={}, log=tmp_path / "log")
+
+
+def test_killing_a_child_ends_its_own_children_too(tmp_path: Path) -> None:
+    code = (
+        "import subprocess; subprocess.Popen(['sleep', '600']);"
+        "w.write(json.dumps({'event': 'started'}) + '\\n'); import time; time.sleep(600)"
+    )
+    with child(code, tmp_path) as running:
+        assert next(running.events(silence_s=60)) == ("started", {})
+        assert len(running_in_group(running.group)) == 2
+        running.kill()
+        assert running_in_group(running.group) == []
+
+
+def test_a_child_that_dies_early_is_an_error_with_its_log(tmp_path: Path) -> None:
+    code = "print('why it died', flush=True); sys.exit(3)"
+    with (
+        child(code, tmp_path) as running,
+        pytest.raises(ChildError, match=r"status 3(?s:.*)why it died"),
+    ):
+        list(running.events(silence_s=60))
