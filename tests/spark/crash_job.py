@@ -44,8 +44,8 @@ def main() -> None:
         choices=["none", "tasks", "before-commit", "between", "task-once"],
         default="none",
         help="tasks: partition 1 of batch 2 never ends. before-commit: all tasks of batch 2 are "
-        "done, commits/2 is not written. between: all input is processed. task-once: as tasks, but goes on "
-        "once 'go' appears in the control folder.",
+        "done, commits/2 is not written. between: all input is processed. task-once: as tasks, but "
+        "goes on once 'go' appears in the control folder.",
     )
     args = parser.parse_args()
     control = args.folder / "control"
