@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
 from holdfast.demo.providers import start_session
 
 if TYPE_CHECKING:

@@ -43,7 +43,9 @@ def final_rows(folder: Path) -> dict[str, tuple[int, int]]:
     """Last update of every key over the published batches."""
     result: dict[str, tuple[int, int]] = {}
     for batch in range(BATCHES):
-        for row in pq.read_table(folder / "output" / f"batch={batch}", partitioning=None).to_pylist():
+        for row in pq.read_table(
+            folder / "output" / f"batch={batch}", partitioning=None
+        ).to_pylist():
             result[row["key"]] = (row["n"], row["s"])
     return result
 
