@@ -110,7 +110,7 @@ class Demo:
         self._screen.heading("Checks")
         for base, ours in pairs:
             self._check(
-                f"{base.query}: {TITLES[ours.provider]} keeps {ours.objects.files:,} objects, "
+                f"{base.query}: {TITLES[ours.provider]} leaves {ours.objects.files:,} files under state/, "
                 f"Spark {base.objects.files:,}",
                 good=ours.objects.files < base.objects.files,
             )
