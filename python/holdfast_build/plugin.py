@@ -176,8 +176,7 @@ def compile_java(classes: Path) -> None:
     """
     javac, jars, sources = find_javac(), spark_jars(), java_sources()
     if not sources:
-        say(f"no Java sources under {ROOT / 'spark_plugin'}: the jar holds the JNI library only")
-        return
+        raise BuildError(f"there are no Java sources under {ROOT / 'spark_plugin'}.")
     say(f"javac of {len(sources)} Java sources against {jars}")
     with tempfile.NamedTemporaryFile("w", suffix=".args", encoding="utf-8") as args:
         args.writelines(f'"{source}"\n' for source in sources)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ PROVIDERS = {
     "hdfs": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
     "rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
 }
+FIRST_FILE_TIME = 1_780_000_000
 STATE = "spark.sql.streaming.stateStore."
 
 
@@ -56,6 +58,8 @@ def write_batch(folder: Path, number: int, rows: Sequence[dict[str, Any]]) -> No
     table = pa.Table.from_pylist(list(rows))
     staged = folder / f".batch-{number:05d}.parquet"
     pq.write_table(table, staged, coerce_timestamps="us")
+    # The source orders files by modification time: make the order part of the test's input.
+    os.utime(staged, (FIRST_FILE_TIME + number, FIRST_FILE_TIME + number))
     staged.rename(folder / f"batch-{number:05d}.parquet")
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from support import run_in_two_parts
 
-START = dt.datetime(2026, 1, 1)
+START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 BATCHES = 6
 
 

@@ -1,7 +1,18 @@
 //! Writing segments into merged files, and keeping the files alive for as long as they are needed.
 
+mod messages;
 mod observer;
 mod open_file;
+mod registry;
+mod restore;
+mod snapshot_manager;
+mod status;
 mod writer;
+mod writer_stats;
 
-pub use writer::{SegmentWriter, WriterOptions, WriterStats};
+pub use crate::liveness::{Fallbacks, Retained};
+pub use restore::RestoredCheckpoint;
+pub use snapshot_manager::{ManagerOptions, SnapshotManager};
+pub use status::{FileStatus, ManagerStats, SegmentStatus};
+pub use writer::{SegmentWriter, WriterOptions};
+pub use writer_stats::WriterStats;

@@ -188,7 +188,6 @@ impl OpenFile {
     }
 
     /// Closes the file without a footer, unless `wanted` says that it has a segment worth keeping.
-    #[allow(dead_code)] // The manager is its caller.
     pub fn abandon(&self, wanted: impl FnOnce() -> bool, observer: &dyn Observer) -> bool {
         let _durability = self.durability.lock();
         let mut inner = self.inner.lock();

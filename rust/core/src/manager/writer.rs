@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
 use super::observer::{FileChange, Nobody, Observer};
 use super::open_file::{Appended, Bounds, OpenFile, Synced};
+use super::writer_stats::{Counters, WriterStats, add};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Compression, IndexEntry, NewSegment, encode_file_header, encode_segment};
 use crate::ids::{FileId, SegmentRef, Term};
@@ -34,33 +34,6 @@ impl Default for WriterOptions {
             compression: Compression::Lz4,
         }
     }
-}
-
-/// What a writer did so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WriterStats {
-    /// Files created.
-    pub files_created: u64,
-    /// Files closed with a durable footer.
-    pub files_sealed: u64,
-    /// Segments appended.
-    pub segments: u64,
-    /// Bytes of these segments as stored.
-    pub bytes: u64,
-    /// Syncs asked of storage, those of sealing included.
-    pub syncs: u64,
-    /// Appends that returned an error of storage.
-    pub appends_failed: u64,
-}
-
-#[derive(Debug, Default)]
-struct Counters {
-    files_created: AtomicU64,
-    files_sealed: AtomicU64,
-    segments: AtomicU64,
-    bytes: AtomicU64,
-    syncs: AtomicU64,
-    appends_failed: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -200,15 +173,7 @@ impl SegmentWriter {
 
     /// What was done so far.
     pub fn stats(&self) -> WriterStats {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        WriterStats {
-            files_created: get(&self.counters.files_created),
-            files_sealed: get(&self.counters.files_sealed),
-            segments: get(&self.counters.segments),
-            bytes: get(&self.counters.bytes),
-            syncs: get(&self.counters.syncs),
-            appends_failed: get(&self.counters.appends_failed),
-        }
+        self.counters.read()
     }
 
     /// Appends to the open file of `lane`: files of different lanes are different.
@@ -269,7 +234,6 @@ impl SegmentWriter {
     }
 
     /// Closes a file without a footer unless `wanted` finds a segment worth keeping in it.
-    #[allow(dead_code)] // The manager is its caller.
     pub(super) fn abandon(&self, file: FileId, wanted: impl FnOnce() -> bool) {
         let found = self.files.lock().unsettled.get(&file).cloned();
         if let Some(file) = found
@@ -277,6 +241,11 @@ impl SegmentWriter {
         {
             self.retire(&file);
         }
+    }
+
+    /// Forgets a file that was deleted.
+    pub(super) fn forget(&self, file: FileId) {
+        self.files.lock().unsettled.remove(&file);
     }
 
     fn unsettled(&self, files: &BTreeSet<FileId>) -> Vec<Arc<OpenFile>> {
@@ -393,8 +362,4 @@ fn first_error(results: impl Iterator<Item = Result<()>>) -> Result<()> {
         first = first.and(result);
     }
     first
-}
-
-fn add(counter: &AtomicU64, value: u64) {
-    counter.fetch_add(value, Ordering::Relaxed);
 }

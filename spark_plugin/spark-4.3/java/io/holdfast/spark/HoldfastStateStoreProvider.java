@@ -34,6 +34,7 @@ public final class HoldfastStateStoreProvider implements StateStoreProvider {
   private StoreContext context;
   private TableHandle table;
   private String dir;
+  private boolean partitionFolderExists;
 
   @Override
   public void init(
@@ -142,6 +143,11 @@ public final class HoldfastStateStoreProvider implements StateStoreProvider {
   private StateStore write(HoldfastReadStore read, long version, Option<String> checkpointId) {
     try {
       table.begin();
+      if (!partitionFolderExists) {
+        StateFolder.createPartition(
+            id.checkpointRootLocation(), id.operatorId(), id.partitionId(), context.hadoopConf);
+        partitionFolderExists = true;
+      }
       return new HoldfastStateStore(context, table, read, version, checkpointId);
     } catch (RuntimeException e) {
       table.releaseOutsideTask();

@@ -1,0 +1,95 @@
+//! After a restart: making the segments of retained checkpoints known, sweeping the rest.
+
+use std::collections::BTreeMap;
+
+use super::snapshot_manager::SnapshotManager;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
+
+/// A retained checkpoint, as its metadata describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestoredCheckpoint {
+    /// The checkpoint.
+    pub id: CheckpointId,
+    /// Every segment it needs: its owner, the origin of that owner's state, the reference.
+    pub segments: Vec<(Owner, CheckpointId, SegmentRef)>,
+}
+
+impl SnapshotManager {
+    /// Makes the segments of retained checkpoints known: after a restart with all of them, or in a
+    /// running manager when a region is restored. Any number of times.
+    ///
+    /// # Errors
+    /// Those of listing; `NotFound` when segments are missing (everything else is known then
+    /// nevertheless, so the states of other owners can be read and are not swept).
+    pub fn restore(&self, checkpoints: &[RestoredCheckpoint]) -> Result<()> {
+        let sizes: BTreeMap<FileId, u64> = self
+            .storage
+            .list()?
+            .into_iter()
+            .filter_map(|object| Some((FileId::parse(&object.name)?, object.len)))
+            .collect();
+        let mut missing = Vec::new();
+        {
+            let mut registry = self.shared.registry.lock();
+            registry.restored = true;
+            for RestoredCheckpoint { id, segments } in checkpoints {
+                let origins = segments.iter().filter(|(_, origin, _)| origin != id);
+                let fallbacks = origins.map(|(owner, origin, _)| (owner.clone(), *origin));
+                registry.view.restore(*id, fallbacks.collect());
+                for (owner, origin, reference) in segments {
+                    let end = reference.offset.saturating_add(reference.len);
+                    let size = sizes.get(&reference.file).copied();
+                    if let Some(size) = size {
+                        registry.found_file(reference.file, size);
+                    }
+                    let present = size.is_some_and(|size| end <= size);
+                    if !present || !registry.restore(owner, *origin, reference) {
+                        missing.push(format!("{reference} of {owner} in checkpoint {id}"));
+                    }
+                }
+            }
+        }
+        self.settle();
+        match missing.first() {
+            None => Ok(()),
+            Some(first) => Err(Error::new(
+                ErrorKind::NotFound,
+                format!(
+                    "{}: {} segments of retained checkpoints are missing, first {first}",
+                    self.storage.location(),
+                    missing.len()
+                ),
+            )),
+        }
+    }
+
+    /// Deletes the files of older terms that no restored checkpoint references. Returns how many
+    /// were found; those that cannot be deleted now are tried again at the next message.
+    ///
+    /// # Errors
+    /// `InvalidInput` before `restore` was called, if only with an empty list: nothing would be
+    /// known to be needed. Else those of listing.
+    pub fn sweep(&self) -> Result<u64> {
+        let objects = self.storage.list()?;
+        let found = {
+            let mut registry = self.shared.registry.lock();
+            if !registry.restored {
+                return Err(Error::invalid_input(
+                    "sweep before restore would delete everything",
+                ));
+            }
+            let older = objects
+                .iter()
+                .filter_map(|object| Some((FileId::parse(&object.name)?, object.len)))
+                .filter(|(file, _)| file.term < self.term && !registry.files.contains_key(file))
+                .collect::<Vec<_>>();
+            for (file, bytes) in &older {
+                registry.found_file(*file, *bytes);
+            }
+            older.len() as u64
+        };
+        self.settle();
+        Ok(found)
+    }
+}

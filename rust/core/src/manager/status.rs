@@ -1,0 +1,125 @@
+//! What a manager tells about itself.
+
+use super::registry::{Registry, segment_ref};
+use super::writer_stats::WriterStats;
+use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
+use crate::liveness::FileFacts;
+
+/// Counts and sizes of a manager.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ManagerStats {
+    /// Physical files that exist, as far as this manager knows.
+    pub physical_files: u64,
+    /// Their size in bytes.
+    pub physical_bytes: u64,
+    /// Segments that are live.
+    pub live_segments: u64,
+    /// Their size in bytes, as stored.
+    pub live_bytes: u64,
+    /// Size in bytes of the files that only owners who fell back keep alive.
+    pub pinned_bytes: u64,
+    /// Files sealed.
+    pub seals: u64,
+    /// Syncs asked of storage, those of sealing included.
+    pub syncs: u64,
+    /// Segments appended.
+    pub appends: u64,
+    /// Files deleted.
+    pub deletes: u64,
+    /// Deletes that failed. Each is tried again at the next message.
+    pub delete_failures: u64,
+    /// Physical bytes divided by live bytes; 1 without any file, infinite without a live segment.
+    pub space_amplification: f64,
+}
+
+/// One physical file, for inspection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileStatus {
+    /// The file.
+    pub file: FileId,
+    /// It takes appends, or somebody is closing it.
+    pub open: bool,
+    /// Size in bytes: segments, dead or not, garbage and footer.
+    pub physical_bytes: u64,
+    /// Number of its live segments.
+    pub live_segments: u64,
+    /// Their size in bytes, as stored.
+    pub live_bytes: u64,
+    /// Only owners that fell back keep it alive.
+    pub pinned: bool,
+    /// Its segments are not offered for reuse any more, so that it can go.
+    pub wasteful: bool,
+}
+
+/// One live segment, for inspection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentStatus {
+    /// Where it is.
+    pub reference: SegmentRef,
+    /// Whose state it is.
+    pub owner: Owner,
+    /// Checkpoint it was written for.
+    pub created: CheckpointId,
+    /// Newest checkpoint that is known to use it.
+    pub last_used: CheckpointId,
+    /// An open attempt decided to reuse it.
+    pub leased: bool,
+}
+
+pub(super) fn segments(registry: &Registry) -> Vec<SegmentStatus> {
+    let mut all = Vec::new();
+    for (file, facts) in &registry.files {
+        all.extend(
+            facts
+                .segments
+                .iter()
+                .map(|(offset, segment)| SegmentStatus {
+                    reference: segment_ref(*file, *offset, segment),
+                    owner: Owner::clone(&segment.owner),
+                    created: segment.created,
+                    last_used: segment.last_used,
+                    leased: !segment.leases.is_empty(),
+                }),
+        );
+    }
+    all
+}
+
+pub(super) fn files(registry: &Registry) -> Vec<FileStatus> {
+    let status = |(id, facts): (&FileId, &FileFacts)| FileStatus {
+        file: *id,
+        open: facts.open,
+        physical_bytes: facts.physical_bytes,
+        live_segments: facts.segments.len() as u64,
+        live_bytes: facts.live_bytes(),
+        pinned: registry.pinned.contains(id),
+        wasteful: registry.wasteful.contains(id),
+    };
+    registry.files.iter().map(status).collect()
+}
+
+pub(super) fn stats(registry: &Registry, writer: WriterStats) -> ManagerStats {
+    let mut stats = ManagerStats {
+        seals: writer.files_sealed,
+        syncs: writer.syncs,
+        appends: writer.segments,
+        deletes: registry.deletes,
+        delete_failures: registry.delete_failures,
+        ..ManagerStats::default()
+    };
+    for file in files(registry) {
+        stats.physical_files += 1;
+        stats.physical_bytes += file.physical_bytes;
+        stats.live_segments += file.live_segments;
+        stats.live_bytes += file.live_bytes;
+        if file.pinned {
+            stats.pinned_bytes += file.physical_bytes;
+        }
+    }
+    stats.space_amplification = match (stats.physical_bytes, stats.live_bytes) {
+        (0, _) => 1.0,
+        (_, 0) => f64::INFINITY,
+        (physical, live) => physical as f64 / live as f64,
+    };
+    stats
+}

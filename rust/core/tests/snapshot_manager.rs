@@ -1,0 +1,425 @@
+//! The snapshot manager over real files.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use common::{faulty, owner, payload};
+use holdfast_core::format::{NewSegment, SegmentKind, read_index};
+use holdfast_core::manager::{
+    Fallbacks, ManagerOptions, RestoredCheckpoint, Retained, SnapshotManager,
+};
+use holdfast_core::storage::{FaultyStorage, Operation, Storage};
+use holdfast_core::{CheckpointId, ErrorKind, FileId, Owner, Result, SegmentRef, Term};
+
+fn id(number: u64) -> CheckpointId {
+    CheckpointId(number)
+}
+
+fn manager(storage: &Arc<FaultyStorage>, across: bool) -> SnapshotManager {
+    let options = ManagerOptions {
+        across_checkpoints: Some(across),
+        ..Default::default()
+    };
+    SnapshotManager::open_next_term(storage.clone(), options, 1).unwrap()
+}
+
+fn append(manager: &SnapshotManager, owner: &Owner, created: u64) -> Result<SegmentRef> {
+    let kind = SegmentKind::Snapshot;
+    let new = NewSegment {
+        owner,
+        created: id(created),
+        kind,
+        lineage: &[],
+        entries: 1,
+    };
+    manager.append(&new, &payload(created, 2000))
+}
+
+fn fallbacks(list: &[(&str, u64)]) -> Fallbacks {
+    list.iter()
+        .map(|(region, origin)| (owner(region), id(*origin)))
+        .collect()
+}
+
+fn retained(decided: u64, checkpoints: &[(u64, &[(&str, u64)])]) -> Retained {
+    Retained {
+        decided: id(decided),
+        checkpoints: checkpoints
+            .iter()
+            .map(|(c, f)| (id(*c), fallbacks(f)))
+            .collect(),
+    }
+}
+
+fn checkpoint(number: u64, segments: &[(&str, u64, SegmentRef)]) -> RestoredCheckpoint {
+    let segments = segments
+        .iter()
+        .map(|(region, origin, r)| (owner(region), id(*origin), *r));
+    RestoredCheckpoint {
+        id: id(number),
+        segments: segments.collect(),
+    }
+}
+
+fn names(storage: &Arc<FaultyStorage>) -> BTreeSet<FileId> {
+    let objects = storage.list().unwrap();
+    objects
+        .iter()
+        .map(|object| FileId::parse(&object.name).unwrap())
+        .collect()
+}
+
+#[test]
+fn within_checkpoint_files_follow_the_worked_example() {
+    let (_dir, storage) = faulty();
+    let manager = manager(&storage, false);
+    let mut refs = Vec::new();
+    let mut step = |number: u64| {
+        manager.started(id(number));
+        let segments = ["S1", "S2", "S3"].map(|s| append(&manager, &owner(s), number).unwrap());
+        manager.persist(id(number)).unwrap();
+        assert!(
+            read_index(storage.as_ref(), segments[0].file)
+                .unwrap()
+                .sealed,
+            "sealed before the ack"
+        );
+        refs.push(segments);
+    };
+    let seqs = || names(&storage).iter().map(|f| f.seq).collect::<Vec<_>>();
+    step(1);
+    manager.completed(id(1), &retained(1, &[(1, &[])])).unwrap();
+    assert_eq!(seqs(), [1]);
+    step(2);
+    let two = retained(2, &[(2, &[("S3", 1)])]);
+    manager
+        .partially_completed(id(2), &fallbacks(&[("S3", 1)]), &two)
+        .unwrap();
+    manager.subsumed(id(1), &two).unwrap();
+    assert_eq!(seqs(), [1, 2]);
+    assert!(manager.stats().pinned_bytes > 0);
+    step(3);
+    let three = fallbacks(&[("S1", 2), ("S2", 2)]);
+    manager
+        .partially_completed(id(3), &three, &retained(3, &[(3, &[("S1", 2), ("S2", 2)])]))
+        .unwrap();
+    assert_eq!(seqs(), [2, 3]);
+    step(4);
+    manager
+        .aborted(id(4), &retained(4, &[(3, &[("S1", 2), ("S2", 2)])]))
+        .unwrap();
+    assert_eq!(seqs(), [2, 3]);
+    step(5);
+    manager.completed(id(5), &retained(5, &[(5, &[])])).unwrap();
+    assert_eq!(seqs(), [5]);
+    let stats = manager.stats();
+    assert_eq!(
+        (stats.physical_files, stats.live_segments, stats.deletes),
+        (1, 3, 4)
+    );
+    assert_eq!((stats.pinned_bytes, stats.seals), (0, 5));
+}
+
+#[test]
+fn across_checkpoints_one_file_takes_all() {
+    let (_dir, storage) = faulty();
+    let manager = manager(&storage, true);
+    for number in 1..=5 {
+        append(&manager, &owner("a"), number).unwrap();
+        append(&manager, &owner("b"), number).unwrap();
+        manager.persist(id(number)).unwrap();
+        manager
+            .completed(id(number), &retained(number, &[(number, &[])]))
+            .unwrap();
+    }
+    assert_eq!(names(&storage).len(), 1);
+    let stats = manager.stats();
+    assert_eq!(
+        (stats.live_segments, stats.appends, stats.syncs, stats.seals),
+        (2, 10, 5, 0)
+    );
+}
+
+#[test]
+fn an_open_file_goes_when_everything_in_it_is_dead() {
+    let (_dir, storage) = faulty();
+    for across in [false, true] {
+        let manager = manager(&storage, across);
+        append(&manager, &owner("a"), 1).unwrap();
+        manager.aborted(id(1), &retained(1, &[])).unwrap();
+        assert!(names(&storage).is_empty());
+        assert_eq!(manager.stats().physical_files, 0);
+        append(&manager, &owner("a"), 2).unwrap();
+        manager.aborted(id(2), &retained(2, &[])).unwrap();
+    }
+}
+
+#[test]
+fn late_work_is_refused_and_leaves_nothing() {
+    let (_dir, storage) = faulty();
+    let manager = manager(&storage, false);
+    append(&manager, &owner("a"), 1).unwrap();
+    manager.aborted(id(1), &retained(1, &[])).unwrap();
+    let kind = |result: Result<()>| result.unwrap_err().kind();
+    assert_eq!(
+        kind(append(&manager, &owner("b"), 1).map(|_| ())),
+        ErrorKind::AttemptEnded
+    );
+    assert_eq!(kind(manager.persist(id(1))), ErrorKind::AttemptEnded);
+    assert_eq!(
+        kind(manager.lease(&owner("a"), id(1), &[]).map(|_| ())),
+        ErrorKind::AttemptEnded
+    );
+    assert!(names(&storage).is_empty());
+}
+
+#[test]
+fn leases_are_refused_for_what_is_unknown_foreign_dead_or_changed() {
+    let (_dir, storage) = faulty();
+    let manager = manager(&storage, true);
+    let a1 = append(&manager, &owner("a"), 1).unwrap();
+    let b1 = append(&manager, &owner("b"), 1).unwrap();
+    manager.completed(id(1), &retained(1, &[(1, &[])])).unwrap();
+    let dead = append(&manager, &owner("a"), 2).unwrap();
+    manager.aborted(id(2), &retained(2, &[(1, &[])])).unwrap();
+    let unknown = SegmentRef {
+        offset: a1.offset + 1,
+        ..a1
+    };
+    let changed = SegmentRef { digest: 1, ..a1 };
+    let refs = [a1, b1, dead, unknown, changed];
+    let leased = manager.lease(&owner("a"), id(3), &refs).unwrap();
+    assert_eq!(leased, [true, false, false, false, false]);
+}
+
+#[test]
+fn a_leased_segment_survives_a_subsumption_in_between_and_then_its_use() {
+    let (_dir, storage) = faulty();
+    let manager = manager(&storage, true);
+    let base = append(&manager, &owner("a"), 1).unwrap();
+    manager.completed(id(1), &retained(1, &[(1, &[])])).unwrap();
+    append(&manager, &owner("a"), 2).unwrap();
+    assert_eq!(manager.lease(&owner("a"), id(3), &[base]).unwrap(), [true]);
+    manager.completed(id(2), &retained(2, &[(2, &[])])).unwrap();
+    assert_eq!(
+        manager.read(&base, &owner("a")).unwrap().payload,
+        payload(1, 2000)
+    );
+    manager.completed(id(3), &retained(3, &[(3, &[])])).unwrap();
+    assert_eq!(
+        manager.stats().live_segments,
+        1,
+        "used by 3, and what 2 wrote is dead"
+    );
+    manager.completed(id(4), &retained(4, &[(4, &[])])).unwrap();
+    assert_eq!(manager.stats().live_segments, 0);
+}
+
+#[test]
+fn a_released_segment_dies_at_once_but_not_what_others_use() {
+    let (_dir, storage) = faulty();
+    let manager = manager(&storage, true);
+    let base = append(&manager, &owner("a"), 1).unwrap();
+    manager.completed(id(1), &retained(1, &[(1, &[])])).unwrap();
+    let new = append(&manager, &owner("a"), 2).unwrap();
+    assert_eq!(manager.lease(&owner("a"), id(2), &[base]).unwrap(), [true]);
+    manager.release(&owner("b"), &[new]);
+    assert_eq!(
+        manager.stats().live_segments,
+        2,
+        "only its owner's acknowledgement counts"
+    );
+    for _ in 0..2 {
+        manager.release(&owner("a"), &[base, new]);
+        assert_eq!(manager.stats().live_segments, 1);
+    }
+    manager.read(&base, &owner("a")).unwrap();
+}
+
+#[test]
+fn failed_deletes_are_tried_again_at_the_next_message() {
+    let (_dir, storage) = faulty();
+    let manager = manager(&storage, false);
+    append(&manager, &owner("a"), 1).unwrap();
+    manager.persist(id(1)).unwrap();
+    storage.fail_nth(Operation::Delete, 1);
+    manager.aborted(id(1), &retained(1, &[])).unwrap();
+    assert_eq!(names(&storage).len(), 1);
+    assert_eq!(manager.stats().delete_failures, 1);
+    manager.started(id(2));
+    assert!(names(&storage).is_empty());
+    assert_eq!(manager.stats().deletes, 1);
+}
+
+#[test]
+fn a_failed_sync_costs_only_the_segments_of_that_file() {
+    for across in [false, true] {
+        let (_dir, storage) = faulty();
+        let manager = manager(&storage, across);
+        let (a, b) = (owner("a"), owner("b"));
+        let lost = append(&manager, &a, 1).unwrap();
+        storage.fail_nth(Operation::Sync, 1);
+        assert!(manager.persist(id(1)).is_err());
+        let fine = append(&manager, &b, 1).unwrap();
+        assert_ne!(lost.file, fine.file);
+        manager
+            .persist_segments(id(1), &b, &[fine])
+            .expect("its own file is fine");
+        let error = manager.persist(id(1)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Poisoned, "{error}");
+        assert!(error.to_string().contains("partition a"), "{error}");
+        assert_eq!(manager.lease(&a, id(1), &[lost]).unwrap(), [false]);
+        manager.release(&a, &[lost]);
+        append(&manager, &a, 1).unwrap();
+        manager.persist(id(1)).unwrap();
+        assert!(
+            !names(&storage).contains(&lost.file),
+            "nothing needs the lost file"
+        );
+    }
+}
+
+#[test]
+fn a_restarted_manager_rebuilds_from_retained_checkpoints_and_sweeps_the_rest() {
+    let (_dir, storage) = faulty();
+    let first = manager(&storage, false);
+    let one = [
+        append(&first, &owner("a"), 1).unwrap(),
+        append(&first, &owner("b"), 1).unwrap(),
+    ];
+    first.persist(id(1)).unwrap();
+    first.completed(id(1), &retained(1, &[(1, &[])])).unwrap();
+    let two = [
+        append(&first, &owner("a"), 2).unwrap(),
+        append(&first, &owner("b"), 2).unwrap(),
+    ];
+    first.persist(id(2)).unwrap();
+    let orphan = append(&first, &owner("a"), 3).unwrap();
+    first.persist(id(3)).unwrap();
+    drop(first);
+
+    let second = manager(&storage, false);
+    assert_eq!(second.term(), Term(2));
+    assert_eq!(second.sweep().unwrap_err().kind(), ErrorKind::InvalidInput);
+    let checkpoints = [
+        checkpoint(1, &[("a", 1, one[0]), ("b", 1, one[1])]),
+        checkpoint(2, &[("a", 2, two[0]), ("b", 1, one[1])]),
+    ];
+    second.restore(&checkpoints).unwrap();
+    second.restore(&checkpoints[1..]).unwrap();
+    assert_eq!(
+        second.stats().live_segments,
+        3,
+        "upsert: b's segment of 1 counts once"
+    );
+    assert_eq!(second.sweep().unwrap(), 1);
+    assert!(!names(&storage).contains(&orphan.file));
+    assert_eq!(names(&storage).len(), 2);
+    // b's attempt at 2 was never acknowledged, and 1 goes; its origin stays.
+    second
+        .subsumed(id(1), &retained(2, &[(2, &[("b", 1)])]))
+        .unwrap();
+    assert_eq!(second.stats().live_segments, 2);
+    second.read(&one[1], &owner("b")).unwrap();
+    assert_eq!(append(&second, &owner("a"), 3).unwrap().file.term, Term(2));
+    second.completed(id(3), &retained(3, &[(3, &[])])).unwrap();
+    assert_eq!(names(&storage).len(), 1);
+}
+
+#[test]
+fn restore_names_what_is_missing_and_knows_the_rest() {
+    let (_dir, storage) = faulty();
+    let first = manager(&storage, false);
+    let a = append(&first, &owner("a"), 1).unwrap();
+    first.persist(id(1)).unwrap();
+    let b = append(&first, &owner("b"), 1).unwrap();
+    first.persist(id(1)).unwrap();
+    drop(first);
+    storage.delete(&b.file.file_name()).unwrap();
+    let second = manager(&storage, false);
+    let error = second
+        .restore(&[checkpoint(1, &[("a", 1, a), ("b", 1, b)])])
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    for part in ["partition b", "checkpoint 1", &b.file.to_string()] {
+        assert!(error.to_string().contains(part), "{part} in {error}");
+    }
+    second.sweep().unwrap();
+    second.read(&a, &owner("a")).unwrap();
+}
+
+#[test]
+fn names_that_are_prefixes_of_others_are_different_owners() {
+    let (_dir, storage) = faulty();
+    let manager = manager(&storage, true);
+    let one = append(&manager, &owner("1_3"), 1).unwrap();
+    assert_eq!(
+        manager.lease(&owner("1_30"), id(1), &[one]).unwrap(),
+        [false]
+    );
+    assert_eq!(manager.lease(&owner("1_3"), id(1), &[one]).unwrap(), [true]);
+    manager
+        .partially_completed(
+            id(1),
+            &fallbacks(&[("1_30", 0)]),
+            &retained(1, &[(1, &[("1_30", 0)])]),
+        )
+        .unwrap();
+    assert_eq!(manager.stats().live_segments, 1);
+}
+
+#[test]
+fn a_message_that_contradicts_its_view_changes_nothing() {
+    let (_dir, storage) = faulty();
+    let manager = manager(&storage, true);
+    append(&manager, &owner("a"), 1).unwrap();
+    let results = [
+        manager.completed(id(1), &retained(1, &[])),
+        manager.completed(id(1), &retained(1, &[(1, &[("a", 0)])])),
+        manager.completed(id(2), &retained(1, &[(1, &[])])),
+        manager.aborted(id(1), &retained(1, &[(1, &[])])),
+        manager.subsumed(id(0), &retained(1, &[(2, &[])])),
+    ];
+    for result in results {
+        assert_eq!(result.unwrap_err().kind(), ErrorKind::InvalidInput);
+    }
+    assert_eq!(manager.stats().live_segments, 1);
+}
+
+#[test]
+fn many_threads_and_messages_at_once_lose_nothing() {
+    let (_dir, storage) = faulty();
+    for across in [false, true] {
+        let manager = manager(&storage, across);
+        for number in 1..=20u64 {
+            let refs: Vec<_> = std::thread::scope(|scope| {
+                let handles: Vec<_> = (0..4)
+                    .map(|thread| {
+                        let manager = &manager;
+                        scope.spawn(move || {
+                            let owner = owner(&thread.to_string());
+                            let reference = append(manager, &owner, number).unwrap();
+                            let garbage = append(manager, &owner, number).unwrap();
+                            manager.release(&owner, &[garbage]);
+                            manager
+                                .persist_segments(id(number), &owner, &[reference])
+                                .unwrap();
+                            (owner, reference)
+                        })
+                    })
+                    .collect();
+                handles.into_iter().map(|h| h.join().unwrap()).collect()
+            });
+            manager
+                .completed(id(number), &retained(number, &[(number, &[])]))
+                .unwrap();
+            for (owner, reference) in refs {
+                manager.read(&reference, &owner).unwrap();
+            }
+            assert_eq!(manager.stats().live_segments, 4);
+        }
+    }
+}
