@@ -11,11 +11,12 @@ import sys
 import tempfile
 from pathlib import Path
 
+from spark import groupby_count, report
+
 from holdfast.demo.needs import MissingNeedError, check_needs
 from holdfast.demo.process import ChildError
 from holdfast.demo.providers import PROVIDERS
 from holdfast.demo.screen import Screen
-from spark import groupby_count, report
 
 RESULTS = Path(__file__).parent / "results"
 

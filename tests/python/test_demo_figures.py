@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from holdfast.demo.figures import BatchFigures, RunFigures, Spread, ratio, ratio_text
 from holdfast.demo.objects import StateObjects
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from holdfast.demo.process import ChildError, SparkChild, running_in_group
 
 REPORT = "import os, sys, json; w = os.fdopen(int(sys.argv[-1]), 'w', buffering=1);"
