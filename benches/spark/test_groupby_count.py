@@ -63,7 +63,7 @@ def test_one_batch(spark: SparkSession, tmp_path: Path, benchmark: BenchmarkFixt
 
     try:
         # The file is complete before the clock starts, and the batch is committed when it stops.
-        benchmark.pedantic(
+        benchmark.pedantic(  # type: ignore[no-untyped-call]
             query.processAllAvailable, setup=add_file, rounds=ROUNDS, warmup_rounds=1
         )
     finally:

@@ -57,8 +57,9 @@ def java_version() -> int:
         text = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
     except (OSError, subprocess.CalledProcessError) as error:
         raise MissingNeedError(
-            f"Spark needs a JDK {_JAVA_AT_LEAST}, but Java cannot be started ({error}; JAVA_HOME="
-            f"{home or 'not set'}). Install one, for instance 'apt-get install openjdk-17-jdk'."
+            f"Spark needs Java {_JAVA_AT_LEAST} or newer, but it cannot be started ({error}; "
+            f"JAVA_HOME={home or 'not set'}). Install one, for instance with "
+            "'apt-get install openjdk-17-jdk'."
         ) from error
     found = re.search(r'version "(\d+)', text)
     if found is None or int(found[1]) < _JAVA_AT_LEAST:

@@ -110,8 +110,8 @@ class Demo:
         self._screen.heading("Checks")
         for base, ours in pairs:
             self._check(
-                f"{base.query}: {TITLES[ours.provider]} keeps {ours.objects.files:,} objects, "
-                f"Spark {base.objects.files:,}",
+                f"{base.query}, files under state/: "
+                f"{TITLES[ours.provider]} {ours.objects.files:,}, Spark {base.objects.files:,}",
                 good=ours.objects.files < base.objects.files,
             )
         for query in queries:

@@ -6,7 +6,7 @@
 
 mod reclaim;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use crate::ids::{CheckpointId, FileId, Owner, Term};
 
@@ -28,29 +28,28 @@ pub struct FileFacts {
 /// The files that may go: nobody appends to them (they are sealed, or their term is not live), and
 /// every segment is older than the oldest checkpoint its owner still needs.
 ///
-/// `floors` has that checkpoint for every owner that is known; an owner without one keeps its
-/// files. `live_terms` has every term that may still append.
+/// `floor_of` tells that checkpoint of an owner; an owner without one keeps its files. `live_terms` has every term that may still append.
 ///
 /// ```
-/// use std::collections::{HashMap, HashSet};
+/// use std::collections::HashSet;
 /// use holdfast_core::gc::{FileFacts, plan};
 /// use holdfast_core::{CheckpointId, FileId, Owner, Term};
 /// let owner = Owner::new("", "0", "7", "default");
 /// let file = FileId { term: Term(1), seq: 1 };
 /// let segments = vec![(owner.clone(), CheckpointId(4))];
 /// let facts = FileFacts { file, sealed: true, damaged: false, segments };
-/// let floor = |id| HashMap::from([(owner.clone(), CheckpointId(id))]);
+/// let floor = |id| move |_: &Owner| Some(CheckpointId(id));
 /// let none = HashSet::new();
 /// assert_eq!(plan(&[facts.clone()], &floor(4), &none), []);
 /// assert_eq!(plan(&[facts], &floor(5), &none), [file]);
 /// ```
 pub fn plan(
     files: &[FileFacts],
-    floors: &HashMap<Owner, CheckpointId>,
+    floor_of: &dyn Fn(&Owner) -> Option<CheckpointId>,
     live_terms: &HashSet<Term>,
 ) -> Vec<FileId> {
     let unneeded = |(owner, created): &(Owner, CheckpointId)| {
-        floors.get(owner).is_some_and(|floor| created < floor)
+        floor_of(owner).is_some_and(|floor| *created < floor)
     };
     let may_go = |facts: &&FileFacts| {
         let closed = facts.sealed || !live_terms.contains(&facts.file.term);

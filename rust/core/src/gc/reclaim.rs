@@ -33,7 +33,7 @@ pub struct ReclaimReport {
 /// Those of listing. Nothing was deleted then.
 pub fn reclaim(
     storage: &dyn Storage,
-    floors: &HashMap<Owner, CheckpointId>,
+    floor_of: &dyn Fn(&Owner) -> Option<CheckpointId>,
     live_terms: &HashSet<Term>,
 ) -> Result<ReclaimReport> {
     let mut report = ReclaimReport::default();
@@ -61,7 +61,7 @@ pub fn reclaim(
         }
     }
     // From here on, and not earlier, files are deleted.
-    let going: HashSet<FileId> = plan(&facts, floors, live_terms).into_iter().collect();
+    let going: HashSet<FileId> = plan(&facts, floor_of, live_terms).into_iter().collect();
     for FileFacts { file, .. } in facts {
         if !going.contains(&file) {
             report.kept.push(file);
