@@ -42,7 +42,13 @@ def builder(master: str, warehouse: Path) -> SparkSession.Builder:
 
 def local_session(warehouse: Path) -> SparkSession:
     """A ``local[2]`` session configured by :func:`holdfast.configure`."""
-    session = holdfast.configure(builder("local[2]", warehouse)).getOrCreate()
+    # Frequent maintenance, so that every test runs beside base images being written.
+    base = (
+        builder("local[2]", warehouse)
+        .config(STATE + "maintenanceInterval", "500ms")
+        .config(STATE + "minDeltasForSnapshot", "3")
+    )
+    session = holdfast.configure(base).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
 

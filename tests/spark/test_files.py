@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import time
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from support import commit_ids, drain, merged_files, source, write_batch
+from support import STATE, commit_ids, drain, merged_files, source, write_batch
 
 
 @pytest.fixture
@@ -99,3 +100,38 @@ def test_custom_metrics_reach_the_progress(spark: SparkSession, tmp_path: Path) 
     assert operator["memoryUsedBytes"] > 0
     assert operator["customMetrics"]["holdfastChangelogBytes"] > 50 * 32
     assert operator["customMetrics"]["holdfastLoads"] == 4
+
+
+def test_files_that_no_retained_batch_needs_are_reclaimed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder, checkpoint = tmp_path / "input", tmp_path / "checkpoint"
+    folder.mkdir()
+    batches, keys = 60, 40
+    settings = {
+        "spark.sql.streaming.minBatchesToRetain": "2",
+        # Every segment fills a file, so that files stand for segments.
+        STATE + "holdfast.maxFileBytes": "1",
+    }
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    try:
+        for number in range(batches):
+            write_batch(folder, number, [{"key": key} for key in range(keys)])
+            if number % 20 == 19:
+                counts = source(spark, folder).groupBy("key").count()
+                drain(counts, checkpoint=checkpoint, mode="update", into={})
+    finally:
+        for key in settings:
+            spark.conf.unset(key)
+    # 60 batches of 4 partitions wrote 240 changelogs, one file each.
+    deadline = time.monotonic() + 60
+    while len(merged_files(checkpoint)) > 120 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert len(merged_files(checkpoint)) <= 120
+    retained = [int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit()]
+    assert len(retained) < 20
+    for batch in (min(retained), batches - 1):
+        rows = spark.read.format("statestore").option("batchId", batch).load(str(checkpoint))
+        counts = {row[0]: row[1] for row in rows.select("key.key", F.col("value.count")).collect()}
+        assert counts == dict.fromkeys(range(keys), batch + 1)
