@@ -12,7 +12,28 @@ Two ways in:
 Importing this package is quick: PySpark, PyArrow and NumPy are imported where they are used.
 """
 
-from holdfast._core import __version__
+from holdfast._core import (
+    AttemptEndedError,
+    CorruptSegmentError,
+    FileStatus,
+    Owner,
+    SegmentRef,
+    SnapshotManager,
+    Stats,
+    __version__,
+)
 from holdfast._spark import configure, plugin_jar, spark_conf
 
-__all__ = ["__version__", "configure", "plugin_jar", "spark_conf"]
+__all__ = [
+    "AttemptEndedError",
+    "CorruptSegmentError",
+    "FileStatus",
+    "Owner",
+    "SegmentRef",
+    "SnapshotManager",
+    "Stats",
+    "__version__",
+    "configure",
+    "plugin_jar",
+    "spark_conf",
+]

@@ -38,15 +38,15 @@ def main() -> None:
     parser.add_argument("--master", required=True)
     parser.add_argument("--input", type=Path, required=True)
     parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument(
         "--block",
         choices=["none", "tasks", "before-commit", "between", "task-once"],
         default="none",
-        help="tasks: partition 1 of batch 2 never ends. before-commit: all tasks of batch 2 are "
-        "done, commits/2 is not written. between: all input is processed. task-once: as tasks, but goes on "
+        help="tasks: partition 1 of batch --at never ends. before-commit: all its tasks are done, "
+        "its entry in the commit log is not written. between: all input is processed. task-once: as tasks, but goes on "
         "once 'go' appears in the control folder.",
     )
+    parser.add_argument("--at", type=int, default=2, help="batch to stop in")
     args = parser.parse_args()
     control = args.folder / "control"
     control.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,6 @@ def main() -> None:
 
     spark = holdfast.configure(
         builder(args.master, args.folder / "warehouse")
-        .config("spark.sql.shuffle.partitions", str(args.partitions))
         .config("spark.executor.memory", "1g")
         .config("spark.task.maxFailures", "4")
     ).getOrCreate()
@@ -64,8 +63,9 @@ def main() -> None:
         context = TaskContext.get()
         assert context is not None
         yield from batches
-        # The rows of batch 2 are through, so this partition's store is committed, others' may be.
-        if context.partitionId() == 1 and context.getLocalProperty("streaming.sql.batchId") == "2":
+        # The rows are through, so this partition's store is committed; others' may be.
+        batch = context.getLocalProperty("streaming.sql.batchId")
+        if context.partitionId() == 1 and batch == str(at):
             if block == "tasks":
                 wait_to_be_killed(control)
             if block == "task-once" and not (control / "go").exists():
@@ -76,14 +76,14 @@ def main() -> None:
 
     def publish(batch: DataFrame, batch_id: int) -> None:
         staged = output / f".batch-{batch_id}"
-        batch.coalesce(1).write.mode("overwrite").parquet(str(staged))
+        batch.write.mode("overwrite").parquet(str(staged))
         final = output / f"batch={batch_id}"
         shutil.rmtree(final, ignore_errors=True)
         staged.rename(final)
-        if block == "before-commit" and batch_id == 2:
+        if block == "before-commit" and batch_id == at:
             wait_to_be_killed(control)
 
-    block = args.block
+    block, at = args.block, args.at
     counted = (
         source(spark, args.input)
         .groupBy("key")

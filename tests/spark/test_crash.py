@@ -7,9 +7,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow.parquet as pq
 import pytest
@@ -43,7 +43,9 @@ def final_rows(folder: Path) -> dict[str, tuple[int, int]]:
     """Last update of every key over the published batches."""
     result: dict[str, tuple[int, int]] = {}
     for batch in range(BATCHES):
-        for row in pq.read_table(folder / "output" / f"batch={batch}", partitioning=None).to_pylist():
+        for row in pq.read_table(
+            folder / "output" / f"batch={batch}", partitioning=None
+        ).to_pylist():
             result[row["key"]] = (row["n"], row["s"])
     return result
 
@@ -51,12 +53,14 @@ def final_rows(folder: Path) -> dict[str, tuple[int, int]]:
 class Job:
     """One run of the job in a process group of its own."""
 
-    def __init__(self, folder: Path, *, master: str, block: str, partitions: int = 4) -> None:
+    started: ClassVar[list[Job]] = []
+
+    def __init__(self, folder: Path, *, master: str, block: str, at: int = 2) -> None:
         self.folder = folder
         self.blocked = folder / "control" / "blocked"
         self.blocked.unlink(missing_ok=True)
         self.log = (folder / "log.txt").open("ab")
-        arguments = ["--master", master, "--block", block, "--partitions", str(partitions)]
+        arguments = ["--master", master, "--block", block, "--at", str(at)]
         arguments += ["--input", str(folder / "input"), "--folder", str(folder)]
         self.process = subprocess.Popen(
             [sys.executable, str(JOB), *arguments],
@@ -66,6 +70,7 @@ class Job:
             stderr=self.log,
             start_new_session=True,
         )
+        self.started.append(self)
 
     def tail(self) -> str:
         return (self.folder / "log.txt").read_text(errors="replace")[-4000:]
@@ -105,10 +110,15 @@ class Job:
 
 
 @pytest.fixture
-def job_folder(folders: Callable[[str], Path]) -> Path:
+def job_folder(folders: Callable[[str], Path]) -> Iterator[Path]:
     folder = folders("job")
     (folder / "input").mkdir()
-    return folder
+    yield folder
+    # A test that failed half-way leaves no process behind.
+    for job in Job.started:
+        if job.process.poll() is None:
+            job.kill()
+    Job.started.clear()
 
 
 def feed(folder: Path, batches: range) -> None:
@@ -117,15 +127,22 @@ def feed(folder: Path, batches: range) -> None:
 
 
 @pytest.mark.parametrize(
-    ("master", "block"),
-    [(LOCAL, "tasks"), (LOCAL, "before-commit"), (CLUSTER, "tasks")],
+    ("master", "block", "at"),
+    [
+        (LOCAL, "tasks", 2),
+        (LOCAL, "before-commit", 2),
+        (LOCAL, "before-commit", 0),
+        (CLUSTER, "tasks", 2),
+    ],
 )
-def test_driver_killed_in_the_middle_of_a_batch(job_folder: Path, master: str, block: str) -> None:
+def test_driver_killed_in_the_middle_of_a_batch(
+    job_folder: Path, master: str, block: str, at: int
+) -> None:
     feed(job_folder, range(BATCHES))
-    job = Job(job_folder, master=master, block=block)
+    job = Job(job_folder, master=master, block=block, at=at)
     job.wait_until_blocked()
     job.kill()
-    assert not (job_folder / "checkpoint" / "commits" / "2").exists()
+    assert not (job_folder / "checkpoint" / "commits" / str(at)).exists()
     Job(job_folder, master=master, block="none").finish()
     assert final_rows(job_folder) == expected()
 

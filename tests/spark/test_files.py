@@ -59,7 +59,9 @@ def test_the_state_reader_reads_every_retained_batch(
 ) -> None:
     def state(**options: str) -> dict[int, int]:
         reader = spark.read.format("statestore").options(**options)
-        rows = reader.load(str(counted_checkpoint)).select("key.key", F.col("value.count")).collect()
+        rows = (
+            reader.load(str(counted_checkpoint)).select("key.key", F.col("value.count")).collect()
+        )
         return {row[0]: row[1] for row in rows}
 
     assert state() == {i: 3 if i == 7 else 2 for i in range(2_000)}

@@ -71,7 +71,8 @@ def inner_join(frames: dict[str, DataFrame]) -> DataFrame:
     left = frames["events"].withWatermark("time", "10 minutes").alias("l")
     right = frames["others"].withWatermark("time", "10 minutes").alias("r")
     near = F.expr(
-        "l.key = r.key and r.time between l.time - interval 5 minutes and l.time + interval 5 minutes"
+        "l.key = r.key"
+        " and r.time between l.time - interval 5 minutes and l.time + interval 5 minutes"
     )
     return left.join(right, near).select("l.key", "l.value", "r.value", "l.time", "r.time")
 

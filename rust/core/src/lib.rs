@@ -11,6 +11,7 @@ mod error;
 mod ids;
 
 pub mod format;
+pub mod gc;
 pub mod liveness;
 pub mod manager;
 pub mod state;

@@ -9,8 +9,10 @@ use std::sync::Arc;
 use common::{append, faulty, options, owner, payload, writer};
 use holdfast_core::format::{Compression, read_index, read_segment};
 use holdfast_core::manager::SegmentWriter;
-use holdfast_core::storage::{Operation, Storage};
-use holdfast_core::{ErrorKind, SegmentRef, Term};
+use holdfast_core::storage::{
+    AppendFile, Capabilities, FaultyStorage, ObjectMeta, Operation, Storage,
+};
+use holdfast_core::{Error, ErrorKind, Result, SegmentRef, Term};
 
 fn reads_back(storage: &dyn Storage, reference: &SegmentRef, region: &str, bytes: &[u8]) {
     let segment = read_segment(storage, reference, &owner(region)).unwrap();
@@ -217,6 +219,50 @@ fn one_sync_covers_all_earlier_appends() {
     writer.sync().unwrap();
     assert_eq!(writer.stats().syncs, 1);
     assert_eq!(storage.calls(Operation::Sync), 1);
+}
+
+/// Storage whose unfinished objects only their writer can sync.
+#[derive(Debug)]
+struct HandleSyncOnly(Arc<FaultyStorage>);
+
+impl Storage for HandleSyncOnly {
+    fn location(&self) -> String {
+        self.0.location()
+    }
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+    fn create(&self, name: &str) -> Result<Box<dyn AppendFile>> {
+        self.0.create(name)
+    }
+    fn read(&self, name: &str, offset: u64, len: u64) -> Result<Vec<u8>> {
+        self.0.read(name, offset, len)
+    }
+    fn len(&self, name: &str) -> Result<u64> {
+        self.0.len(name)
+    }
+    fn sync(&self, _: &str) -> Result<()> {
+        Err(Error::new(ErrorKind::Unsupported, "only the writer can"))
+    }
+    fn delete(&self, name: &str) -> Result<()> {
+        self.0.delete(name)
+    }
+    fn list(&self) -> Result<Vec<ObjectMeta>> {
+        self.0.list()
+    }
+}
+
+#[test]
+fn the_handle_is_synced_where_the_name_cannot_be() {
+    let (_dir, storage) = faulty();
+    let only = Arc::new(HandleSyncOnly(storage.clone()));
+    let writer = SegmentWriter::open(only, Term(1), options(1 << 20, Compression::None));
+    append(&writer, &owner("a"), 1, b"state").unwrap();
+    writer.sync().unwrap();
+    assert_eq!(storage.calls(Operation::Sync), 1);
+    append(&writer, &owner("a"), 1, b"more").unwrap();
+    storage.fail_nth(Operation::Sync, 1);
+    assert_eq!(writer.sync().unwrap_err().kind(), ErrorKind::Storage);
 }
 
 #[test]

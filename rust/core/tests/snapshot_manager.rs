@@ -219,6 +219,56 @@ fn a_leased_segment_survives_a_subsumption_in_between_and_then_its_use() {
 }
 
 #[test]
+fn segments_of_wasteful_files_are_not_offered_for_reuse() {
+    let (_dir, storage) = faulty();
+    let manager = manager(&storage, false);
+    let kept = append(&manager, &owner("a"), 1).unwrap();
+    for _ in 0..4 {
+        append(&manager, &owner("b"), 1).unwrap();
+    }
+    manager.persist(id(1)).unwrap();
+    manager.completed(id(1), &retained(1, &[(1, &[])])).unwrap();
+    assert_eq!(manager.lease(&owner("a"), id(2), &[kept]).unwrap(), [true]);
+    append(&manager, &owner("b"), 2).unwrap();
+    manager.persist(id(2)).unwrap();
+    manager.completed(id(2), &retained(2, &[(2, &[])])).unwrap();
+    // One of five segments is live in the first file: 2 live segments in 6.
+    assert!(manager.stats().space_amplification > 2.0);
+    assert!(
+        manager
+            .files()
+            .iter()
+            .any(|file| file.file == kept.file && file.wasteful)
+    );
+    assert_eq!(manager.lease(&owner("a"), id(3), &[kept]).unwrap(), [false]);
+    append(&manager, &owner("a"), 3).unwrap();
+    manager.persist(id(3)).unwrap();
+    let fallback = [("b", 2)];
+    manager
+        .partially_completed(
+            id(3),
+            &fallbacks(&fallback),
+            &retained(3, &[(3, &fallback)]),
+        )
+        .unwrap();
+    assert!(
+        !names(&storage).contains(&kept.file),
+        "written again, so the wasteful file went"
+    );
+    assert!(manager.stats().space_amplification < 2.0);
+}
+
+#[test]
+fn sealing_ends_the_open_files_and_work_goes_on_in_new_ones() {
+    let (_dir, storage) = faulty();
+    let manager = manager(&storage, true);
+    let first = append(&manager, &owner("a"), 1).unwrap();
+    manager.seal().unwrap();
+    assert!(read_index(storage.as_ref(), first.file).unwrap().sealed);
+    assert_ne!(append(&manager, &owner("a"), 1).unwrap().file, first.file);
+}
+
+#[test]
 fn a_released_segment_dies_at_once_but_not_what_others_use() {
     let (_dir, storage) = faulty();
     let manager = manager(&storage, true);

@@ -1,15 +1,16 @@
-//! Calls made by the driver: terms, and durability before `commits/N` is published.
+//! Calls made by the driver: terms, durability before `commits/N` is published, and reclaiming
+//! files that no retained version needs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use holdfast_core::state::CommitId;
 use holdfast_core::storage::{LocalStorage, Storage};
-use holdfast_core::{Error, FileId, SegmentRef};
-use jni::EnvUnowned;
-use jni::objects::{JClass, JObjectArray, JString};
+use holdfast_core::{CheckpointId, Error, FileId, Owner, SegmentRef, Term, gc};
+use jni::objects::{JClass, JLongArray, JObjectArray, JString};
 use jni::sys::{jint, jlong};
+use jni::{Env, EnvUnowned};
 
-use crate::guard::with_env;
+use crate::guard::{Failure, with_env};
 
 /// `Native.newestTerm(String dir): long`: the highest term that any file in `dir` carries, 0 when
 /// there is none.
@@ -42,13 +43,10 @@ extern "system" fn Java_io_holdfast_spark_Native_syncReferenced<'local>(
     with_env(env, |env| {
         let storage = LocalStorage::new(dir.try_to_string(env)?);
         let mut ends: BTreeMap<FileId, u64> = BTreeMap::new();
-        for i in 0..ids.len(env)? {
-            let text = ids.get_element(env, i)?;
-            let id: CommitId = text.try_to_string(env)?.parse()?;
-            env.delete_local_ref(text);
+        for text in strings(env, &ids)? {
             if let Some(SegmentRef {
                 file, offset, len, ..
-            }) = id.segment
+            }) = text.parse::<CommitId>()?.segment
             {
                 let end = ends.entry(file).or_default();
                 *end = offset.saturating_add(len).max(*end);
@@ -71,4 +69,75 @@ extern "system" fn Java_io_holdfast_spark_Native_syncReferenced<'local>(
         }
         Ok(files.len() as jint)
     })
+}
+
+/// `Native.reclaim(String dir, String[] partitions, String[] ids, long[] liveTerms): String`:
+/// deletes the files that nobody appends to and that hold nothing a retained version needs.
+///
+/// `ids[i]` is the id of a store of `partitions[i]` (`operator/partition`) in the oldest retained
+/// entry of the commit log; `liveTerms` are the terms that may still append. Returns what was done,
+/// for the log, null when nothing was.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_reclaim<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    dir: JString<'local>,
+    partitions: JObjectArray<'local, JString<'local>>,
+    ids: JObjectArray<'local, JString<'local>>,
+    live_terms: JLongArray<'local>,
+) -> JString<'local> {
+    with_env(env, |env| {
+        let storage = LocalStorage::new(dir.try_to_string(env)?);
+        // The stores of a partition are named by operators; the oldest of them speaks for all.
+        let mut floors: HashMap<String, CheckpointId> = HashMap::new();
+        for (partition, id) in strings(env, &partitions)?
+            .into_iter()
+            .zip(strings(env, &ids)?)
+        {
+            let id: CommitId = id.parse()?;
+            let floor = floors.entry(partition).or_insert(id.floor);
+            *floor = id.floor.min(*floor);
+        }
+        let mut terms = vec![0; live_terms.len(env)?];
+        live_terms.get_region(env, 0, &mut terms)?;
+        let live: HashSet<Term> = terms.into_iter().map(|term| Term(term as u64)).collect();
+        let floor_of = |owner: &Owner| {
+            floors
+                .get(&format!("{}/{}", owner.operator, owner.region))
+                .copied()
+        };
+        let report = gc::reclaim(&storage, &floor_of, &live)?;
+        let mut said = Vec::new();
+        if !report.deleted.is_empty() {
+            let (files, bytes) = (report.deleted.len(), report.deleted_bytes);
+            said.push(format!("deleted {files} files of {bytes} bytes"));
+        }
+        for (what, list) in [
+            ("kept unreadable", &report.unreadable),
+            ("could not delete", &report.failed),
+        ] {
+            said.extend(
+                list.iter()
+                    .map(|(file, error)| format!("{what} {file}: {error}")),
+            );
+        }
+        if said.is_empty() {
+            return Ok(JString::null());
+        }
+        Ok(env.new_string(said.join("; "))?)
+    })
+}
+
+fn strings<'local>(
+    env: &mut Env<'local>,
+    array: &JObjectArray<'local, JString<'local>>,
+) -> Result<Vec<String>, Failure> {
+    let mut texts = Vec::new();
+    for i in 0..array.len(env)? {
+        let text = array.get_element(env, i)?;
+        texts.push(text.try_to_string(env)?);
+        // Thousands of partitions must not pile up in the local reference table.
+        env.delete_local_ref(text);
+    }
+    Ok(texts)
 }

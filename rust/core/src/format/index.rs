@@ -3,7 +3,7 @@
 use super::FileIndex;
 use super::footer::read_footer;
 use super::scan::Scan;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ids::FileId;
 use crate::storage::Storage;
 
@@ -21,5 +21,21 @@ pub fn read_index(storage: &dyn Storage, file: FileId) -> Result<FileIndex> {
             None => Scan::new(storage, file, file_bytes).run(),
         }
     };
-    read().map_err(|e| e.context(format!("index of {}/{file}", storage.location())))
+    read().map_err(|e| context(storage, file, e))
+}
+
+/// Lists the segments of a file from its footer; `None` when it has no valid one. Never scans, so
+/// it is cheap also for a large file that somebody is writing.
+///
+/// # Errors
+/// `NotFound` when the file is missing, `Unsupported` when a newer version wrote its footer.
+pub fn read_sealed_index(storage: &dyn Storage, file: FileId) -> Result<Option<FileIndex>> {
+    storage
+        .len(&file.file_name())
+        .and_then(|file_bytes| read_footer(storage, file, file_bytes))
+        .map_err(|e| context(storage, file, e))
+}
+
+fn context(storage: &dyn Storage, file: FileId, error: Error) -> Error {
+    error.context(format!("index of {}/{file}", storage.location()))
 }

@@ -12,7 +12,7 @@ use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 
 pub(crate) use footer::encode_footer;
 pub use frame::FORMAT_VERSION;
-pub use index::read_index;
+pub use index::{read_index, read_sealed_index};
 pub(crate) use segment::{encode_file_header, encode_segment};
 pub use segment::{read_head, read_segment};
 

@@ -132,8 +132,14 @@ impl OpenFile {
             drop(durability);
             return self.close(storage, observer).map(|()| Synced::Now);
         }
+        // By name, without our lock, so that others append meanwhile; through the handle where
+        // storage cannot do that.
         let synced = storage.sync(&self.id.file_name());
         let mut inner = self.inner.lock();
+        let synced = match (synced, inner.handle.as_mut()) {
+            (Err(e), Some(handle)) if e.kind() == ErrorKind::Unsupported => handle.sync(),
+            (synced, _) => synced,
+        };
         match synced {
             Ok(()) => {
                 inner.durable_bytes = inner.durable_bytes.max(wanted);

@@ -251,6 +251,14 @@ impl SnapshotManager {
         self.settle();
     }
 
+    /// Seals every open file, for a clean end. Work may go on afterwards, in new files.
+    ///
+    /// # Errors
+    /// Those of storage; the files are closed nevertheless.
+    pub fn seal(&self) -> Result<()> {
+        self.writer.seal()
+    }
+
     /// Counts and sizes.
     pub fn stats(&self) -> ManagerStats {
         status::stats(&self.shared.registry.lock(), self.writer.stats())

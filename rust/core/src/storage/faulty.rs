@@ -77,6 +77,11 @@ impl FaultyStorage {
         self.script(Operation::Append, nth, Fault::Short(bytes));
     }
 
+    /// Forgets all failures that did not happen yet.
+    pub fn heal(&self) {
+        self.script.lock().faults.clear();
+    }
+
     /// How many calls of `operation` were made so far, failed ones included.
     pub fn calls(&self, operation: Operation) -> u64 {
         self.script

@@ -56,10 +56,10 @@ pub trait Storage: Send + Sync + fmt::Debug {
     fn len(&self, name: &str) -> Result<u64>;
 
     /// Makes the bytes present now, and the name, survive a machine crash. May be called by another
-    /// process than the writer.
+    /// process than the writer, and while the writer appends.
     ///
     /// # Errors
-    /// `NotFound`, `Storage`.
+    /// `NotFound`, `Storage`; `Unsupported` for an unfinished object that only its writer can sync.
     fn sync(&self, name: &str) -> Result<()>;
 
     /// Removes the object. Removing one that is not there is a success.

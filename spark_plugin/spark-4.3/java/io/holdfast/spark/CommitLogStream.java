@@ -3,6 +3,7 @@ package io.holdfast.spark;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.OutputStream;
+import java.util.List;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream;
@@ -64,13 +65,18 @@ final class CommitLogStream extends CancellableFSDataOutputStream {
       return;
     }
     ended = true;
+    List<CommitLog.StoreId> ids;
     try {
-      CommitLog.makeDurable(path, written.toByteArray(), conf);
+      ids = CommitLog.holdfastIds(written.toByteArray());
+      CommitLog.makeDurable(path, ids, conf);
     } catch (RuntimeException | IOException e) {
       spark.cancel();
       throw e;
     }
     spark.close();
+    if (!ids.isEmpty()) {
+      HoldfastPlugin.driver().published(path, conf);
+    }
   }
 
   @Override

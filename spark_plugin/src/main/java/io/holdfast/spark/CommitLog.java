@@ -6,6 +6,7 @@ import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 
@@ -23,34 +24,52 @@ final class CommitLog {
         && path.getName().chars().allMatch(Character::isDigit);
   }
 
+  /** A store's id, and the partition it belongs to as {@code operator/partition}. */
+  static final class StoreId {
+    final String partition;
+    final String id;
+
+    StoreId(String partition, String id) {
+      this.partition = partition;
+      this.id = id;
+    }
+  }
+
+  static Path stateOf(Path entry) {
+    return new Path(entry.getParent().getParent(), "state");
+  }
+
+  /** Makes the state that an entry refers to survive a machine crash. */
+  static void makeDurable(Path path, List<StoreId> ids, Configuration conf) {
+    if (!ids.isEmpty()) {
+      String dir = StateFolder.of(stateOf(path).toString(), conf);
+      Native.syncReferenced(dir, ids.stream().map(store -> store.id).toArray(String[]::new));
+    }
+  }
+
   /**
-   * Makes the state that an entry refers to survive a machine crash.
+   * Holdfast's ids in an entry.
    *
    * @param entry the entry's bytes: a version line, then JSON with {@code stateUniqueIds}, a map
    *     from operator to partitions to ids of their stores
    */
-  static void makeDurable(Path path, byte[] entry, Configuration conf) throws IOException {
-    List<String> ids = holdfastIds(entry);
-    if (!ids.isEmpty()) {
-      Path state = new Path(path.getParent().getParent(), "state");
-      Native.syncReferenced(StateFolder.of(state.toString(), conf), ids.toArray(new String[0]));
-    }
-  }
-
-  static List<String> holdfastIds(byte[] entry) throws IOException {
+  static List<StoreId> holdfastIds(byte[] entry) throws IOException {
     String text = new String(entry, StandardCharsets.UTF_8);
-    List<String> ids = new ArrayList<>();
+    List<StoreId> ids = new ArrayList<>();
     int json = text.indexOf('\n');
-    if (json >= 0 && !text.substring(json).isBlank()) {
-      JsonNode operators = new ObjectMapper().readTree(text.substring(json)).path("stateUniqueIds");
-      for (JsonNode partitions : operators) {
-        for (JsonNode stores : partitions) {
-          for (JsonNode id : stores) {
-            if (id.asText().startsWith(ID_PREFIX)) {
-              ids.add(id.asText());
-            }
+    if (json < 0 || text.substring(json).isBlank()) {
+      return ids;
+    }
+    JsonNode operators = new ObjectMapper().readTree(text.substring(json)).path("stateUniqueIds");
+    for (Map.Entry<String, JsonNode> operator : operators.properties()) {
+      int partition = 0;
+      for (JsonNode stores : operator.getValue()) {
+        for (JsonNode id : stores) {
+          if (id.asText().startsWith(ID_PREFIX)) {
+            ids.add(new StoreId(operator.getKey() + "/" + partition, id.asText()));
           }
         }
+        partition++;
       }
     }
     return ids;

@@ -71,6 +71,16 @@ final class Native {
   /** Makes every file that the ids refer to survive a machine crash; returns their number. */
   static native int syncReferenced(String dir, String[] ids);
 
+  /**
+   * Deletes files that nobody appends to and that hold nothing a retained version needs.
+   *
+   * @param partitions {@code operator/partition} of each id
+   * @param ids ids of the oldest retained entry of the commit log
+   * @param liveTerms terms that may still append
+   * @return what was done, null when nothing was
+   */
+  static native String reclaim(String dir, String[] partitions, String[] ids, long[] liveTerms);
+
   private static void load() {
     String os = System.getProperty("os.name").toLowerCase(Locale.ROOT);
     String arch = System.getProperty("os.arch");

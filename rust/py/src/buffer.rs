@@ -1,0 +1,60 @@
+//! Bytes of any Python object that has them, without copying where they lie in one piece.
+
+use pyo3::buffer::PyUntypedBuffer;
+use pyo3::exceptions::PyBufferError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyMemoryView};
+
+/// The bytes of a `bytes`, `bytearray`, `memoryview`, NumPy array, ...
+pub(crate) enum Payload {
+    /// Lent by the object, which cannot be resized or freed before this is dropped.
+    Lent(PyUntypedBuffer),
+    /// Gathered from an object whose bytes are scattered.
+    Gathered(Py<PyBytes>),
+}
+
+impl Payload {
+    /// # Errors
+    /// `TypeError` when `data` has no buffer.
+    pub(crate) fn of(data: &Bound<'_, PyAny>) -> PyResult<Self> {
+        match PyUntypedBuffer::get(data) {
+            Ok(buffer) if buffer.is_c_contiguous() => Ok(Self::Lent(buffer)),
+            Ok(_) => Self::gather(data),
+            // Arrays without dimensions have no shape, which `PyUntypedBuffer` does not take.
+            Err(e) if e.is_instance_of::<PyBufferError>(data.py()) => Self::gather(data),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn gather(data: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let bytes = PyMemoryView::from(data)?.call_method0("tobytes")?;
+        Ok(Self::Gathered(bytes.cast_into::<PyBytes>()?.unbind()))
+    }
+
+    /// Runs `work` on the bytes with the GIL released.
+    pub(crate) fn with_bytes<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&[u8]) -> T + Send,
+    ) -> T {
+        match self {
+            Self::Lent(buffer) if buffer.len_bytes() == 0 => py.detach(|| work(&[])),
+            Self::Lent(buffer) => {
+                // SAFETY: the buffer is C-contiguous (checked in `of`) and not empty, so `buf_ptr`
+                // points at `len_bytes` readable bytes; the exporter keeps them in place while the
+                // buffer is held, and `self` outlives the slice. Another Python thread could write
+                // to a mutable buffer meanwhile: as with every extension that releases the GIL
+                // (`hashlib`, `zlib`), the caller must not do that, and the documentation of
+                // `append` says so. No invariant of the core depends on the bytes staying equal.
+                let bytes = unsafe {
+                    std::slice::from_raw_parts(buffer.buf_ptr().cast::<u8>(), buffer.len_bytes())
+                };
+                py.detach(|| work(bytes))
+            }
+            Self::Gathered(bytes) => {
+                let bytes = bytes.as_bytes(py);
+                py.detach(|| work(bytes))
+            }
+        }
+    }
+}

@@ -1,0 +1,598 @@
+//! The snapshot manager's Python face.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use holdfast_core::format::NewSegment;
+use holdfast_core::manager::{RestoredCheckpoint, SnapshotManager as Core};
+use holdfast_core::storage::LocalStorage;
+use holdfast_core::{CheckpointId, Error, SegmentRef as CoreRef};
+use parking_lot::Mutex;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::arguments::{self, FallbacksArgument, RetainedArgument};
+use crate::buffer::Payload;
+use crate::errors::to_py;
+use crate::status::{FileStatus, Stats};
+use crate::values::{Owner, SegmentRef};
+
+/// Packs the state of many owners into a few files, and deletes each file as soon as no retained
+/// checkpoint and no open attempt needs it.
+///
+/// One manager owns one folder. Restarting is opening a new manager on the same folder: it writes
+/// under a new term, so nothing of an earlier incarnation is ever overwritten. Then call `restore`
+/// with the retained checkpoints, and `sweep`.
+///
+/// The messages `started`, `completed`, `partially_completed`, `aborted` and `subsumed` may be
+/// lost, repeated and reordered. Each carries everything that is retained at its moment, so the
+/// next message repairs what a lost one left. The design follows Apache Flink's FLIP-306 (unified
+/// file merging) and FLIP-600 (regional checkpoints).
+///
+/// All methods may be called from several threads; the GIL is released around work and I/O.
+///
+/// Parameters
+/// ----------
+/// path : str or os.PathLike
+///     Folder of the physical files. It is made when the first segment is written.
+/// max_file_bytes : int, default 32 MiB
+///     Size in bytes at which a file is sealed and the next one is begun. A soft bound: the segment
+///     that crosses it is still written whole.
+/// across_checkpoints : bool, optional
+///     Whether a file takes segments of several checkpoints. By default it does where the storage
+///     can append durably, which local files can.
+/// compression : {"lz4", "none"}, default "lz4"
+///     How payloads are compressed on disk. Both are always readable.
+/// max_space_amplification : float or None, default 2.0
+///     Bound on physical bytes divided by live bytes, at least 1: beyond it, segments in the most
+///     wasteful files are not offered for reuse (`lease`). None: no bound.
+///
+/// Raises
+/// ------
+/// ValueError
+///     If an option has a value that is not allowed.
+/// OSError
+///     If the folder cannot be listed.
+///
+/// Examples
+/// --------
+/// >>> owner = holdfast.Owner("sales", "rolling-stats", "shard-7")
+/// >>> with holdfast.SnapshotManager("/data/state") as manager:
+/// ...     ref = manager.append(owner, 1, b"state of shard 7")
+/// ...     manager.persist(1)
+/// ...     manager.completed(1, {1: {}})
+/// ...     manager.read(ref, owner)
+/// b'state of shard 7'
+#[pyclass(frozen, module = "holdfast")]
+pub(crate) struct SnapshotManager {
+    path: PathBuf,
+    /// `None` once closed. The lock is held for a moment only, never around work.
+    core: Mutex<Option<Arc<Core>>>,
+}
+
+impl SnapshotManager {
+    /// Runs `work` on the core with the GIL released.
+    fn detached<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&Core) -> Result<T, Error> + Send,
+    ) -> PyResult<T> {
+        let core = self.open_core()?;
+        py.detach(|| work(&core)).map_err(to_py)
+    }
+
+    fn open_core(&self) -> PyResult<Arc<Core>> {
+        self.core.lock().clone().ok_or_else(|| {
+            PyValueError::new_err(format!("the manager of {} is closed", self.path.display()))
+        })
+    }
+}
+
+#[pymethods]
+impl SnapshotManager {
+    #[new]
+    #[pyo3(signature = (
+        path,
+        *,
+        max_file_bytes = 33_554_432,
+        across_checkpoints = None,
+        compression = "lz4",
+        max_space_amplification = Some(2.0),
+    ), text_signature = "(path, *, max_file_bytes=33554432, across_checkpoints=None, compression=\"lz4\", max_space_amplification=2.0)")]
+    fn new(
+        py: Python<'_>,
+        path: PathBuf,
+        max_file_bytes: i64,
+        across_checkpoints: Option<bool>,
+        compression: &str,
+        max_space_amplification: Option<f64>,
+    ) -> PyResult<Self> {
+        let options = arguments::manager_options(
+            max_file_bytes,
+            across_checkpoints,
+            compression,
+            max_space_amplification,
+        )?;
+        let storage = Arc::new(LocalStorage::new(&path));
+        // A term names the files of one incarnation for ever, also after its files are deleted and
+        // listing shows nothing of it any more: so it is never before the time in milliseconds.
+        let now_ms = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(1, |elapsed| u64::try_from(elapsed.as_millis()).unwrap_or(1));
+        let core = py
+            .detach(|| Core::open_next_term(storage, options, now_ms))
+            .map_err(to_py)?;
+        Ok(Self {
+            path,
+            core: Mutex::new(Some(Arc::new(core))),
+        })
+    }
+
+    /// Folder of the physical files.
+    #[getter]
+    fn path(&self) -> PathBuf {
+        self.path.clone()
+    }
+
+    /// Number of this incarnation. It is part of the name of every file it writes.
+    #[getter]
+    fn term(&self) -> PyResult<u64> {
+        Ok(self.open_core()?.term().0)
+    }
+
+    /// Whether files take segments of several checkpoints.
+    #[getter]
+    fn across_checkpoints(&self) -> PyResult<bool> {
+        Ok(self.open_core()?.across_checkpoints())
+    }
+
+    /// Append a segment for an open checkpoint attempt.
+    ///
+    /// Once this returns, the bytes survive the death of this process; `persist` makes them
+    /// survive the machine.
+    ///
+    /// Parameters
+    /// ----------
+    /// owner : Owner
+    ///     Whose state it is.
+    /// checkpoint : int
+    ///     Id of the attempt.
+    /// data : buffer
+    ///     Any object with the buffer protocol: bytes, bytearray, memoryview, NumPy array, Arrow
+    ///     buffer. It is not copied when it is C-contiguous; it must not be changed by another
+    ///     thread during the call.
+    /// kind : {"snapshot", "changelog", "base_image", "in_flight"}, default "snapshot"
+    ///     What the segment holds.
+    /// lineage : sequence of SegmentRef, default ()
+    ///     Segments it builds on, oldest first.
+    /// entries : int, default 0
+    ///     Number of entries in the payload, for display.
+    ///
+    /// Returns
+    /// -------
+    /// SegmentRef
+    ///     Keep it in the checkpoint's metadata: without it the segment cannot be read.
+    ///
+    /// Raises
+    /// ------
+    /// AttemptEndedError
+    ///     If the attempt was decided already.
+    /// ValueError
+    ///     If a name or the lineage is out of bounds, or the manager is closed.
+    /// OSError
+    ///     If storage failed. Nothing was appended, and other owners are not affected; a retry
+    ///     goes to a new file.
+    #[pyo3(signature = (owner, checkpoint, data, *, kind = "snapshot", lineage = Vec::new(), entries = 0))]
+    #[pyo3(
+        text_signature = "($self, owner, checkpoint, data, *, kind=\"snapshot\", lineage=(), entries=0)"
+    )]
+    #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
+    fn append(
+        &self,
+        py: Python<'_>,
+        owner: Owner,
+        checkpoint: u64,
+        data: &Bound<'_, PyAny>,
+        kind: &str,
+        lineage: Vec<SegmentRef>,
+        entries: u64,
+    ) -> PyResult<SegmentRef> {
+        let core = self.open_core()?;
+        let kind = arguments::segment_kind(kind)?;
+        let lineage = core_refs(&lineage);
+        let payload = Payload::of(data)?;
+        let new = NewSegment {
+            owner: &owner.0,
+            created: CheckpointId(checkpoint),
+            kind,
+            lineage: &lineage,
+            entries,
+        };
+        payload
+            .with_bytes(py, |bytes| core.append(&new, bytes))
+            .map(SegmentRef)
+            .map_err(to_py)
+    }
+
+    /// Read a segment and verify all of it: digest, checksums, owner.
+    ///
+    /// Parameters
+    /// ----------
+    /// ref : SegmentRef
+    ///     What `append` returned, in this or in an earlier incarnation.
+    /// owner : Owner
+    ///     Whose state it is.
+    ///
+    /// Returns
+    /// -------
+    /// bytes
+    ///     The payload, uncompressed.
+    ///
+    /// Raises
+    /// ------
+    /// FileNotFoundError
+    ///     If the physical file is missing.
+    /// CorruptSegmentError
+    ///     If the stored bytes differ from what was written, or belong to another owner. The
+    ///     message names file, offset, owner, expected and found values.
+    /// NotImplementedError
+    ///     If a newer version of Holdfast wrote the segment.
+    /// OSError
+    ///     If storage failed.
+    #[pyo3(signature = (r#ref, owner))]
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        r#ref: SegmentRef,
+        owner: Owner,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let segment = self.detached(py, |core| core.read(&r#ref.0, &owner.0))?;
+        Ok(PyBytes::new(py, &segment.payload))
+    }
+
+    /// Make everything that the attempt wrote or leased survive a machine crash.
+    ///
+    /// Call it before the acknowledgement that depends on it. It never waits for an owner that is
+    /// still writing.
+    ///
+    /// Parameters
+    /// ----------
+    /// checkpoint : int
+    ///     Id of the attempt.
+    ///
+    /// Raises
+    /// ------
+    /// AttemptEndedError
+    ///     If the attempt was decided already.
+    /// OSError
+    ///     If storage failed, or a segment was lost by an earlier failure: release it and write it
+    ///     again.
+    fn persist(&self, py: Python<'_>, checkpoint: u64) -> PyResult<()> {
+        self.detached(py, |core| core.persist(CheckpointId(checkpoint)))
+    }
+
+    /// Make exactly these segments survive a machine crash.
+    ///
+    /// Parameters
+    /// ----------
+    /// checkpoint : int
+    ///     Id of the attempt.
+    /// owner : Owner
+    ///     Whose segments they are.
+    /// refs : sequence of SegmentRef
+    ///     The segments of one acknowledgement.
+    ///
+    /// Raises
+    /// ------
+    /// AttemptEndedError
+    ///     If the attempt was decided already.
+    /// FileNotFoundError
+    ///     If a segment is not live any more.
+    /// OSError
+    ///     As for `persist`.
+    fn persist_segments(
+        &self,
+        py: Python<'_>,
+        checkpoint: u64,
+        owner: Owner,
+        refs: Vec<SegmentRef>,
+    ) -> PyResult<()> {
+        let refs = core_refs(&refs);
+        self.detached(py, |core| {
+            core.persist_segments(CheckpointId(checkpoint), &owner.0, &refs)
+        })
+    }
+
+    /// Ask to reuse segments in an open attempt instead of writing them again.
+    ///
+    /// Parameters
+    /// ----------
+    /// owner : Owner
+    ///     Whose segments they are.
+    /// checkpoint : int
+    ///     Id of the attempt.
+    /// refs : sequence of SegmentRef
+    ///     Segments of earlier checkpoints.
+    ///
+    /// Returns
+    /// -------
+    /// list of bool
+    ///     Per segment: True when it is kept until the attempt is decided, and longer if its
+    ///     checkpoint contains it; False when it must be written again.
+    ///
+    /// Raises
+    /// ------
+    /// AttemptEndedError
+    ///     If the attempt was decided already.
+    fn lease(
+        &self,
+        py: Python<'_>,
+        owner: Owner,
+        checkpoint: u64,
+        refs: Vec<SegmentRef>,
+    ) -> PyResult<Vec<bool>> {
+        let refs = core_refs(&refs);
+        self.detached(py, |core| {
+            core.lease(&owner.0, CheckpointId(checkpoint), &refs)
+        })
+    }
+
+    /// Give up segments whose acknowledgement was refused.
+    ///
+    /// What was written for it dies at once; segments that it only reused are left alone.
+    ///
+    /// Parameters
+    /// ----------
+    /// owner : Owner
+    ///     Whose segments they are.
+    /// refs : sequence of SegmentRef
+    ///     The segments of the refused acknowledgement.
+    fn release(&self, py: Python<'_>, owner: Owner, refs: Vec<SegmentRef>) -> PyResult<()> {
+        let refs = core_refs(&refs);
+        self.detached(py, |core| {
+            core.release(&owner.0, &refs);
+            Ok(())
+        })
+    }
+
+    /// Tell that an attempt started.
+    ///
+    /// Parameters
+    /// ----------
+    /// checkpoint : int
+    ///     Id of the attempt.
+    fn started(&self, py: Python<'_>, checkpoint: u64) -> PyResult<()> {
+        self.detached(py, |core| {
+            core.started(CheckpointId(checkpoint));
+            Ok(())
+        })
+    }
+
+    /// Tell that a checkpoint completed with every owner's state of `checkpoint`.
+    ///
+    /// Parameters
+    /// ----------
+    /// checkpoint : int
+    ///     Id of the checkpoint.
+    /// retained : mapping of int to mapping of Owner to int
+    ///     All checkpoints retained at that moment, this one included, by id. The inner mapping has
+    ///     the owners that fell back in it, with the origin of their state; it is empty for a
+    ///     global checkpoint.
+    /// decided : int, optional
+    ///     Id of the last attempt that had been decided at that moment, if it is neither
+    ///     `checkpoint` nor in `retained`.
+    ///
+    /// Raises
+    /// ------
+    /// ValueError
+    ///     If `retained` cannot be the truth of that moment. Nothing is changed then.
+    #[pyo3(signature = (checkpoint, retained, *, decided = None))]
+    fn completed(
+        &self,
+        py: Python<'_>,
+        checkpoint: u64,
+        retained: RetainedArgument,
+        decided: Option<u64>,
+    ) -> PyResult<()> {
+        let (id, retained) = retained.at(checkpoint, decided);
+        self.detached(py, |core| core.completed(id, &retained))
+    }
+
+    /// Tell that a checkpoint completed with an older state of some owners.
+    ///
+    /// What these owners wrote for `checkpoint` is dead at once, acknowledged or not. The segments
+    /// of their origin stay for as long as a retained checkpoint refers to that origin.
+    ///
+    /// Parameters
+    /// ----------
+    /// checkpoint : int
+    ///     Id of the checkpoint.
+    /// fallbacks : mapping of Owner to int
+    ///     The owners that fell back, and the origin of the state the checkpoint has for them: the
+    ///     id whose snapshot really produced it, followed through earlier fallbacks.
+    /// retained, decided
+    ///     As for `completed`. The entry of `checkpoint` equals `fallbacks`.
+    ///
+    /// Raises
+    /// ------
+    /// ValueError
+    ///     If `retained` cannot be the truth of that moment. Nothing is changed then.
+    #[pyo3(signature = (checkpoint, fallbacks, retained, *, decided = None))]
+    fn partially_completed(
+        &self,
+        py: Python<'_>,
+        checkpoint: u64,
+        fallbacks: FallbacksArgument,
+        retained: RetainedArgument,
+        decided: Option<u64>,
+    ) -> PyResult<()> {
+        let (id, retained) = retained.at(checkpoint, decided);
+        self.detached(py, |core| {
+            core.partially_completed(id, &fallbacks.0, &retained)
+        })
+    }
+
+    /// Tell that an attempt ended without a checkpoint.
+    ///
+    /// Parameters
+    /// ----------
+    /// checkpoint : int
+    ///     Id of the attempt.
+    /// retained, decided
+    ///     As for `completed`, without `checkpoint`.
+    ///
+    /// Raises
+    /// ------
+    /// ValueError
+    ///     If `retained` cannot be the truth of that moment. Nothing is changed then.
+    #[pyo3(signature = (checkpoint, retained, *, decided = None))]
+    fn aborted(
+        &self,
+        py: Python<'_>,
+        checkpoint: u64,
+        retained: RetainedArgument,
+        decided: Option<u64>,
+    ) -> PyResult<()> {
+        let (id, retained) = retained.at(checkpoint, decided);
+        self.detached(py, |core| core.aborted(id, &retained))
+    }
+
+    /// Tell that a checkpoint is not retained any more.
+    ///
+    /// Parameters
+    /// ----------
+    /// checkpoint : int
+    ///     Id of the checkpoint.
+    /// retained, decided
+    ///     As for `completed`, without `checkpoint`.
+    ///
+    /// Raises
+    /// ------
+    /// ValueError
+    ///     If `retained` cannot be the truth of that moment. Nothing is changed then.
+    #[pyo3(signature = (checkpoint, retained, *, decided = None))]
+    fn subsumed(
+        &self,
+        py: Python<'_>,
+        checkpoint: u64,
+        retained: RetainedArgument,
+        decided: Option<u64>,
+    ) -> PyResult<()> {
+        let (id, retained) = retained.at(checkpoint, decided);
+        self.detached(py, |core| core.subsumed(id, &retained))
+    }
+
+    /// Make the segments of retained checkpoints known, after a restart.
+    ///
+    /// Parameters
+    /// ----------
+    /// checkpoints : dict of int to sequence of (Owner, int, SegmentRef)
+    ///     Per retained checkpoint every segment it needs: owner, origin of that owner's state,
+    ///     reference. Any number of calls; each adds.
+    ///
+    /// Raises
+    /// ------
+    /// FileNotFoundError
+    ///     If segments are missing. All others are known then nevertheless: they can be read, and
+    ///     are not swept.
+    /// OSError
+    ///     If storage failed.
+    fn restore(
+        &self,
+        py: Python<'_>,
+        checkpoints: BTreeMap<u64, Vec<(Owner, u64, SegmentRef)>>,
+    ) -> PyResult<()> {
+        let checkpoints: Vec<RestoredCheckpoint> = checkpoints
+            .into_iter()
+            .map(|(id, segments)| RestoredCheckpoint {
+                id: CheckpointId(id),
+                segments: segments
+                    .into_iter()
+                    .map(|(owner, origin, reference)| (owner.0, CheckpointId(origin), reference.0))
+                    .collect(),
+            })
+            .collect();
+        self.detached(py, |core| core.restore(&checkpoints))
+    }
+
+    /// Delete the files of earlier incarnations that no restored checkpoint needs.
+    ///
+    /// Returns
+    /// -------
+    /// int
+    ///     Number of files found. One that cannot be deleted now is tried again at the next
+    ///     message.
+    ///
+    /// Raises
+    /// ------
+    /// ValueError
+    ///     Before `restore` was called, if only with ``{}``: nothing would be known to be needed.
+    /// OSError
+    ///     If the folder cannot be listed.
+    fn sweep(&self, py: Python<'_>) -> PyResult<u64> {
+        self.detached(py, Core::sweep)
+    }
+
+    /// Return counts and sizes.
+    ///
+    /// Returns
+    /// -------
+    /// Stats
+    fn stats(&self, py: Python<'_>) -> PyResult<Stats> {
+        self.detached(py, |core| Ok(Stats::from(core.stats())))
+    }
+
+    /// Return all physical files, by name.
+    ///
+    /// Returns
+    /// -------
+    /// list of FileStatus
+    fn files(&self, py: Python<'_>) -> PyResult<Vec<FileStatus>> {
+        let files = self.detached(py, |core| Ok(core.files()))?;
+        Ok(files.into_iter().map(FileStatus::from).collect())
+    }
+
+    /// Close the manager. Closing twice does nothing.
+    ///
+    /// A file that is still open stays without a footer; its segments remain readable.
+    fn close(&self, py: Python<'_>) {
+        let core = self.core.lock().take();
+        py.detach(|| drop(core));
+    }
+
+    fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (exc_type, exc_value, traceback, /))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        exc_type: &Bound<'_, PyAny>,
+        exc_value: &Bound<'_, PyAny>,
+        traceback: &Bound<'_, PyAny>,
+    ) {
+        let _ = (exc_type, exc_value, traceback);
+        self.close(py);
+    }
+
+    fn __repr__(&self) -> String {
+        match self.core.lock().as_ref() {
+            Some(core) => {
+                format!(
+                    "<SnapshotManager of {} in term {}>",
+                    self.path.display(),
+                    core.term().0
+                )
+            }
+            None => format!("<closed SnapshotManager of {}>", self.path.display()),
+        }
+    }
+}
+
+fn core_refs(refs: &[SegmentRef]) -> Vec<CoreRef> {
+    refs.iter().map(|reference| reference.0).collect()
+}

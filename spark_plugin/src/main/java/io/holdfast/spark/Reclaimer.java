@@ -1,0 +1,86 @@
+package io.holdfast.spark;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.util.List;
+import java.util.OptionalLong;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.stream.Stream;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Deletes merged files that no retained batch needs. Only the driver decides this: a file is
+ * shared by executors as soon as a partition moves.
+ *
+ * <p>Spark itself removes old entries of the commit log (spark.sql.streaming.minBatchesToRetain);
+ * the oldest one that is left says how far back state is needed.
+ */
+final class Reclaimer {
+  private static final Logger LOG = LoggerFactory.getLogger(Reclaimer.class);
+  /** Batches between two passes: a pass lists the folder and reads the index of every file. */
+  private static final long BATCHES_BETWEEN = 10;
+
+  private final HoldfastDriver driver;
+  private final AtomicBoolean busy = new AtomicBoolean();
+  private final ExecutorService worker =
+      Executors.newSingleThreadExecutor(
+          task -> {
+            Thread thread = new Thread(task, "holdfast-reclaimer");
+            thread.setDaemon(true);
+            return thread;
+          });
+
+  Reclaimer(HoldfastDriver driver) {
+    this.driver = driver;
+  }
+
+  void published(Path entry, Configuration conf) {
+    boolean due = Long.parseLong(entry.getName()) % BATCHES_BETWEEN == BATCHES_BETWEEN - 1;
+    // A pass that is skipped because another one runs is made up for by the next.
+    if (due && busy.compareAndSet(false, true)) {
+      worker.execute(() -> run(entry, conf));
+    }
+  }
+
+  void stop() {
+    worker.shutdownNow();
+  }
+
+  private void run(Path entry, Configuration conf) {
+    String dir = StateFolder.of(CommitLog.stateOf(entry).toString(), conf);
+    try {
+      List<CommitLog.StoreId> oldest = oldestRetained(entry);
+      String[] partitions = oldest.stream().map(store -> store.partition).toArray(String[]::new);
+      String[] ids = oldest.stream().map(store -> store.id).toArray(String[]::new);
+      String done = driver.reclaim(dir, partitions, ids);
+      if (done != null) {
+        LOG.info("Holdfast reclaimed {}: {}", dir, done);
+      }
+    } catch (IOException | RuntimeException e) {
+      // Nothing depends on it but disk space; the next pass tries again.
+      LOG.warn("Holdfast could not reclaim files in {}", dir, e);
+    } finally {
+      busy.set(false);
+    }
+  }
+
+  private static List<CommitLog.StoreId> oldestRetained(Path entry) throws IOException {
+    java.nio.file.Path log = java.nio.file.Path.of(entry.getParent().toUri().getPath());
+    OptionalLong oldest;
+    try (Stream<java.nio.file.Path> entries = Files.list(log)) {
+      oldest =
+          entries
+              .map(path -> path.getFileName().toString())
+              .filter(name -> !name.isEmpty() && name.chars().allMatch(Character::isDigit))
+              .mapToLong(Long::parseLong)
+              .min();
+    }
+    // The entry that was just published is there, so there is an oldest one.
+    return CommitLog.holdfastIds(Files.readAllBytes(log.resolve(Long.toString(oldest.orElseThrow()))));
+  }
+}
