@@ -433,6 +433,16 @@ def test_a_closed_manager_says_so_and_closes_twice(tmp_path: Path) -> None:
     assert manager.path == tmp_path
 
 
+def test_closing_seals_the_open_file(tmp_path: Path) -> None:
+    with SnapshotManager(tmp_path) as manager:
+        manager.append(Owner("p", "o", "r"), 1, b"state")
+    (file,) = tmp_path.iterdir()
+    # The trailer: the last 36 bytes, a frame of type 5 (rust/core/FORMAT.md).
+    trailer = file.read_bytes()[-36:]
+    assert trailer[:4] == b"HLDF"
+    assert trailer[6] == 5
+
+
 def test_nothing_is_created_before_the_first_segment(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "b"
     with SnapshotManager(str(folder)) as manager:

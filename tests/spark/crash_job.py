@@ -43,8 +43,8 @@ def main() -> None:
         choices=["none", "tasks", "before-commit", "between", "task-once"],
         default="none",
         help="tasks: partition 1 of batch --at never ends. before-commit: all its tasks are done, "
-        "its entry in the commit log is not written. between: all input is processed. task-once: as tasks, but goes on "
-        "once 'go' appears in the control folder.",
+        "its entry in the commit log is not written. between: all input is processed. "
+        "task-once: as tasks, but goes on once 'go' appears in the control folder.",
     )
     parser.add_argument("--at", type=int, default=2, help="batch to stop in")
     args = parser.parse_args()

@@ -147,16 +147,19 @@ def test_driver_killed_in_the_middle_of_a_batch(
     assert final_rows(job_folder) == expected()
 
 
+@pytest.mark.parametrize(
+    ("master", "restarted_on"), [(LOCAL, "local[1]"), (CLUSTER, "local-cluster[1,1,1024]")]
+)
 def test_driver_killed_between_batches_and_restarted_on_another_number_of_executors(
-    job_folder: Path,
+    job_folder: Path, master: str, restarted_on: str
 ) -> None:
     feed(job_folder, range(3))
-    job = Job(job_folder, master=CLUSTER, block="between")
+    job = Job(job_folder, master=master, block="between")
     job.wait_until_blocked()
     job.kill()
     assert (job_folder / "checkpoint" / "commits" / "2").exists()
     feed(job_folder, range(3, BATCHES))
-    Job(job_folder, master="local-cluster[1,1,1024]", block="none").finish()
+    Job(job_folder, master=restarted_on, block="none").finish()
     assert final_rows(job_folder) == expected()
 
 

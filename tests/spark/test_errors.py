@@ -236,8 +236,15 @@ spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load().gro
     assert not (tmp_path / "ckpt" / "commits" / "0").exists()
 
 
-def test_a_provider_without_the_plugin_says_how_to_switch_it_on(tmp_path: Path) -> None:
-    settings = {**holdfast.spark_conf(), "spark.plugins": ""}
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        ("spark.plugins", "plugin is not running in this application"),
+        ("spark.sql.streaming.checkpointFileManagerClass", "checkpointFileManagerClass must be"),
+    ],
+)
+def test_half_a_configuration_says_what_is_missing(missing: str, said: str, tmp_path: Path) -> None:
+    settings = {key: value for key, value in holdfast.spark_conf().items() if key != missing}
     text = start_session(
         tmp_path,
         settings,
@@ -248,5 +255,5 @@ spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load().gro
     .trigger(availableNow=True).start().awaitTermination()
 """,
     )
-    assert "plugin is not running in this application" in text
+    assert said in text
     assert "holdfast.configure" in text

@@ -129,7 +129,8 @@ def test_files_that_no_retained_batch_needs_are_reclaimed(
     while len(merged_files(checkpoint)) > 120 and time.monotonic() < deadline:
         time.sleep(0.1)
     assert len(merged_files(checkpoint)) <= 120
-    retained = [int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit()]
+    entries = [path.name for path in (checkpoint / "commits").iterdir()]
+    retained = [int(name) for name in entries if name.isdigit()]
     assert len(retained) < 20
     for batch in (min(retained), batches - 1):
         rows = spark.read.format("statestore").option("batchId", batch).load(str(checkpoint))

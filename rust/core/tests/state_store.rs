@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
 
+use holdfast_core::format::read_head;
 use holdfast_core::manager::{SegmentWriter, WriterOptions};
 use holdfast_core::state::{CommitId, StateStore};
 use holdfast_core::storage::{LocalStorage, Storage};
@@ -137,6 +138,27 @@ fn a_retry_of_the_same_version_is_served_by_undo_and_a_foreign_attempt_by_loadin
     assert_eq!(content(&store), map(&[("a", "lost"), ("x", "lost")]));
     store.open(world.storage.as_ref(), 2, Some(&won)).unwrap();
     assert_eq!(content(&store), map(&[("a", "won")]));
+}
+
+#[test]
+fn the_first_of_two_equal_runs_is_adopted_without_loading() {
+    let world = world();
+    let mut store = opened(&world);
+    let base = commit(&mut store, &world, &[("a", "1")], &[]);
+    let first = commit(&mut store, &world, &[("b", "2")], &[]);
+    store.open(world.storage.as_ref(), 1, Some(&base)).unwrap();
+    let second = commit(&mut store, &world, &[("b", "2")], &[]);
+    assert_ne!(first, second, "both runs wrote a segment");
+    // The driver kept the first run's id.
+    store.open(world.storage.as_ref(), 2, Some(&first)).unwrap();
+    assert_eq!(store.stats().loads, 1, "only the empty version was loaded");
+    let next = commit(&mut store, &world, &[("c", "3")], &[]);
+    let head = read_head(world.storage.as_ref(), &next.segment.unwrap(), &owner()).unwrap();
+    assert_eq!(
+        head.lineage,
+        [base.segment.unwrap(), first.segment.unwrap()],
+        "the second run's segment is not built on: nobody made it durable"
+    );
 }
 
 #[test]

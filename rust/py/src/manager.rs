@@ -555,12 +555,17 @@ impl SnapshotManager {
         Ok(files.into_iter().map(FileStatus::from).collect())
     }
 
-    /// Close the manager. Closing twice does nothing.
+    /// Seal the open files and close the manager. Closing twice does nothing.
     ///
-    /// A file that is still open stays without a footer; its segments remain readable.
-    fn close(&self, py: Python<'_>) {
+    /// Raises
+    /// ------
+    /// OSError
+    ///     If a file could not be sealed. The manager is closed nevertheless, and what was persisted
+    ///     remains readable.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
         let core = self.core.lock().take();
-        py.detach(|| drop(core));
+        py.detach(|| core.map_or(Ok(()), |core| core.seal()))
+            .map_err(to_py)
     }
 
     fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -574,9 +579,9 @@ impl SnapshotManager {
         exc_type: &Bound<'_, PyAny>,
         exc_value: &Bound<'_, PyAny>,
         traceback: &Bound<'_, PyAny>,
-    ) {
+    ) -> PyResult<()> {
         let _ = (exc_type, exc_value, traceback);
-        self.close(py);
+        self.close(py)
     }
 
     fn __repr__(&self) -> String {

@@ -4,7 +4,7 @@
 //! new base image, newest change first. The live table and its writer are not involved.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 
 use super::entries::{Change, ChangeReader, ChangeWriter};
 use crate::error::{Error, Result};
@@ -60,7 +60,7 @@ impl BaseImageTask {
         };
         let reference = writer.append(&new, &merged.into_bytes())?;
         // Later commits will cite the image without writing it: it must be durable before that.
-        writer.sync()?;
+        writer.sync_files(&BTreeSet::from([reference.file]))?;
         Ok(BaseImage {
             reference,
             created: self.created,

@@ -33,6 +33,7 @@ public final class HoldfastStateStoreProvider implements StateStoreProvider {
   private StateStoreId id;
   private StoreContext context;
   private TableHandle table;
+  private HoldfastExecutor executor;
   private String dir;
   private boolean partitionFolderExists;
 
@@ -49,10 +50,13 @@ public final class HoldfastStateStoreProvider implements StateStoreProvider {
       Option<StateSchemaProvider> stateSchemaProvider) {
     id = stateStoreId;
     refuseUnsupported(keyStateEncoderSpec, useColumnFamilies, storeConf, useMultipleValuesPerKey);
+    requireFileManager(hadoopConf);
     context = new StoreContext(id, keySchema, valueSchema, storeConf, hadoopConf);
     HoldfastConf conf = new HoldfastConf(CollectionConverters.asJava(storeConf.sqlConfs()));
     String stateDir = StateFolder.of(id.checkpointRootLocation(), hadoopConf);
-    long manager = HoldfastPlugin.executor().acquire(stateDir, conf);
+    // Kept, because at the end of the application the plugin may stop before its stores do.
+    executor = HoldfastPlugin.executor();
+    long manager = executor.acquire(stateDir, conf);
     dir = stateDir;
     table =
         new TableHandle(
@@ -91,6 +95,21 @@ public final class HoldfastStateStoreProvider implements StateStoreProvider {
       throw new UnsupportedStateException(
           "spark.sql.streaming.stateStore.rowChecksum.enabled is not served yet. Holdfast checks"
               + " every segment it reads against a digest; switch the setting off.");
+    }
+  }
+
+  /** Without it nobody would make state files durable before the batch that needs them commits. */
+  private static void requireFileManager(Configuration hadoopConf) {
+    String found = hadoopConf.get(HoldfastConf.FILE_MANAGER_KEY);
+    if (!HoldfastConf.FILE_MANAGER_CLASS.equals(found)) {
+      throw new UnsupportedStateException(
+          HoldfastConf.FILE_MANAGER_KEY
+              + " must be "
+              + HoldfastConf.FILE_MANAGER_CLASS
+              + ", found "
+              + found
+              + ": without it state files would not be durable when their batch commits. Use"
+              + " holdfast.configure(builder), or all lines of 'holdfast conf'.");
     }
   }
 
@@ -177,7 +196,7 @@ public final class HoldfastStateStoreProvider implements StateStoreProvider {
   public void close() {
     if (table != null) {
       table.close();
-      HoldfastPlugin.executor().release(dir);
+      executor.release(dir);
       table = null;
     }
   }

@@ -13,7 +13,7 @@ final class HoldfastConf {
     MAX_FILE_BYTES(
         "maxFileBytes",
         Long.toString(32L << 20),
-        "A merged file that reached this size (bytes) is sealed and the next one opened."),
+        "Size in bytes, a positive number, at which a merged file is sealed and the next opened."),
     COMPRESSION("compression", "lz4", "Compression of state segments: lz4 or none.");
 
     final String key;
@@ -60,8 +60,12 @@ final class HoldfastConf {
     } catch (NumberFormatException e) {
       // Falls through to the one message for both mistakes.
     }
-    throw new IllegalArgumentException(
-        setting.key + " must be a positive number of bytes, found '" + text + "'");
+    throw wrong(setting, text);
+  }
+
+  private static IllegalArgumentException wrong(Setting setting, String found) {
+    return new IllegalArgumentException(
+        setting.key + ": " + setting.doc + " Found '" + found + "'.");
   }
 
   private static int compression(Map<String, String> values) {
@@ -72,8 +76,7 @@ final class HoldfastConf {
       case "none":
         return Native.COMPRESSION_NONE;
       default:
-        throw new IllegalArgumentException(
-            Setting.COMPRESSION.key + " must be lz4 or none, found '" + text + "'");
+        throw wrong(Setting.COMPRESSION, text);
     }
   }
 }
