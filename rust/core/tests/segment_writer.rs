@@ -176,6 +176,7 @@ fn a_failed_sync_poisons_its_file_only() {
     assert_eq!(writer.sync().unwrap_err().kind(), ErrorKind::Storage);
     let next = append(&writer, &owner("a"), 1, b"next").unwrap();
     assert_ne!(lost.file, next.file);
+    assert_eq!(writer.lost_files(), [lost.file]);
     writer.sync().expect("the loss was reported once");
     writer.sync_files(&BTreeSet::from([next.file])).unwrap();
     for _ in 0..2 {
@@ -201,6 +202,7 @@ fn a_failed_sync_of_a_full_file_is_reported_by_the_next_sync() {
     let writer = SegmentWriter::open(storage.clone(), Term(1), options(1, Compression::None));
     storage.fail_nth(Operation::Sync, 1);
     let lost = append(&writer, &owner("a"), 1, b"lost").expect("the append itself succeeded");
+    assert_eq!(writer.lost_files(), [lost.file]);
     assert_eq!(writer.sync().unwrap_err().kind(), ErrorKind::Poisoned);
     let index = read_index(storage.as_ref(), lost.file).unwrap();
     assert_eq!(index.segments.len(), 1);

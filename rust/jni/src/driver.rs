@@ -1,13 +1,13 @@
 //! Calls made by the driver: terms, durability before `commits/N` is published, and reclaiming
 //! files that no retained version needs.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use holdfast_core::state::CommitId;
 use holdfast_core::storage::{LocalStorage, Storage};
 use holdfast_core::{CheckpointId, Error, FileId, Owner, SegmentRef, Term, gc};
 use jni::objects::{JClass, JLongArray, JObjectArray, JString};
-use jni::sys::{jint, jlong};
+use jni::sys::jlong;
 use jni::{Env, EnvUnowned};
 
 use crate::guard::{Failure, with_env};
@@ -30,18 +30,15 @@ extern "system" fn Java_io_holdfast_spark_Native_newestTerm<'local>(
     })
 }
 
-/// `Native.syncReferenced(String dir, String[] ids): int`: makes every file that `ids` refer to
-/// survive a machine crash; returns their number. A file that is gone, or shorter than a
-/// reference into it, is an error.
+/// `Native.referencedEnds(String[] ids): String`: the files that `ids` refer to, a line each: name,
+/// space, end of the last segment that is referred to.
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_holdfast_spark_Native_syncReferenced<'local>(
+extern "system" fn Java_io_holdfast_spark_Native_referencedEnds<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
-    dir: JString<'local>,
     ids: JObjectArray<'local, JString<'local>>,
-) -> jint {
+) -> JString<'local> {
     with_env(env, |env| {
-        let storage = LocalStorage::new(dir.try_to_string(env)?);
         let mut ends: BTreeMap<FileId, u64> = BTreeMap::new();
         for text in strings(env, &ids)? {
             if let Some(SegmentRef {
@@ -52,23 +49,39 @@ extern "system" fn Java_io_holdfast_spark_Native_syncReferenced<'local>(
                 *end = offset.saturating_add(len).max(*end);
             }
         }
-        let files: BTreeSet<FileId> = ends.keys().copied().collect();
-        for file in &files {
-            storage.sync(&file.file_name())?;
-        }
-        for (file, end) in ends {
-            let name = file.file_name();
-            let found = storage.len(&name)?;
-            if found < end {
-                return Err(Error::corrupt(format!(
-                    "{}/{name} has {found} bytes, the batch refers to {end}",
-                    storage.location()
-                ))
-                .into());
-            }
-        }
-        Ok(files.len() as jint)
+        let lines: Vec<String> = ends
+            .iter()
+            .map(|(file, end)| format!("{file} {end}"))
+            .collect();
+        Ok(env.new_string(lines.join("\n"))?)
     })
+}
+
+/// `Native.syncFile(String dir, String file, long end)`: makes a file survive a machine crash up to
+/// `end`. A file that is gone, or shorter, is an error.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_syncFile<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    dir: JString<'local>,
+    file: JString<'local>,
+    end: jlong,
+) {
+    with_env(env, |env| {
+        let storage = LocalStorage::new(dir.try_to_string(env)?);
+        let name = file.try_to_string(env)?;
+        storage.sync(&name)?;
+        let found = storage.len(&name)?;
+        let end = u64::try_from(end).unwrap_or(u64::MAX);
+        if found < end {
+            return Err(Error::corrupt(format!(
+                "{}/{name} has {found} bytes, the batch refers to {end}",
+                storage.location()
+            ))
+            .into());
+        }
+        Ok(())
+    });
 }
 
 /// `Native.reclaim(String dir, String[] partitions, String[] ids, long[] liveTerms): String`:

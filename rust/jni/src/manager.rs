@@ -6,7 +6,7 @@ use std::sync::Arc;
 use holdfast_core::format::Compression;
 use holdfast_core::manager::{SegmentWriter, WriterOptions};
 use holdfast_core::storage::{LocalStorage, Storage};
-use holdfast_core::{Error, Term};
+use holdfast_core::{Error, FileId, Term};
 use jni::EnvUnowned;
 use jni::objects::{JClass, JLongArray, JString};
 use jni::sys::{jint, jlong};
@@ -115,5 +115,23 @@ extern "system" fn Java_io_holdfast_spark_Native_managerStats<'local>(
         let array = JLongArray::new(env, values.len())?;
         array.set_region(env, 0, &values)?;
         Ok(array)
+    })
+}
+
+/// `Native.lostFiles(long manager): String`: names of the files that could not be made durable, one
+/// a line; null without any.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_lostFiles<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    manager: jlong,
+) -> JString<'local> {
+    with_env(env, |env| {
+        let lost = MANAGERS.get(manager)?.writer()?.lost_files();
+        if lost.is_empty() {
+            return Ok(JString::null());
+        }
+        let names: Vec<String> = lost.iter().map(FileId::file_name).collect();
+        Ok(env.new_string(names.join("\n"))?)
     })
 }

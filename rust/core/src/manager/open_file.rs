@@ -215,6 +215,12 @@ impl OpenFile {
         inner.handle.is_none() && inner.durable_bytes >= inner.good_bytes
     }
 
+    /// It takes no appends, and some of its segments may not survive a machine crash, ever.
+    pub fn is_lost(&self) -> bool {
+        let inner = self.inner.lock();
+        inner.status == Status::Closed && inner.durable_bytes < inner.good_bytes
+    }
+
     pub fn is_sealed(&self) -> bool {
         self.inner.lock().status == Status::Sealed
     }

@@ -171,6 +171,15 @@ impl SegmentWriter {
         first_error(self.unsettled(files).iter().map(|file| self.close(file)))
     }
 
+    /// Files that could not be made durable, every time, by name. A later sync of such a file by
+    /// another process proves nothing: the system reports a failed write-back once and may have
+    /// dropped the bytes. Whoever decides that a checkpoint is complete must be told.
+    pub fn lost_files(&self) -> Vec<FileId> {
+        let files: Vec<_> = self.files.lock().unsettled.values().cloned().collect();
+        let lost = files.iter().filter(|file| file.is_lost());
+        lost.map(|file| file.id).collect()
+    }
+
     /// What was done so far.
     pub fn stats(&self) -> WriterStats {
         self.counters.read()

@@ -33,8 +33,6 @@ public final class HoldfastStateStoreProvider implements StateStoreProvider {
   private StateStoreId id;
   private StoreContext context;
   private TableHandle table;
-  private HoldfastExecutor executor;
-  private String dir;
   private boolean partitionFolderExists;
 
   @Override
@@ -54,13 +52,9 @@ public final class HoldfastStateStoreProvider implements StateStoreProvider {
     context = new StoreContext(id, keySchema, valueSchema, storeConf, hadoopConf);
     HoldfastConf conf = new HoldfastConf(CollectionConverters.asJava(storeConf.sqlConfs()));
     String stateDir = StateFolder.of(id.checkpointRootLocation(), hadoopConf);
-    // Kept, because at the end of the application the plugin may stop before its stores do.
-    executor = HoldfastPlugin.executor();
-    long manager = executor.acquire(stateDir, conf);
-    dir = stateDir;
     table =
         new TableHandle(
-            manager,
+            HoldfastPlugin.executor().acquire(stateDir, conf),
             Long.toString(id.operatorId()),
             Integer.toString(id.partitionId()),
             id.storeName());
@@ -196,7 +190,6 @@ public final class HoldfastStateStoreProvider implements StateStoreProvider {
   public void close() {
     if (table != null) {
       table.close();
-      executor.release(dir);
       table = null;
     }
   }

@@ -43,7 +43,8 @@ final class CommitLog {
   static void makeDurable(Path path, List<StoreId> ids, Configuration conf) {
     if (!ids.isEmpty()) {
       String dir = StateFolder.of(stateOf(path).toString(), conf);
-      Native.syncReferenced(dir, ids.stream().map(store -> store.id).toArray(String[]::new));
+      String[] texts = ids.stream().map(store -> store.id).toArray(String[]::new);
+      HoldfastPlugin.driver().durableFiles().makeDurable(dir, texts);
     }
   }
 

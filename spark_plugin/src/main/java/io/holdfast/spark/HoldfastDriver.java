@@ -20,6 +20,7 @@ final class HoldfastDriver implements DriverPlugin {
   private final Map<String, Map<Long, String>> liveTerms = new HashMap<>();
 
   private final Map<String, Long> lastTerm = new HashMap<>();
+  private final DurableFiles durableFiles = new DurableFiles();
   private Reclaimer reclaimer;
 
   @Override
@@ -42,6 +43,10 @@ final class HoldfastDriver implements DriverPlugin {
     if (message instanceof TermRequest) {
       return nextTerm((TermRequest) message);
     }
+    if (message instanceof LostFiles) {
+      durableFiles.lost((LostFiles) message);
+      return true;
+    }
     throw new IllegalArgumentException("Unknown message " + message);
   }
 
@@ -49,6 +54,10 @@ final class HoldfastDriver implements DriverPlugin {
   public void shutdown() {
     HoldfastPlugin.stopped(this);
     reclaimer.stop();
+  }
+
+  DurableFiles durableFiles() {
+    return durableFiles;
   }
 
   /** An entry of the commit log is on disk. */

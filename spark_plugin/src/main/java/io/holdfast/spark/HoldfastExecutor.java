@@ -1,8 +1,11 @@
 package io.holdfast.spark;
 
+import java.util.Arrays;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.Iterator;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
@@ -30,6 +33,34 @@ final class HoldfastExecutor implements ExecutorPlugin {
     }
   }
 
+  /** A store's share of a manager, until closed. */
+  final class Lease implements AutoCloseable {
+    final long manager;
+    private final String dir;
+
+    Lease(long manager, String dir) {
+      this.manager = manager;
+      this.dir = dir;
+    }
+
+    /**
+     * Tells the driver about files that could not be made durable. To be called after everything
+     * that writes and before the task ends, so that the driver knows it before it commits a batch.
+     */
+    void reportLostFiles() {
+      String lost = Native.lostFiles(manager);
+      if (lost != null) {
+        HoldfastExecutor.this.reportLostFiles(dir, lost);
+      }
+    }
+
+    @Override
+    public void close() {
+      release(dir);
+    }
+  }
+
+  private final Set<String> reportedLost = new HashSet<>();
   private final Map<String, Manager> managers = new HashMap<>();
   private PluginContext context;
   private ScheduledExecutorService sweeper;
@@ -48,18 +79,41 @@ final class HoldfastExecutor implements ExecutorPlugin {
     HoldfastPlugin.started(this);
   }
 
-  /** Handle of the manager for {@code dir}; every call is paired with {@link #release}. */
-  synchronized long acquire(String dir, HoldfastConf conf) {
+  /** The manager for {@code dir}. */
+  synchronized Lease acquire(String dir, HoldfastConf conf) {
     Manager manager = managers.get(dir);
     if (manager == null) {
       manager = new Manager(open(dir, conf));
       managers.put(dir, manager);
     }
     manager.users++;
-    return manager.handle;
+    return new Lease(manager.handle, dir);
   }
 
-  synchronized void release(String dir) {
+  private void reportLostFiles(String dir, String lost) {
+    // Under the lock until the driver has answered: no task ends on the strength of a report that
+    // another thread has not finished.
+    synchronized (reportedLost) {
+      String[] fresh = lost.lines().filter(name -> !reportedLost.contains(name)).toArray(String[]::new);
+      if (fresh.length > 0) {
+        LOG.error("State files in {} could not be made durable: {}", dir, String.join(", ", fresh));
+        ask(new LostFiles(dir, fresh), "was not told of lost files in " + dir);
+        reportedLost.addAll(Arrays.asList(fresh));
+      }
+    }
+  }
+
+  private Object ask(Object message, String failure) {
+    try {
+      return context.ask(message);
+    } catch (RuntimeException e) {
+      throw e;
+    } catch (Exception e) {
+      throw new HoldfastException("The driver " + failure, e);
+    }
+  }
+
+  private synchronized void release(String dir) {
     Manager manager = managers.get(dir);
     if (manager != null && --manager.users == 0) {
       manager.idleSinceMs = System.currentTimeMillis();
@@ -75,15 +129,10 @@ final class HoldfastExecutor implements ExecutorPlugin {
   }
 
   private long open(String dir, HoldfastConf conf) {
-    try {
-      long term = (Long) context.ask(new TermRequest(dir, context.executorID()));
-      LOG.info("Holdfast writes to {} with term {}", dir, Long.toHexString(term));
-      return Native.openManager(dir, term, conf.maxFileBytes, conf.compression);
-    } catch (RuntimeException e) {
-      throw e;
-    } catch (Exception e) {
-      throw new HoldfastException("The driver gave no term for " + dir, e);
-    }
+    TermRequest request = new TermRequest(dir, context.executorID());
+    long term = (Long) ask(request, "gave no term for " + dir);
+    LOG.info("Holdfast writes to {} with term {}", dir, Long.toHexString(term));
+    return Native.openManager(dir, term, conf.maxFileBytes, conf.compression);
   }
 
   private synchronized void closeIdle() {

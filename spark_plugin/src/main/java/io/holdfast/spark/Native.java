@@ -68,8 +68,14 @@ final class Native {
   /** Highest term that a file in {@code dir} carries, 0 without files. */
   static native long newestTerm(String dir);
 
-  /** Makes every file that the ids refer to survive a machine crash; returns their number. */
-  static native int syncReferenced(String dir, String[] ids);
+  /** Names of files that could not be made durable, one a line; null without any. */
+  static native String lostFiles(long manager);
+
+  /** Files the ids refer to, a line each: name, space, end of the last segment referred to. */
+  static native String referencedEnds(String[] ids);
+
+  /** Makes a file survive a machine crash up to {@code end}. */
+  static native void syncFile(String dir, String file, long end);
 
   /**
    * Deletes files that nobody appends to and that hold nothing a retained version needs.

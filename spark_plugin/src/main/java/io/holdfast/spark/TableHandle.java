@@ -16,12 +16,15 @@ final class TableHandle {
   private static final int SCAN_BATCH_BYTES = 64 << 10;
   private static final long NOBODY = Long.MIN_VALUE;
 
+  private final HoldfastExecutor.Lease lease;
   private final long store;
   private final String name;
   private long user = NOBODY;
 
-  TableHandle(long manager, String operator, String partition, String storeName) {
-    store = Native.openStore(manager, operator, partition, storeName);
+  TableHandle(
+      HoldfastExecutor.Lease lease, String operator, String partition, String storeName) {
+    this.lease = lease;
+    store = Native.openStore(lease.manager, operator, partition, storeName);
     name = "operator " + operator + ", partition " + partition + ", store " + storeName;
   }
 
@@ -99,7 +102,9 @@ final class TableHandle {
   }
 
   String commit() {
-    return Native.commit(store);
+    String id = Native.commit(store);
+    lease.reportLostFiles();
+    return id;
   }
 
   void abort() {
@@ -108,10 +113,15 @@ final class TableHandle {
 
   void close() {
     Native.closeStore(store);
+    lease.close();
   }
 
   long writeBaseImage(int minChangelogs) {
-    return Native.writeBaseImage(store, minChangelogs);
+    try {
+      return Native.writeBaseImage(store, minChangelogs);
+    } finally {
+      lease.reportLostFiles();
+    }
   }
 
   long[] stats() {

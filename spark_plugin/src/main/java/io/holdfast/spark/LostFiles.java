@@ -1,0 +1,16 @@
+package io.holdfast.spark;
+
+import java.io.Serializable;
+
+/** From an executor to the driver: state files that could not be made durable. */
+final class LostFiles implements Serializable {
+  private static final long serialVersionUID = 1L;
+
+  final String dir;
+  final String[] names;
+
+  LostFiles(String dir, String[] names) {
+    this.dir = dir;
+    this.names = names;
+  }
+}
