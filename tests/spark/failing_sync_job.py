@@ -11,9 +11,9 @@ from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
-from support import STATE, builder, source
 
 import holdfast
+from support import STATE, builder, source
 
 
 def main() -> None:

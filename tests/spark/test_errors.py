@@ -182,6 +182,14 @@ spark = b.getOrCreate()
 """
 
 
+COUNT_RATES = """
+spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load().groupBy("value") \\
+    .count().writeStream.format("noop").outputMode("update") \\
+    .option("checkpointLocation", {checkpoint!r}) \\
+    .trigger(availableNow=True).start().awaitTermination()
+"""
+
+
 def start_session(tmp_path: Path, settings: dict[str, str], then: str = "") -> str:
     """Starts a session in a process of its own; returns what it printed."""
     script = START.format(
@@ -225,12 +233,7 @@ def test_a_jar_without_the_native_library_names_the_platform(tmp_path: Path) -> 
     text = start_session(
         tmp_path,
         settings,
-        then=f"""
-spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load().groupBy("value") \\
-    .count().writeStream.format("noop").outputMode("update") \\
-    .option("checkpointLocation", {str(tmp_path / "ckpt")!r}) \\
-    .trigger(availableNow=True).start().awaitTermination()
-""",
+        then=COUNT_RATES.format(checkpoint=str(tmp_path / "ckpt")),
     )
     assert "holds no native library for linux-" in text
     assert not (tmp_path / "ckpt" / "commits" / "0").exists()
@@ -248,12 +251,7 @@ def test_half_a_configuration_says_what_is_missing(missing: str, said: str, tmp_
     text = start_session(
         tmp_path,
         settings,
-        then=f"""
-spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load().groupBy("value") \\
-    .count().writeStream.format("noop").outputMode("update") \\
-    .option("checkpointLocation", {str(tmp_path / "ckpt")!r}) \\
-    .trigger(availableNow=True).start().awaitTermination()
-""",
+        then=COUNT_RATES.format(checkpoint=str(tmp_path / "ckpt")),
     )
     assert said in text
     assert "holdfast.configure" in text
