@@ -98,7 +98,7 @@ def test_custom_metrics_reach_the_progress(spark: SparkSession, tmp_path: Path) 
     operator = query.recentProgress[0]["stateOperators"][0]
     assert operator["numRowsTotal"] == 50
     assert operator["memoryUsedBytes"] > 0
-    assert operator["customMetrics"]["holdfastChangelogBytes"] > 50 * 32
+    assert operator["customMetrics"]["holdfastWrittenBytes"] > 50 * 32
     assert operator["customMetrics"]["holdfastLoads"] == 4
 
 

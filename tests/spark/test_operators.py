@@ -4,14 +4,16 @@ restart in the middle."""
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from support import canonical, run_in_two_parts, source, write_batch
 
@@ -67,14 +69,50 @@ def distinct_within_watermark(frames: dict[str, DataFrame]) -> DataFrame:
     )
 
 
-def inner_join(frames: dict[str, DataFrame]) -> DataFrame:
+def near_join(frames: dict[str, DataFrame], how: str) -> DataFrame:
     left = frames["events"].withWatermark("time", "10 minutes").alias("l")
-    right = frames["others"].withWatermark("time", "10 minutes").alias("r")
+    right = frames["others"].where("value > 0").withWatermark("time", "10 minutes").alias("r")
     near = F.expr(
-        "l.key = r.key"
-        " and r.time between l.time - interval 5 minutes and l.time + interval 5 minutes"
+        "l.key = r.key and r.time between l.time - interval 5 minutes and "
+        "l.time + interval 5 minutes"
     )
-    return left.join(right, near).select("l.key", "l.value", "r.value", "l.time", "r.time")
+    return left.join(right, near, how).select("l.key", "l.value", "r.value", "l.time", "r.time")
+
+
+def inner_join(frames: dict[str, DataFrame]) -> DataFrame:
+    return near_join(frames, "inner")
+
+
+def left_outer_join(frames: dict[str, DataFrame]) -> DataFrame:
+    return near_join(frames, "left")
+
+
+def pandas_with_state(frames: dict[str, DataFrame]) -> DataFrame:
+    # Inside, so that it travels to the Python workers by value: they cannot import this file.
+    def running_total(
+        key: tuple[str], batches: Iterator[pd.DataFrame], state: GroupState
+    ) -> Iterator[pd.DataFrame]:
+        total = state.get[0] if state.exists else 0
+        total += sum(int(batch["value"].sum()) for batch in batches)
+        if total < 0:
+            # Starts again later: exercises removal.
+            state.remove()
+        else:
+            state.update((total,))
+        yield pd.DataFrame({"key": [key[0]], "total": [total]})
+
+    return (
+        frames["events"]
+        .where("key is not null")
+        .groupBy("key")
+        .applyInPandasWithState(
+            running_total,
+            outputStructType="key string, total long",
+            stateStructType="total long",
+            outputMode="update",
+            timeoutConf=GroupStateTimeout.NoTimeout,
+        )
+    )
 
 
 def inner_join_without_watermark(frames: dict[str, DataFrame]) -> DataFrame:
@@ -111,6 +149,8 @@ CASES = {
     "dropDuplicates-watermark": Case(query=distinct_with_watermark, mode="append"),
     "dropDuplicatesWithinWatermark": Case(query=distinct_within_watermark, mode="append"),
     "inner-join": Case(query=inner_join, mode="append", streams=("events", "others")),
+    "left-outer-join": Case(query=left_outer_join, mode="append", streams=("events", "others")),
+    "applyInPandasWithState": Case(query=pandas_with_state, mode="update"),
     "inner-join-unbounded": Case(
         query=inner_join_without_watermark, mode="append", streams=("events", "others")
     ),

@@ -231,6 +231,33 @@ fn an_idle_store_ends_up_as_one_base_image() {
 }
 
 #[test]
+fn without_maintenance_the_lineage_is_bounded_by_the_writer() {
+    let world = world();
+    let mut store = opened(&world);
+    let mut ids = Vec::new();
+    for i in 0..600 {
+        let (key, value) = (format!("k{}", i % 7), i.to_string());
+        let gone = format!("k{}", (i + 3) % 7);
+        ids.push((
+            commit(&mut store, &world, &[(&key, &value)], &[&gone]),
+            content(&store),
+        ));
+    }
+    for (version, (id, content)) in ids.iter().enumerate().skip(1) {
+        let head = read_head(world.storage.as_ref(), &id.segment.unwrap(), &owner()).unwrap();
+        assert!(head.lineage.len() <= 256, "{} segments", head.lineage.len());
+        if version % 60 == 0 || head.lineage.is_empty() {
+            assert_eq!(&loaded(&world, id), content);
+        }
+    }
+    assert_eq!(
+        ids[599].0.floor,
+        CheckpointId(513),
+        "two base images were written"
+    );
+}
+
+#[test]
 fn a_lineage_continues_across_writers_and_terms() {
     let world = world();
     let mut store = opened(&world);

@@ -312,7 +312,7 @@ extern "system" fn Java_io_holdfast_spark_Native_writeBaseImage<'local>(
     })
 }
 
-/// `Native.storeStats(long store): long[]`: keys, memory bytes, loads, rewinds, changelog bytes,
+/// `Native.storeStats(long store): long[]`: keys, memory bytes, loads, rewinds, bytes written,
 /// commits without changes, commits with changes.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_storeStats<'local>(
@@ -329,7 +329,7 @@ extern "system" fn Java_io_holdfast_spark_Native_storeStats<'local>(
                 table.memory_bytes() as u64,
                 stats.loads,
                 stats.rewinds,
-                stats.changelog_bytes,
+                stats.written_bytes,
                 stats.empty_commits,
                 stats.commits,
             ]

@@ -236,6 +236,20 @@ impl Table {
         Some(writer)
     }
 
+    /// The whole content, sorted by key.
+    pub fn snapshot(&self) -> ChangeWriter {
+        let live = self.slots.iter().filter(|slot| !slot.dead);
+        let mut records: Vec<_> = live
+            .filter_map(|slot| self.arena.get(slot.record))
+            .collect();
+        records.sort_unstable_by_key(|record| record.key);
+        let mut writer = ChangeWriter::default();
+        for record in records {
+            writer.push(record.key, Change::Put(record.value));
+        }
+        writer
+    }
+
     /// Ends the session and keeps its undo log for [`Table::abort`] until the next one begins.
     pub fn commit(&mut self) {
         self.session = self.session.wrapping_add(1);

@@ -16,13 +16,13 @@ final class StoreMetrics {
       new StateStoreCustomSumMetric("holdfastLoads", "versions read from state files");
   private static final StateStoreCustomMetric REWINDS =
       new StateStoreCustomSumMetric("holdfastRewinds", "versions served by undoing a commit");
-  private static final StateStoreCustomMetric CHANGELOG_BYTES =
+  private static final StateStoreCustomMetric WRITTEN_BYTES =
       new StateStoreCustomSizeMetric(
-          "holdfastChangelogBytes", "changelog bytes before compression", false);
+          "holdfastWrittenBytes", "bytes that commits wrote, before compression", false);
   private static final StateStoreCustomMetric EMPTY_COMMITS =
       new StateStoreCustomSumMetric("holdfastEmptyCommits", "commits that wrote nothing");
 
-  static final StateStoreCustomMetric[] ALL = {LOADS, REWINDS, CHANGELOG_BYTES, EMPTY_COMMITS};
+  static final StateStoreCustomMetric[] ALL = {LOADS, REWINDS, WRITTEN_BYTES, EMPTY_COMMITS};
 
   private StoreMetrics() {}
 

@@ -62,7 +62,7 @@ final class Native {
   /** Version of the base image that was written, -1 when none was due. */
   static native long writeBaseImage(long store, int minChangelogs);
 
-  /** Keys, memory bytes, loads, rewinds, changelog bytes, empty commits, commits with changes. */
+  /** Keys, memory bytes, loads, rewinds, bytes written, empty commits, commits with changes. */
   static native long[] storeStats(long store);
 
   /** Highest term that a file in {@code dir} carries, 0 without files. */
