@@ -16,7 +16,8 @@ import org.apache.spark.util.UninterruptibleThread;
  */
 final class CheckpointGuard {
   private static final Pattern RECORDED_PROVIDER =
-      Pattern.compile(Pattern.quote("\"" + HoldfastConf.PROVIDER_KEY + "\"") + "\\s*:\\s*\"([^\"]+)\"");
+      Pattern.compile(
+          Pattern.quote("\"" + HoldfastConf.PROVIDER_KEY + "\"") + "\\s*:\\s*\"([^\"]+)\"");
 
   private CheckpointGuard() {}
 

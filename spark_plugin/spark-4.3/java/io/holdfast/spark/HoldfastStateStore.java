@@ -124,7 +124,8 @@ final class HoldfastStateStore implements StateStore {
   @Override
   public StateStoreCheckpointInfo getStateStoreCheckpointInfo() {
     if (phase != Phase.COMMITTED) {
-      throw new IllegalStateException("Version " + (version + 1) + " of " + table + " has no id yet");
+      throw new IllegalStateException(
+          "Version " + (version + 1) + " of " + table + " has no id yet");
     }
     return new StateStoreCheckpointInfo(
         context.id.partitionId(), version + 1, Option.apply(committedId), baseId);

@@ -60,7 +60,8 @@ final class HoldfastExecutor implements ExecutorPlugin {
     }
   }
 
-  private final Set<String> reportedLost = new HashSet<>();
+  /** Names of lost files that the driver knows, by folder. */
+  private final Map<String, Set<String>> reportedLost = new HashMap<>();
   private final Map<String, Manager> managers = new HashMap<>();
   private PluginContext context;
   private ScheduledExecutorService sweeper;
@@ -94,11 +95,13 @@ final class HoldfastExecutor implements ExecutorPlugin {
     // Under the lock until the driver has answered: no task ends on the strength of a report that
     // another thread has not finished.
     synchronized (reportedLost) {
-      String[] fresh = lost.lines().filter(name -> !reportedLost.contains(name)).toArray(String[]::new);
+      Set<String> reported = reportedLost.computeIfAbsent(dir, key -> new HashSet<>());
+      String[] fresh =
+          lost.lines().filter(name -> !reported.contains(name)).toArray(String[]::new);
       if (fresh.length > 0) {
         LOG.error("State files in {} could not be made durable: {}", dir, String.join(", ", fresh));
         ask(new LostFiles(dir, fresh), "was not told of lost files in " + dir);
-        reportedLost.addAll(Arrays.asList(fresh));
+        reported.addAll(Arrays.asList(fresh));
       }
     }
   }

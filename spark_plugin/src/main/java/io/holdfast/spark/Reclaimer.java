@@ -81,6 +81,7 @@ final class Reclaimer {
               .min();
     }
     // The entry that was just published is there, so there is an oldest one.
-    return CommitLog.holdfastIds(Files.readAllBytes(log.resolve(Long.toString(oldest.orElseThrow()))));
+    String name = Long.toString(oldest.orElseThrow());
+    return CommitLog.holdfastIds(Files.readAllBytes(log.resolve(name)));
   }
 }
