@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 
-from holdfast.demo.figures import BatchFigures
 from holdfast.demo.process import Reporter
 from holdfast.demo.providers import start_session
 
@@ -32,22 +31,11 @@ def run(spec: dict[str, str], report: Reporter) -> None:
         .trigger(availableNow=True)
         .start()
     )
-    reported = 0
-    ended = False
-    while not ended:
-        ended = bool(query.awaitTermination(_POLL_S))
-        progresses = query.recentProgress
-        for progress in progresses[reported:]:
-            report("batch", **BatchFigures.from_progress(json.loads(progress.json)).to_json())
-        reported = len(progresses)
+    report.follow(query, poll_s=_POLL_S)
     report("done")
     spark.stop()
 
 
 if __name__ == "__main__":
-    reporter = Reporter(int(sys.argv[2]))
-    try:
+    with Reporter(int(sys.argv[2])) as reporter:
         run(json.loads(sys.argv[1]), reporter)
-    except Exception as error:
-        reporter("failed", message=f"{type(error).__name__}: {error}".splitlines()[0])
-        raise

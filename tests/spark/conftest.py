@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -34,15 +33,3 @@ def provider(spark: SparkSession) -> Iterator[Callable[[str], None]]:
 
     yield lambda name: select_provider(spark, name)
     select_provider(spark, "holdfast")
-
-
-@pytest.fixture
-def folders(tmp_path: Path) -> Callable[[str], Path]:
-    """Makes fresh folders by name."""
-
-    def make(name: str) -> Path:
-        path = tmp_path / name
-        path.mkdir(parents=True, exist_ok=True)
-        return path
-
-    return make

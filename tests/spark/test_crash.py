@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow.parquet as pq
 import pytest
 
+from holdfast.demo.process import running_in_group
 from support import write_batch
 
 JOB = Path(__file__).with_name("crash_job.py")
@@ -95,25 +96,17 @@ class Job:
 
     def executors(self) -> list[int]:
         """Executor processes of this job, by what /proc says."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit():
-                continue
-            try:
-                command = (entry / "cmdline").read_bytes()
-                group = os.getpgid(int(entry.name))
-            except (OSError, ProcessLookupError):
-                continue
-            if group == self.process.pid and b"CoarseGrainedExecutorBackend" in command:
-                found.append(int(entry.name))
-        return found
+        return [
+            process
+            for process in running_in_group(self.process.pid)
+            if b"CoarseGrainedExecutorBackend" in Path(f"/proc/{process}/cmdline").read_bytes()
+        ]
 
 
 @pytest.fixture
-def job_folder(folders: Callable[[str], Path]) -> Iterator[Path]:
-    folder = folders("job")
-    (folder / "input").mkdir()
-    yield folder
+def job_folder(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / "input").mkdir()
+    yield tmp_path
     # A test that failed half-way leaves no process behind.
     for job in Job.started:
         if job.process.poll() is None:

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
 
 from holdfast.demo.equality import write_batch
-from holdfast.demo.figures import BatchFigures
 from holdfast.demo.process import Reporter
 from holdfast.demo.providers import start_session
 from holdfast.demo.queries import QUERIES, Query, stream_of, table_of
 
-_POLL_S = 0.1  # PySpark passes fractions of a second on, whatever its type hint says.
+_POLL_S = 0.1
 _WATCH_S = 0.005
 
 
@@ -108,25 +106,12 @@ def run(spec: RunSpec, report: Reporter) -> None:
         .trigger(availableNow=True)
         .start()
     )
-    _follow(running, report)
+    report.follow(running, poll_s=_POLL_S)
     if spec.expected:
         report("batch_computation")
         _batch_computation(spark, query, data=data, target=Path(spec.expected))
     report("done")
     spark.stop()
-
-
-def _follow(running: StreamingQuery, report: Reporter) -> None:
-    reported = 0
-    ended = False
-    while not ended:
-        # The last progress reports arrive before the query ends, so look once more after it.
-        ended = bool(running.awaitTermination(_POLL_S))
-        progresses = running.recentProgress
-        for progress in progresses[reported:]:
-            figures = BatchFigures.from_progress(json.loads(progress.json))
-            report("batch", **figures.to_json())
-        reported = len(progresses)
 
 
 def _batch_computation(spark: SparkSession, query: Query, *, data: Path, target: Path) -> None:
@@ -138,12 +123,8 @@ def _batch_computation(spark: SparkSession, query: Query, *, data: Path, target:
 
 def main() -> int:
     """Read the specification and the event descriptor from the command line, and run."""
-    report = Reporter(int(sys.argv[2]))
-    try:
+    with Reporter(int(sys.argv[2])) as report:
         run(RunSpec(**json.loads(sys.argv[1])), report)
-    except Exception as error:
-        report("failed", message=f"{type(error).__name__}: {error}".splitlines()[0])
-        raise
     return 0
 
 

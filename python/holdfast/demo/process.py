@@ -16,7 +16,12 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from holdfast.demo.figures import BatchFigures
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import StreamingQuery
 
 _LOG_TAIL_LINES = 25
 _GONE_WITHIN_S = 30.0
@@ -158,6 +163,32 @@ class Reporter:
         os.set_inheritable(descriptor, False)
         self._pipe = os.fdopen(descriptor, "w", buffering=1)
 
+    def __enter__(self) -> Reporter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Report the exception that ends the run, if one does; it goes on."""
+        if isinstance(error, Exception):
+            self("failed", message=f"{type(error).__name__}: {error}".splitlines()[0])
+
     def __call__(self, event: str, **fields: Any) -> None:
         """Send one event; a line is written whole or not at all."""
         self._pipe.write(json.dumps({"event": event, **fields}) + "\n")
+
+    def follow(self, running: StreamingQuery, *, poll_s: float) -> None:
+        """Report every batch of a query until the query ends."""
+        reported = 0
+        ended = False
+        while not ended:
+            # The last progress reports arrive before the query ends: look once more after it.
+            # PySpark passes fractions of a second on, whatever its type hint says.
+            ended = bool(running.awaitTermination(poll_s))
+            progresses = running.recentProgress
+            for progress in progresses[reported:]:
+                self("batch", **BatchFigures.from_progress(json.loads(progress.json)).to_json())
+            reported = len(progresses)

@@ -8,7 +8,7 @@ use holdfast_core::manager::{SegmentWriter, WriterOptions};
 use holdfast_core::storage::{LocalStorage, Storage};
 use holdfast_core::{Error, FileId, Term};
 use jni::EnvUnowned;
-use jni::objects::{JClass, JLongArray, JString};
+use jni::objects::{JClass, JString};
 use jni::sys::{jint, jlong};
 
 use crate::guard::{Failure, with_env};
@@ -91,31 +91,6 @@ extern "system" fn Java_io_holdfast_spark_Native_closeManager<'local>(
         }
         Ok(())
     });
-}
-
-/// `Native.managerStats(long manager): long[]`: files created, files sealed, segments, bytes,
-/// syncs, failed appends.
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_holdfast_spark_Native_managerStats<'local>(
-    env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    manager: jlong,
-) -> JLongArray<'local> {
-    with_env(env, |env| {
-        let stats = MANAGERS.get(manager)?.writer()?.stats();
-        let values = [
-            stats.files_created,
-            stats.files_sealed,
-            stats.segments,
-            stats.bytes,
-            stats.syncs,
-            stats.appends_failed,
-        ]
-        .map(|n| n as jlong);
-        let array = JLongArray::new(env, values.len())?;
-        array.set_region(env, 0, &values)?;
-        Ok(array)
-    })
 }
 
 /// `Native.lostFiles(long manager): String`: names of the files that could not be made durable, one

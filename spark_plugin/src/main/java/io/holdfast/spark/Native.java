@@ -30,9 +30,6 @@ final class Native {
   /** Seals the open file. */
   static native void closeManager(long manager);
 
-  /** Files created, files sealed, segments, bytes, syncs, failed appends. */
-  static native long[] managerStats(long manager);
-
   static native long openStore(long manager, String operator, String partition, String store);
 
   static native void closeStore(long store);
