@@ -141,7 +141,7 @@ extern "system" fn Java_io_holdfast_spark_Native_reclaim<'local>(
     })
 }
 
-fn strings<'local>(
+pub(crate) fn strings<'local>(
     env: &mut Env<'local>,
     array: &JObjectArray<'local, JString<'local>>,
 ) -> Result<Vec<String>, Failure> {

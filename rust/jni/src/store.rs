@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use holdfast_core::state::{
-    CommitId, FamilyOptions, KeyRange, Layout, ScanBatch, ScanOf, StateStore,
+    ChangeKind, CommitId, FamilyOfInterest, FamilyOptions, KeyRange, Layout, ScanBatch, ScanOf,
+    StateStore, for_each_change, read_changelog,
 };
 use holdfast_core::{Error, Owner};
 use jni::objects::{JByteArray, JClass, JLongArray, JObjectArray, JString};
@@ -11,6 +12,7 @@ use jni::sys::{jboolean, jint, jlong};
 use jni::{Env, EnvUnowned};
 use parking_lot::Mutex;
 
+use crate::driver::strings;
 use crate::guard::{Failure, primitive, with_env};
 use crate::handles::Handles;
 use crate::manager::{MANAGERS, Manager};
@@ -135,6 +137,88 @@ extern "system" fn Java_io_holdfast_spark_Native_begin<'local>(
     primitive(env, || {
         STORES.with(store, |store| Ok(store.state.lock().begin()?))
     });
+}
+
+/// `Native.replay(long store, long fromVersion, String fromId, String toId, String[] ids)`: positions
+/// the store at `toId` by loading an older version and applying what later commits changed. `ids`
+/// are those of the versions in between and of the last one, of all stores of the partition.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_replay<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    store: jlong,
+    from_version: jlong,
+    from_id: JString<'local>,
+    to_id: JString<'local>,
+    ids: JObjectArray<'local, JString<'local>>,
+) {
+    with_env(env, |env| {
+        let from_id = if from_id.is_null() {
+            None
+        } else {
+            Some(from_id.try_to_string(env)?.parse::<CommitId>()?)
+        };
+        let to_id = to_id.try_to_string(env)?.parse::<CommitId>()?;
+        let ids = commit_ids(env, &ids)?;
+        let from = (version_of(from_version)?, from_id.as_ref());
+        let store = STORES.get(store)?;
+        let storage = store.manager.storage.as_ref();
+        Ok(store.state.lock().replay(storage, from, &to_id, &ids)?)
+    });
+}
+
+/// `Native.changes(long store, long version, String[] ids, int family, int options): byte[]`: what
+/// the commit of a version changed in one family, as `kind u8, key_len u32, value_len u32, key,
+/// value`; kind is 0 for put, 1 for remove, 2 for append. `ids` are those of the version, of all
+/// stores of the partition.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_changes<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    store: jlong,
+    version: jlong,
+    ids: JObjectArray<'local, JString<'local>>,
+    family: jint,
+    option_bits: jint,
+) -> JByteArray<'local> {
+    with_env(env, |env| {
+        let ids = commit_ids(env, &ids)?;
+        let version = version_of(version)?;
+        let store = STORES.get(store)?;
+        let state = store.state.lock();
+        let storage = store.manager.storage.as_ref();
+        let mut bytes = Vec::new();
+        if let Some(changelog) = read_changelog(storage, state.owner(), version, &ids)? {
+            let interest = FamilyOfInterest {
+                number: family as u32,
+                several_values: options(option_bits).several_values,
+            };
+            let payload = &changelog.payload;
+            for_each_change(payload, state.layout(), interest, |kind, key, value| {
+                bytes.push(match kind {
+                    ChangeKind::Put => 0,
+                    ChangeKind::Remove => 1,
+                    ChangeKind::Append => 2,
+                });
+                bytes.extend_from_slice(&(key.len() as u32).to_le_bytes());
+                bytes.extend_from_slice(&(value.len() as u32).to_le_bytes());
+                bytes.extend_from_slice(key);
+                bytes.extend_from_slice(value);
+            })?;
+        }
+        to_java(env, &bytes)
+    })
+}
+
+fn commit_ids<'local>(
+    env: &mut Env<'local>,
+    ids: &JObjectArray<'local, JString<'local>>,
+) -> Result<Vec<CommitId>, Failure> {
+    let parsed = strings(env, ids)?
+        .iter()
+        .map(|text| text.parse::<CommitId>())
+        .collect::<Result<_, _>>()?;
+    Ok(parsed)
 }
 
 /// `Native.openEmpty(long store, long version)`: positions the store at a version without content.
@@ -454,6 +538,10 @@ fn batch_to_java<'local>(
 ) -> Result<JByteArray<'local>, Failure> {
     let scan = jlong::from(batch.scan.unwrap_or(0));
     progress.set_region(env, 0, &[scan, jlong::from(batch.entries)])?;
+    to_java(env, bytes)
+}
+
+fn to_java<'local>(env: &mut Env<'local>, bytes: &[u8]) -> Result<JByteArray<'local>, Failure> {
     let array = JByteArray::new(env, bytes.len())?;
     // SAFETY: i8 and u8 have the same layout.
     let signed = unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<i8>(), bytes.len()) };

@@ -91,6 +91,15 @@ pub fn read_head(
         .map_err(|e| e.context(describe(storage, reference, owner)))
 }
 
+/// Like [`read_head`], whoever the owner is.
+///
+/// # Errors
+/// As [`read_segment`].
+pub fn read_any_head(storage: &dyn Storage, reference: &SegmentRef) -> Result<SegmentHead> {
+    read_head_frame(storage, reference)
+        .map_err(|e| e.context(format!("{}/{reference}", storage.location())))
+}
+
 fn describe(storage: &dyn Storage, reference: &SegmentRef, owner: &Owner) -> String {
     let SegmentRef {
         file, offset, len, ..

@@ -10,6 +10,7 @@
 
 mod arena;
 mod base_image;
+mod changes;
 mod commit_id;
 mod entries;
 mod families;
@@ -20,6 +21,7 @@ mod store;
 mod table;
 
 pub use base_image::{BaseImage, BaseImageTask};
+pub use changes::{ChangeKind, FamilyOfInterest, for_each_change, read_changelog};
 pub use commit_id::CommitId;
 pub use entries::{Change, ChangeReader, ChangeWriter};
 pub use families::{FIRST_FAMILY, Families, Layout};

@@ -3,13 +3,14 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::base_image::{BaseImage, BaseImageTask};
+use super::changes::read_changelog;
 use super::commit_id::CommitId;
 use super::families::{Families, Layout};
 use super::family::FamilyOptions;
 use super::order::KeyRange;
 use super::scan::Scan;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{NewSegment, SegmentKind, read_segment};
+use crate::format::{NewSegment, SegmentKind, read_head, read_segment};
 use crate::ids::{CheckpointId, Owner, SegmentRef};
 use crate::manager::SegmentWriter;
 use crate::storage::Storage;
@@ -182,6 +183,11 @@ impl StateStore {
         &self.families
     }
 
+    /// How its keys are laid out on disk.
+    pub fn layout(&self) -> Layout {
+        self.families.layout()
+    }
+
     /// Counters.
     pub fn stats(&self) -> StoreStats {
         self.stats
@@ -265,6 +271,44 @@ impl StateStore {
         }
         self.forget_content();
         self.at = Some(Position::empty(version));
+        Ok(())
+    }
+
+    /// Positions the store at `to` by loading `from`, an older version, and applying what the
+    /// commits after it changed: a way round segments that `to` is normally loaded from.
+    ///
+    /// `ids` are those of the versions after `from`, of all stores of the partition.
+    ///
+    /// # Errors
+    /// As [`StateStore::open`]; `InvalidInput` when `to` is older than `from`; `Unsupported` when a
+    /// commit in between wrote its whole content instead of its changes.
+    pub fn replay(
+        &mut self,
+        storage: &dyn Storage,
+        from: (u64, Option<&CommitId>),
+        to: &CommitId,
+        ids: &[CommitId],
+    ) -> Result<()> {
+        if to.version < from.0 {
+            return Err(Error::invalid_input(format!(
+                "{}: cannot replay from version {} to the older version {}",
+                self.owner, from.0, to.version
+            )));
+        }
+        self.open(storage, from.0, from.1)?;
+        let position = self.position(storage, to)?;
+        // Until everything is applied the content belongs to no version.
+        self.at = None;
+        self.before = None;
+        self.scans.clear();
+        for version in from.0 + 1..=to.version {
+            if let Some(changelog) = read_changelog(storage, &self.owner, version, ids)? {
+                self.families
+                    .apply(&changelog.payload)
+                    .map_err(|e| e.context(format!("version {version} of {}", self.owner)))?;
+            }
+        }
+        self.at = Some(position);
         Ok(())
     }
 
@@ -526,6 +570,22 @@ impl StateStore {
         at.lineage = lineage;
         at.lineage_floor = image.created;
         true
+    }
+
+    /// Where a store with the content of `id` stands.
+    fn position(&self, storage: &dyn Storage, id: &CommitId) -> Result<Position> {
+        let Some(reference) = id.segment else {
+            return Ok(Position::empty(id.version));
+        };
+        let head = read_head(storage, &reference, &self.owner)?;
+        let mut lineage = head.lineage;
+        lineage.push(reference);
+        Ok(Position {
+            id: *id,
+            lineage,
+            lineage_floor: id.floor,
+            created: head.created,
+        })
     }
 
     fn forget_content(&mut self) {

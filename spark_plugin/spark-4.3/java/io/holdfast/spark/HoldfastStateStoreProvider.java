@@ -2,7 +2,9 @@ package io.holdfast.spark;
 
 import java.util.Arrays;
 import java.util.concurrent.locks.ReentrantReadWriteLock;
+import java.util.stream.LongStream;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.ReadStateStore;
 import org.apache.spark.sql.execution.streaming.state.StateSchemaProvider;
@@ -14,8 +16,12 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreInstanceMetric;
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider;
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider$;
 import org.apache.spark.sql.execution.streaming.state.StateStoreProviderId;
+import org.apache.spark.sql.execution.streaming.state.SupportsFineGrainedReplay;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.util.NextIterator;
+import scala.Enumeration;
 import scala.Option;
+import scala.Tuple4;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -25,7 +31,8 @@ import scala.jdk.javaapi.CollectionConverters;
  *
  * <p>The driver makes instances only to list metrics, so construction does nothing.
  */
-public final class HoldfastStateStoreProvider implements StateStoreProvider {
+public final class HoldfastStateStoreProvider
+    implements StateStoreProvider, SupportsFineGrainedReplay {
   private volatile boolean unloaded;
   private ReentrantReadWriteLock maintenanceLock = new ReentrantReadWriteLock();
 
@@ -133,6 +140,52 @@ public final class HoldfastStateStoreProvider implements StateStoreProvider {
           "Cannot upgrade " + readStore + " to version " + version + " of " + table);
     }
     return write((HoldfastReadStore) readStore, version, checkpointId);
+  }
+
+  /** Goes to {@code endVersion} by way of an older version, round what it is normally loaded from. */
+  @Override
+  public StateStore replayStateFromSnapshot(
+      long snapshotVersion,
+      long endVersion,
+      boolean readOnly,
+      Option<String> snapshotId,
+      Option<String> endId) {
+    HoldfastReadStore read = replay(snapshotVersion, endVersion, snapshotId, endId);
+    return write(read, endVersion, endId);
+  }
+
+  @Override
+  public ReadStateStore replayReadStateFromSnapshot(
+      long snapshotVersion, long endVersion, Option<String> snapshotId, Option<String> endId) {
+    return replay(snapshotVersion, endVersion, snapshotId, endId);
+  }
+
+  private HoldfastReadStore replay(
+      long snapshotVersion, long endVersion, Option<String> snapshotId, Option<String> endId) {
+    if (endId.isEmpty()) {
+      throw new UnsupportedStateException(Messages.formatTooOld("1"));
+    }
+    String[] ids =
+        LongStream.rangeClosed(snapshotVersion + 1, endVersion)
+            .mapToObj(context::idsOfVersion)
+            .flatMap(Arrays::stream)
+            .toArray(String[]::new);
+    return open(
+        endVersion,
+        () -> table.replay(snapshotVersion, snapshotId.getOrElse(() -> null), endId.get(), ids));
+  }
+
+  /** Changes of the versions from {@code startVersion} to {@code endVersion}, both included. */
+  @Override
+  public NextIterator<Tuple4<Enumeration.Value, UnsafeRow, UnsafeRow, Object>>
+      getStateStoreChangeDataReader(
+          long startVersion, long endVersion, Option<String> columnFamily, Option<String> endId) {
+    String name = columnFamily.getOrElse(StateStore::DEFAULT_COL_FAMILY_NAME);
+    HoldfastReadStore read =
+        open(endVersion, () -> table.load(endVersion, endId.getOrElse(() -> null)));
+    int number = context.columns ? table.findFamily(name) : Native.ONLY_FAMILY;
+    FamilySpec family = context.family(name);
+    return new ChangeFeed(context, table, family, number, startVersion, read.version());
   }
 
   private HoldfastReadStore open(long version, Runnable position) {

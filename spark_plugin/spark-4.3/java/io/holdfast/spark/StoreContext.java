@@ -56,6 +56,12 @@ final class StoreContext {
     return UUID.fromString(StateStoreProvider$.MODULE$.getRunId(hadoopConf));
   }
 
+  /** Ids of all stores of this partition in the commit log's entry of a version. */
+  String[] idsOfVersion(long version) {
+    return CommitLog.idsOfVersion(
+        id.checkpointRootLocation(), id.operatorId(), id.partitionId(), version, hadoopConf);
+  }
+
   /** Remembers a column family; one that is known stays as it is. */
   void register(
       String name,

@@ -45,6 +45,10 @@ final class Native {
   /** One entry per value of one key. */
   static final int SCAN_VALUES_OF_KEY = 4;
 
+  static final int CHANGE_PUT = 0;
+  static final int CHANGE_REMOVE = 1;
+  static final int CHANGE_APPEND = 2;
+
   static {
     load();
   }
@@ -72,6 +76,24 @@ final class Native {
 
   /** Positions the store at a version without content. */
   static native void openEmpty(long store, long version);
+
+  /**
+   * Positions the store at a version by loading an older one and applying what later commits changed.
+   *
+   * @param fromId null for version 0
+   * @param ids of the later versions, of all stores of the partition
+   */
+  static native void replay(
+      long store, long fromVersion, String fromId, String toId, String[] ids);
+
+  /**
+   * What the commit of a version changed in one family: {@code kind u8, key_len u32, value_len u32,
+   * key, value} each, kind being one of the {@code CHANGE_} constants.
+   *
+   * @param ids of the version, of all stores of the partition
+   */
+  static native byte[] changes(
+      long store, long version, String[] ids, int family, int options);
 
   static native void begin(long store);
 

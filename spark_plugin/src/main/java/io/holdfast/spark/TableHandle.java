@@ -106,6 +106,16 @@ final class TableHandle {
     Native.load(store, version, id);
   }
 
+  /** Goes to {@code toId} by way of an older version; see {@link Native#replay}. */
+  void replay(long fromVersion, String fromId, String toId, String[] ids) {
+    Native.replay(store, fromVersion, fromId, toId, ids);
+  }
+
+  /** What one commit changed; see {@link Native#changes}. */
+  byte[] changes(long version, String[] ids, int family, int options) {
+    return Native.changes(store, version, ids, family, options);
+  }
+
   void openEmpty(long version) {
     Native.openEmpty(store, version);
   }
