@@ -24,6 +24,8 @@ pub enum ErrorKind {
     AttemptEnded,
     /// An earlier failure made this object unusable. Open it again.
     Poisoned,
+    /// A configured limit was reached. Raise it, or need less.
+    LimitExceeded,
     /// A newer format or another version wrote this.
     Unsupported,
 }

@@ -1,10 +1,10 @@
 //! State stores. Rows cross as addresses of memory that Java owns; scans cross in batches.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use holdfast_core::state::{
-    ChangeKind, CommitId, FamilyOfInterest, FamilyOptions, KeyRange, Layout, ScanBatch, ScanOf,
-    StateStore, for_each_change, read_changelog,
+    ChangeKind, CommitId, FamilyOfInterest, FamilyOptions, KeyRange, Layout, MemoryBudget,
+    ScanBatch, ScanOf, StateStore, for_each_change, read_changelog,
 };
 use holdfast_core::{Error, Owner};
 use jni::objects::{JByteArray, JClass, JLongArray, JObjectArray, JString};
@@ -23,6 +23,32 @@ struct Store {
 }
 
 static STORES: Handles<Store> = Handles::new("state store");
+
+/// Native memory of all stores of this process.
+static MEMORY: LazyLock<Arc<MemoryBudget>> = LazyLock::new(Arc::default);
+
+/// `Native.limitMemory(long bytes)`: limits the memory of all stores of this process; 0 is no limit.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_limitMemory<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    bytes: jlong,
+) {
+    primitive(env, || {
+        let limit = u64::try_from(bytes).ok().filter(|limit| *limit > 0);
+        MEMORY.set_limit_bytes(limit.unwrap_or(u64::MAX));
+        Ok(())
+    });
+}
+
+/// `Native.usedMemory(): long`: bytes of native memory that all stores of this process have taken.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_usedMemory<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+) -> jlong {
+    primitive(env, || Ok(MEMORY.used_bytes() as jlong))
+}
 
 /// Bytes that Java lends for the time of one call.
 ///
@@ -82,7 +108,7 @@ extern "system" fn Java_io_holdfast_spark_Native_openStore<'local>(
         let manager = MANAGERS.get(manager)?;
         Ok(STORES.insert(Store {
             manager,
-            state: Mutex::new(StateStore::new(owner, layout)),
+            state: Mutex::new(StateStore::within(owner, layout, Arc::clone(&MEMORY))),
         }))
     })
 }

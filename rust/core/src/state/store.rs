@@ -1,12 +1,14 @@
 //! One owner's state at one version: opens it, changes it, commits it.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use super::base_image::{BaseImage, BaseImageTask};
 use super::changes::read_changelog;
 use super::commit_id::CommitId;
 use super::families::{Families, Layout};
-use super::family::FamilyOptions;
+use super::family::{Family, FamilyOptions};
+use super::memory::{MemoryBudget, MemoryShare};
 use super::order::KeyRange;
 use super::scan::Scan;
 use crate::error::{Error, ErrorKind, Result};
@@ -148,6 +150,7 @@ pub enum ScanOf<'a> {
 pub struct StateStore {
     owner: Owner,
     families: Families,
+    memory: MemoryShare,
     scans: HashMap<u32, (u32, Scan)>,
     last_scan: u32,
     /// `None` when the content is unknown (never opened, or a load failed).
@@ -161,9 +164,15 @@ pub struct StateStore {
 impl StateStore {
     /// An unopened store of `owner`.
     pub fn new(owner: Owner, layout: Layout) -> Self {
+        Self::within(owner, layout, Arc::default())
+    }
+
+    /// As [`StateStore::new`], with memory from a budget that other stores share.
+    pub fn within(owner: Owner, layout: Layout, budget: Arc<MemoryBudget>) -> Self {
         Self {
             owner,
             families: Families::new(layout),
+            memory: MemoryShare::of(budget),
             scans: HashMap::new(),
             last_scan: 0,
             at: None,
@@ -327,6 +336,7 @@ impl StateStore {
         }
         self.scans.clear();
         self.families.begin();
+        self.count_memory()?;
         self.before = None;
         self.in_session = true;
         Ok(())
@@ -335,10 +345,10 @@ impl StateStore {
     /// Sets a key to one value.
     ///
     /// # Errors
-    /// `InvalidInput` outside a session, without such a family, or for an entry above 4 GiB.
+    /// `InvalidInput` outside a session, without such a family, or for an entry above 4 GiB;
+    /// `LimitExceeded` when the memory budget is used up: abort the session.
     pub fn put(&mut self, family: u32, key: &[u8], value: &[u8]) -> Result<()> {
-        self.need_session()?;
-        self.families.family_mut(family)?.put(key, value)
+        self.write(family, |content| content.put(key, value))
     }
 
     /// Sets a key to a list of values; an empty one removes the key.
@@ -346,8 +356,7 @@ impl StateStore {
     /// # Errors
     /// As [`StateStore::put`]; `InvalidInput` for a family with one value per key.
     pub fn put_list(&mut self, family: u32, key: &[u8], values: &[&[u8]]) -> Result<()> {
-        self.need_session()?;
-        self.families.family_mut(family)?.put_list(key, values)
+        self.write(family, |content| content.put_list(key, values))
     }
 
     /// Appends to the list of a key.
@@ -355,8 +364,7 @@ impl StateStore {
     /// # Errors
     /// As [`StateStore::put_list`].
     pub fn append(&mut self, family: u32, key: &[u8], values: &[&[u8]]) -> Result<()> {
-        self.need_session()?;
-        self.families.family_mut(family)?.append(key, values)
+        self.write(family, |content| content.append(key, values))
     }
 
     /// Removes a key with all its values; false when it was not there.
@@ -492,6 +500,8 @@ impl StateStore {
             }
         };
         self.families.commit();
+        // What was committed stays committed: a limit that this exceeds stops the next session.
+        let _ = self.count_memory();
         self.in_session = false;
         let id = next.id;
         let long = next.lineage.len() > MAX_LINEAGE_SEGMENTS;
@@ -533,6 +543,7 @@ impl StateStore {
         if self.in_session {
             self.scans.clear();
             self.families.abort();
+            let _ = self.count_memory();
             self.in_session = false;
         }
     }
@@ -593,6 +604,25 @@ impl StateStore {
         self.before = None;
         self.scans.clear();
         self.families = Families::new(self.families.layout());
+        // Never more than before.
+        let _ = self.count_memory();
+    }
+
+    fn write(&mut self, family: u32, act: impl FnOnce(&mut Family) -> Result<()>) -> Result<()> {
+        self.need_session()?;
+        let content = self.families.family_mut(family)?;
+        let before = content.page_bytes();
+        act(content)?;
+        // Only pages are looked at for every row; the rest is counted along when they grow.
+        if content.page_bytes() == before {
+            return Ok(());
+        }
+        self.count_memory()
+    }
+
+    fn count_memory(&mut self) -> Result<()> {
+        let bytes = self.families.memory_bytes() as u64;
+        self.memory.set(bytes).map_err(|e| e.context(&self.owner))
     }
 
     fn need_session(&self) -> Result<()> {
@@ -631,6 +661,7 @@ impl StateStore {
                 }
             }
         };
+        self.count_memory()?;
         self.at = Some(position);
         self.stats.loads += 1;
         Ok(())

@@ -70,6 +70,7 @@ public final class HoldfastStateStoreProvider
             stateSchemaProvider);
     context.families.put(family, spec);
     HoldfastConf conf = new HoldfastConf(CollectionConverters.asJava(storeConf.sqlConfs()));
+    Native.limitMemory(conf.maxMemoryBytes);
     String stateDir = StateFolder.of(id.checkpointRootLocation(), hadoopConf);
     table =
         new TableHandle(

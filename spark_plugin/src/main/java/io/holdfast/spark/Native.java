@@ -61,6 +61,12 @@ final class Native {
   /** Seals the open file. */
   static native void closeManager(long manager);
 
+  /** Limits the native memory of all stores of this process, in bytes; 0 is no limit. */
+  static native void limitMemory(long bytes);
+
+  /** Bytes of native memory that all stores of this process have taken. */
+  static native long usedMemory();
+
   /**
    * @param columns whether the store has column families
    * @param options {@code ORDERED} and the like, of the one family of a store without column
