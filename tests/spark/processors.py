@@ -47,15 +47,22 @@ class Processor(StatefulProcessor):
         self.handle = handle
         self.on_start(handle)
 
+    # Spark passes these by the names it documents.
     def handleInputRows(  # noqa: N802
-        self, key: tuple[str], rows: Iterator[Any], timers: TimerValues
+        self,
+        key: tuple[str],
+        rows: Iterator[Any],
+        timerValues: TimerValues,  # noqa: N803
     ) -> Iterator[Any]:
-        return self._packed(self.on_rows(key[0], self._values(rows), timers))
+        return self._packed(self.on_rows(key[0], self._values(rows), timerValues))
 
     def handleExpiredTimer(  # noqa: N802
-        self, key: tuple[str], timers: TimerValues, expired: ExpiredTimerInfo
+        self,
+        key: tuple[str],
+        timerValues: TimerValues,  # noqa: N803
+        expiredTimerInfo: ExpiredTimerInfo,  # noqa: N803
     ) -> Iterator[Any]:
-        return self._packed(self.on_timer(key[0], expired.getExpiryTimeInMs()))
+        return self._packed(self.on_timer(key[0], expiredTimerInfo.getExpiryTimeInMs()))
 
     def close(self) -> None:
         pass
@@ -244,9 +251,14 @@ class Balances(Processor):
         self.moves = handle.getListState("moves", "value long")
 
     def handleInitialState(  # noqa: N802
-        self, key: tuple[str], initial: Any, timers: TimerValues
+        self,
+        key: tuple[str],
+        initialState: Any,  # noqa: N803
+        timerValues: TimerValues,  # noqa: N803
     ) -> None:
-        balance = int(initial["balance"].iloc[0]) if self.pandas else initial["balance"]
+        balance = initialState["balance"]
+        if self.pandas:
+            balance = int(balance.iloc[0])
         self.balance.update((balance,))
         self.moves.appendValue((balance,))
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import holdfast
-from holdfast_build.plugin import find_javac, spark_jars
 from operator_cases import Frames
 from operator_inputs import events
 from processors import Totals
@@ -33,12 +35,11 @@ def counting_job(
 ) -> Callable[[Frames], DataFrame]:
     """A query on ``transformWithState`` of the JVM, which Python has no other way to start."""
     classes = tmp_path_factory.mktemp("classes")
+    home = os.environ.get("JAVA_HOME")
+    javac = str(Path(home, "bin", "javac")) if home else shutil.which("javac")
+    jars = Path(pyspark.__file__).parent / "jars" / "*"
     subprocess.run(
-        [
-            *(find_javac(), "--release", "17", "-proc:none", "-cp", f"{spark_jars()}/*"),
-            *("-d", str(classes), str(JOB)),
-        ],
-        check=True,
+        [javac, "-proc:none", "-cp", str(jars), "-d", str(classes), str(JOB)], check=True
     )
     jar = classes / "job.jar"
     with zipfile.ZipFile(jar, "w") as archive:

@@ -16,6 +16,8 @@ from support import STATE, canonical, run, select_provider, settings
 from transform_with_state_cases import transformed
 
 PARTITIONS = 3
+# Every query has this batch; with a watermark, batches without data follow.
+LAST = BATCHES - 1
 
 
 def everything(frames: Frames) -> DataFrame:
@@ -87,12 +89,16 @@ def checkpoints(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
         ("join", {"joinSide": "right", "batchId": 2}),
         ("join", {"storeName": "left-keyToNumValues", "batchId": 2}),
         ("join", {"storeName": "right-keyWithIndexToValue", "batchId": 2}),
-        ("transformWithState", {"stateVarName": "n"}),
         ("transformWithState", {"stateVarName": "n", "batchId": 1}),
+        ("transformWithState", {"stateVarName": "n", "batchId": 4}),
         ("transformWithState", {"stateVarName": "values"}),
         ("transformWithState", {"stateVarName": "values", "flattenCollectionTypes": False}),
-        ("transformWithState", {"stateVarName": "slots", "batchId": 2}),
-        ("transformWithState", {"stateVarName": "slots", "flattenCollectionTypes": False}),
+        ("transformWithState", {"stateVarName": "slots", "batchId": 1}),
+        ("transformWithState", {"stateVarName": "slots", "batchId": 4}),
+        (
+            "transformWithState",
+            {"stateVarName": "slots", "flattenCollectionTypes": False, "batchId": 4},
+        ),
         ("transformWithState", {"readRegisteredTimers": True, "batchId": 2}),
     ],
     ids=str,
@@ -120,7 +126,7 @@ def test_the_change_feed_is_that_of_rocksdb(
 ) -> None:
     def changes(provider: str) -> dict[Any, Any]:
         """Last change of every key in every batch: RocksDB also keeps those it replaced."""
-        span = {"changeStartBatchId": 1, "changeEndBatchId": BATCHES}
+        span = {"changeStartBatchId": 1, "changeEndBatchId": LAST}
         reader = spark.read.format("statestore").options(readChangeFeed=True, **span, **options)
         rows = reader.load(str(checkpoints.path(name, provider))).collect()
         return {
@@ -129,7 +135,7 @@ def test_the_change_feed_is_that_of_rocksdb(
         }
 
     expected = changes("rocksdb")
-    assert {batch for batch, _, _ in expected} >= set(range(1, BATCHES))
+    assert {batch for batch, _, _ in expected} >= set(range(1, LAST))
     assert changes("holdfast") == expected
 
 
@@ -138,7 +144,7 @@ def test_the_change_feed_is_that_of_rocksdb(
 def test_state_rebuilt_from_an_older_batch_is_the_state_of_the_batch(
     name: str, start: int, checkpoints: Checkpoints
 ) -> None:
-    batch = {"batchId": BATCHES - 1}
+    batch: dict[str, Any] = {"batchId": LAST}
     if name == "transformWithState":
         batch["stateVarName"] = "n"
     everywhere = checkpoints.state(name, "rocksdb", batch)

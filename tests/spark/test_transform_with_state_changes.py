@@ -122,5 +122,6 @@ def test_a_variable_that_was_dropped_is_gone_and_a_new_one_starts_empty(
         rows[which] = rows_with_change(
             spark, [Totals, WithoutTotal, Totals], pandas=False, folder=tmp_path / which
         )
-    assert any(seen for _, _, seen in rows["rocksdb"][2])
+    found = [any(seen for _, _, seen in batch) for batch in rows["rocksdb"].values()]
+    assert found == [False, True] * 3, "each processor begins without state"
     assert rows["holdfast"] == rows["rocksdb"]
