@@ -47,7 +47,7 @@ def counting_job(
             archive.write(path, path.name)
     spark.sql(f"ADD JAR '{jar}'")
     loader: Any = spark._jsparkSession.sharedState().jarClassLoader()
-    job = loader.loadClass(JOB.stem).getDeclaredConstructor([]).newInstance([])
+    job = loader.loadClass(JOB.stem).newInstance()
 
     def query(frames: Frames) -> DataFrame:
         return DataFrame(job.apply(frames["events"].where("key is not null")._jdf), spark)
