@@ -63,8 +63,12 @@ def plan(spark: SparkSession, query: Callable[[Frames], DataFrame], folder: Path
     rows: Batches = {}
     finished = drain(frame, checkpoint=folder / "checkpoint", mode="update", into=rows)
     assert rows[0]
-    text: str = finished._jsq.explainInternal(False)
-    return text
+    executed = finished._jsq.streamingQuery().lastExecution().executedPlan()
+    # Spark compares plans in this form, and makes it by calling constructors through reflection.
+    canonical: str = executed.canonicalized().toString()
+    shown: str = finished._jsq.explainInternal(False)
+    assert ("HoldfastTransform" in canonical) == ("HoldfastTransform" in shown)
+    return shown
 
 
 def test_explain_shows_which_node_serves_the_query(

@@ -15,12 +15,12 @@ import scala.collection.immutable.Seq;
 /**
  * Spark's {@code transformWithState} of the JVM, without the check of the provider's name.
  *
- * <p>The constructor has the parameters of its parent, because Spark copies nodes by reflection.
+ * <p>Public, with the parameters of its parent's constructor: Spark copies nodes by reflection.
  */
-final class HoldfastTransformWithStateExec extends TransformWithStateExec {
+public final class HoldfastTransformWithStateExec extends TransformWithStateExec {
   private static final long serialVersionUID = 1L;
 
-  HoldfastTransformWithStateExec(
+  public HoldfastTransformWithStateExec(
       Expression keyDeserializer,
       Expression valueDeserializer,
       Seq<Attribute> groupingAttributes,

@@ -15,12 +15,12 @@ import scala.collection.immutable.Seq;
 /**
  * Spark's {@code transformWithState} of Python, without the check of the provider's name.
  *
- * <p>The constructor has the parameters of its parent, because Spark copies nodes by reflection.
+ * <p>Public, with the parameters of its parent's constructor: Spark copies nodes by reflection.
  */
-final class HoldfastTransformWithStateInPySparkExec extends TransformWithStateInPySparkExec {
+public final class HoldfastTransformWithStateInPySparkExec extends TransformWithStateInPySparkExec {
   private static final long serialVersionUID = 1L;
 
-  HoldfastTransformWithStateInPySparkExec(
+  public HoldfastTransformWithStateInPySparkExec(
       Expression functionExpr,
       Seq<Attribute> groupingAttributes,
       Seq<Attribute> outputAttrs,
