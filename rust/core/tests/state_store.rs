@@ -1,10 +1,13 @@
 //! A store over real files: commits, loads by lineage, rewinds, base images, damage.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
 
+use common::content;
 use holdfast_core::format::read_head;
 use holdfast_core::manager::{SegmentWriter, WriterOptions};
 use holdfast_core::state::{CommitId, StateStore};
@@ -46,25 +49,6 @@ fn commit(
         store.remove(key.as_bytes()).unwrap();
     }
     store.commit(&world.writer).unwrap()
-}
-
-fn content(store: &StateStore) -> BTreeMap<String, String> {
-    let mut out = Vec::new();
-    let table = store.table();
-    table.scan(0, table.scan_end(), usize::MAX, &mut out);
-    let mut found = BTreeMap::new();
-    let mut rest = out.as_slice();
-    while !rest.is_empty() {
-        let key_len = u32::from_le_bytes(rest[..4].try_into().unwrap()) as usize;
-        let value_len = u32::from_le_bytes(rest[4..8].try_into().unwrap()) as usize;
-        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-        found.insert(
-            text(&rest[8..8 + key_len]),
-            text(&rest[8 + key_len..8 + key_len + value_len]),
-        );
-        rest = &rest[8 + key_len + value_len..];
-    }
-    found
 }
 
 fn loaded(world: &World, id: &CommitId) -> BTreeMap<String, String> {

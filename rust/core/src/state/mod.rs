@@ -9,6 +9,7 @@ mod arena;
 mod base_image;
 mod commit_id;
 mod entries;
+mod restore;
 mod store;
 mod table;
 

@@ -2,9 +2,10 @@
 
 use super::base_image::{BaseImage, BaseImageTask};
 use super::commit_id::CommitId;
+use super::restore::Restore;
 use super::table::Table;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{NewSegment, SegmentKind, read_segment};
+use crate::format::{NewSegment, SegmentKind};
 use crate::ids::{CheckpointId, Owner, SegmentRef};
 use crate::manager::SegmentWriter;
 use crate::storage::Storage;
@@ -25,6 +26,11 @@ struct Position {
     lineage_floor: CheckpointId,
     /// `created` of the newest segment.
     created: CheckpointId,
+    /// Newest of the segments that the base image in `lineage` stands for.
+    replaced: Option<SegmentRef>,
+    /// The base image in `lineage` is damaged. Nothing may build on it, so the next commit writes a
+    /// new one.
+    rebuilt: bool,
 }
 
 impl Position {
@@ -34,12 +40,15 @@ impl Position {
             version,
             floor: created,
             segment: None,
+            replaced: None,
         };
         Self {
             id,
             lineage: Vec::new(),
             lineage_floor: created,
             created,
+            replaced: None,
+            rebuilt: false,
         }
     }
 
@@ -53,6 +62,7 @@ impl Position {
                 version,
                 floor: self.lineage_floor,
                 segment: Some(*only),
+                replaced: self.replaced,
             },
             // The segment of the last id names its own, older lineage: its floor stays.
             _ => CommitId { version, ..self.id },
@@ -76,21 +86,24 @@ impl Position {
     fn with_segment(&self, lineage: &[SegmentRef], segment: SegmentRef) -> Self {
         let version = self.id.version + 1;
         let created = CheckpointId(version);
-        let floor = if lineage.is_empty() {
-            created
+        let (floor, replaced) = if lineage.is_empty() {
+            (created, None)
         } else {
-            self.lineage_floor
+            (self.lineage_floor, self.replaced)
         };
         let id = CommitId {
             version,
             floor,
             segment: Some(segment),
+            replaced: None,
         };
         Self {
             id,
             lineage: [lineage, &[segment]].concat(),
             lineage_floor: floor,
             created,
+            replaced,
+            rebuilt: false,
         }
     }
 }
@@ -106,7 +119,9 @@ pub struct StoreStats {
     pub written_bytes: u64,
     /// Commits that changed nothing and wrote nothing.
     pub empty_commits: u64,
-    /// Commits that wrote a changelog.
+    /// Loads that rebuilt the state because a base image was damaged.
+    pub rebuilds: u64,
+    /// Commits that wrote a segment.
     pub commits: u64,
 }
 
@@ -121,6 +136,7 @@ pub struct StateStore {
     before: Option<Position>,
     in_session: bool,
     stats: StoreStats,
+    warning: Option<String>,
 }
 
 impl StateStore {
@@ -133,6 +149,7 @@ impl StateStore {
             before: None,
             in_session: false,
             stats: StoreStats::default(),
+            warning: None,
         }
     }
 
@@ -151,12 +168,19 @@ impl StateStore {
         self.stats
     }
 
+    /// What the last load had to work around, for the log; told once.
+    pub fn take_warning(&mut self) -> Option<String> {
+        self.warning.take()
+    }
+
     /// Positions the store at `version`, whose commit returned `id`; version 0 is empty and has
     /// none. Served in place, by undoing the last commit, or by loading, in this order.
     ///
     /// # Errors
     /// `InvalidInput` when id and version disagree or a session is open; `NotFound`, `Corrupt`
-    /// with file, offset and owner when a segment is gone or damaged.
+    /// with file, offset and owner when a segment is gone or damaged, unless it is a base image and
+    /// the segments it replaced are still there: then the state is rebuilt from them, see
+    /// [`StateStore::take_warning`].
     pub fn open(
         &mut self,
         storage: &dyn Storage,
@@ -174,6 +198,7 @@ impl StateStore {
                 version: 0,
                 floor: CheckpointId(0),
                 segment: None,
+                replaced: None,
             },
             None => {
                 return Err(Error::new(
@@ -266,23 +291,26 @@ impl StateStore {
             )));
         };
         let next = match self.table.changes() {
-            None => {
+            None if !at.rebuilt => {
                 self.stats.empty_commits += 1;
                 at.unchanged()
             }
-            Some(changes) => {
+            changes => {
                 // Where maintenance does not keep up, the writer bounds the lineage itself.
-                let whole = at.lineage.len() >= MAX_LINEAGE_SEGMENTS;
-                let (kind, lineage, content) = if whole {
-                    (SegmentKind::BaseImage, [].as_slice(), self.table.snapshot())
-                } else {
-                    (SegmentKind::Changelog, at.lineage.as_slice(), changes)
+                let whole = at.rebuilt || at.lineage.len() >= MAX_LINEAGE_SEGMENTS;
+                let (kind, lineage, content) = match changes {
+                    Some(changes) if !whole => {
+                        (SegmentKind::Changelog, at.lineage.as_slice(), changes)
+                    }
+                    _ => (SegmentKind::BaseImage, [].as_slice(), self.table.snapshot()),
                 };
+                let replaced = at.replaced.filter(|_| kind == SegmentKind::Changelog);
                 let new = NewSegment {
                     owner: &self.owner,
                     created: CheckpointId(at.id.version + 1),
                     kind,
                     lineage,
+                    replaced,
                     entries: content.entries(),
                 };
                 let payload = content.into_bytes();
@@ -309,7 +337,8 @@ impl StateStore {
 
     /// The merge that is due once at least `min_changelogs` lie above the base image.
     pub fn base_image_task(&self, min_changelogs: usize) -> Option<BaseImageTask> {
-        let at = self.at.as_ref()?;
+        // Nothing is merged from a damaged image.
+        let at = self.at.as_ref().filter(|at| !at.rebuilt)?;
         // The first segment is the base image, or the first changelog of a store without one.
         (at.lineage.len() > min_changelogs.max(1)).then(|| BaseImageTask {
             owner: self.owner.clone(),
@@ -332,6 +361,7 @@ impl StateStore {
         lineage.extend_from_slice(rest);
         at.lineage = lineage;
         at.lineage_floor = image.created;
+        at.replaced = image.replaces.last().copied();
         true
     }
 
@@ -356,32 +386,33 @@ impl StateStore {
                 ..Position::empty(wanted.version)
             },
             Some(reference) => {
-                let newest = read_segment(storage, &reference, &self.owner)?;
-                for older in &newest.head.lineage {
-                    let segment = read_segment(storage, older, &self.owner)?;
-                    self.apply(older, &segment.payload)?;
+                let mut restore = Restore {
+                    storage,
+                    owner: &self.owner,
+                    table: &mut self.table,
+                    rebuilt: Vec::new(),
+                };
+                let head = restore.run(&reference, wanted.replaced)?;
+                let rebuilt = !restore.rebuilt.is_empty();
+                if rebuilt {
+                    self.warning = Some(restore.rebuilt.join("; "));
+                    self.stats.rebuilds += 1;
                 }
-                self.apply(&reference, &newest.payload)?;
-                let mut lineage = newest.head.lineage;
+                let mut lineage = head.lineage;
                 lineage.push(reference);
-                let created = newest.head.created;
                 Position {
                     id: wanted,
                     lineage,
                     lineage_floor: wanted.floor,
-                    created,
+                    created: head.created,
+                    replaced: head.replaced,
+                    rebuilt,
                 }
             }
         };
         self.at = Some(position);
         self.stats.loads += 1;
         Ok(())
-    }
-
-    fn apply(&mut self, reference: &SegmentRef, payload: &[u8]) -> Result<()> {
-        self.table
-            .apply(payload)
-            .map_err(|e| e.context(format!("{reference}, {}", self.owner)))
     }
 }
 
