@@ -116,10 +116,10 @@ def main() -> None:
         # A few segments fill a file, so that files are sealed all the time.
         STATE + "holdfast.maxFileBytes": "2000",
     } | dict(setting.split("=", 1) for setting in args.conf)
-    base = builder(args.master, args.folder / "warehouse")
+    session = holdfast.configure(builder(args.master, args.folder / "warehouse"))
     for key, value in settings.items():
-        base = base.config(key, value)
-    spark = holdfast.configure(base).getOrCreate()
+        session = session.config(key, value)
+    spark = session.getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
 
     events = source(spark, args.folder / "input")

@@ -230,7 +230,8 @@ class Job:
         """kill -9 of the driver's JVM alone: executors notice it later than the test."""
         for process in self.processes("org.apache.spark.deploy.SparkSubmit"):
             os.kill(process, signal.SIGKILL)
-        self.process.wait(timeout=WAIT_SECONDS)
+        self.process.kill()
+        self.process.wait()
 
     def kill(self) -> None:
         """kill -9 of everything that this job started."""
