@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +25,10 @@ from support import commit_ids, merged_files, write_batch
 HERE = Path(__file__).parent
 WAIT_SECONDS = 200
 LOCAL, CLUSTER = "local[2]", "local-cluster[2,1,1024]"
+#: Points of fault_points.c: where tasks and maintenance write, and on the driver.
+PHASES = ("before", "torn", "after")
+WRITES = [f"{phase}-{what}" for what in ("append", "seal", "image") for phase in PHASES]
+DRIVER = ["before-entry", "after-entry", "before-delete", "after-delete"]
 Rows = dict[str, list[int]]
 
 
@@ -95,6 +99,12 @@ class World:
         staged.write_text(f"{action} {nth}")
         staged.rename(self.control / f"arm.{point}")
 
+    def disarm(self) -> None:
+        """Forgets what is armed or was reached."""
+        for pattern in ("arm.*", "claimed.*", "reached.*", "go.*"):
+            for path in self.control.glob(pattern):
+                path.unlink()
+
     def go(self, point: str) -> None:
         """Lets the process go on that stands at a point."""
         (self.control / f"go.{point}").touch()
@@ -110,8 +120,12 @@ class World:
 
     def retained(self) -> list[int]:
         """Batches whose entry of the commit log is there."""
-        names = [path.name for path in (self.checkpoint / "commits").iterdir()]
+        names = [path.name for path in (self.checkpoint / "commits").glob("*")]
         return sorted(int(name) for name in names if name.isdigit())
+
+    def last_committed(self) -> int:
+        """Newest committed batch, -1 before the first."""
+        return max(self.retained(), default=-1)
 
     def needed_files(self) -> set[str]:
         """Files that hold a segment of a retained batch; each segment is there in whole."""
@@ -181,22 +195,22 @@ class Job:
     def text(self) -> str:
         return self.log.read_text(errors="replace")
 
-    def wait_for(self, path: Path) -> None:
-        """Waits for a file that this job makes sooner or later."""
+    def wait_until(self, what: str, happened: Callable[[], bool]) -> None:
+        """Waits for something that this job does sooner or later."""
         deadline = time.monotonic() + WAIT_SECONDS
-        while not path.exists():
-            assert self.process.poll() is None, f"ended before {path.name}:\n{self.text()[-4000:]}"
-            assert time.monotonic() < deadline, f"no {path.name}:\n{self.text()[-4000:]}"
+        while not happened():
+            assert self.process.poll() is None, f"ended before {what}:\n{self.text()[-4000:]}"
+            assert time.monotonic() < deadline, f"never {what}:\n{self.text()[-4000:]}"
             time.sleep(0.02)
 
     def wait_until_stopped_at(self, point: str) -> int:
         """Waits until a process stands at a point; returns its id."""
         reached = self.world.control / f"reached.{point}"
-        self.wait_for(reached)
+        self.wait_until(f"stopped at {point}", reached.exists)
         return int(reached.read_text())
 
     def wait_for_commit(self, batch: int) -> None:
-        self.wait_for(self.world.checkpoint / "commits" / str(batch))
+        self.wait_until(f"batch {batch}", lambda: self.world.last_committed() >= batch)
 
     def finish(self) -> None:
         """Lets the job work off its input and end."""

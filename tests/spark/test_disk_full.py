@@ -16,7 +16,7 @@ def test_a_query_goes_on_once_there_is_space_again(world: World, spark: SparkSes
     for point in ("before-append", "before-image", "before-seal"):
         world.arm(point, "full")
         world.feed(10)
-        job.wait_for(world.control / f"claimed.{point}")
+        job.wait_until(point, (world.control / f"claimed.{point}").exists)
     world.feed(10)
     job.finish()
     assert "No space left on device" in job.text()

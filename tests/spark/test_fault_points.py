@@ -15,15 +15,9 @@ from collections.abc import Sequence
 import pytest
 from pyspark.sql import SparkSession
 
-from faults import CLUSTER, LOCAL, Job, World
+from faults import CLUSTER, DRIVER, LOCAL, WRITES, Job, World
 from support import merged_files
 
-WRITES = [
-    f"{phase}-{what}"
-    for what in ("append", "seal", "image")
-    for phase in ("before", "torn", "after")
-]
-DRIVER = ["before-entry", "after-entry", "before-delete", "after-delete"]
 # A pass that deletes comes every tenth batch.
 BATCHES = 12
 SETTLING_BATCHES = 25
