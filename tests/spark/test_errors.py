@@ -154,21 +154,6 @@ def test_an_unwritable_checkpoint_root_is_named(spark: SparkSession, tmp_path: P
     assert (checkpoint / "commits" / "1").exists()
 
 
-def test_operators_that_are_not_served_yet_are_refused_by_name(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    from pyspark.sql import functions as F
-
-    rates = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
-    sessions = (
-        rates.withWatermark("timestamp", "1 minute")
-        .groupBy(F.session_window("timestamp", "5 seconds"), "value")
-        .count()
-    )
-    with pytest.raises(StreamingQueryException, match="session windows"):
-        drain(sessions, checkpoint=tmp_path / "checkpoint", mode="append", into={})
-
-
 START = """
 import sys
 sys.path.insert(0, {support!r})

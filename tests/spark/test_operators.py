@@ -55,6 +55,16 @@ def windows(frames: dict[str, DataFrame]) -> DataFrame:
     )
 
 
+def session_windows(frames: dict[str, DataFrame]) -> DataFrame:
+    return (
+        frames["events"]
+        .withWatermark("time", "10 minutes")
+        .groupBy(F.session_window("time", "90 seconds"), "key")
+        .agg(F.count("*").alias("n"), F.sum("value").alias("s"))
+        .select("session_window.start", "session_window.end", "key", "n", "s")
+    )
+
+
 def distinct_keys(frames: dict[str, DataFrame]) -> DataFrame:
     return frames["events"].select("key", (F.col("value") % 10).alias("v")).dropDuplicates()
 
@@ -145,6 +155,8 @@ CASES = {
     "windows-update": Case(query=windows, mode="update"),
     "windows-append": Case(query=windows, mode="append"),
     "windows-complete": Case(query=windows, mode="complete"),
+    "session-windows-append": Case(query=session_windows, mode="append"),
+    "session-windows-complete": Case(query=session_windows, mode="complete"),
     "dropDuplicates": Case(query=distinct_keys, mode="append"),
     "dropDuplicates-watermark": Case(query=distinct_with_watermark, mode="append"),
     "dropDuplicatesWithinWatermark": Case(query=distinct_within_watermark, mode="append"),

@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use common::{content, options};
+use common::{content, options, plain};
 use holdfast_core::format::{Compression, SegmentKind, read_head};
 use holdfast_core::manager::SegmentWriter;
-use holdfast_core::state::{CommitId, StateStore};
+use holdfast_core::state::{CommitId, FIRST_FAMILY, StateStore};
 use holdfast_core::storage::{LocalStorage, Storage};
 use holdfast_core::{ErrorKind, FileId, Owner, SegmentRef, Term};
 
@@ -47,7 +47,7 @@ impl Checkpoint {
     fn check(&self, what: &str, broken: impl Fn(&SegmentRef) -> bool) {
         for version in &self.versions {
             let usable = version.ways.iter().position(|way| !way.iter().any(&broken));
-            let mut store = StateStore::new(version.owner.clone());
+            let mut store = StateStore::new(version.owner.clone(), plain());
             let opened = store.open(self.storage.as_ref(), version.id.version, Some(&version.id));
             let label = format!(
                 "{what}, version {} of {}",
@@ -55,7 +55,7 @@ impl Checkpoint {
             );
             match (opened, usable) {
                 (Ok(()), Some(way)) => {
-                    assert_eq!(content(&store), version.content, "{label}");
+                    assert_eq!(content(&mut store), version.content, "{label}");
                     let warning = store.take_warning();
                     assert_eq!(warning.is_some(), way > 0, "{label}: {warning:?}");
                     assert_eq!(store.stats().rebuilds, u64::from(way > 0), "{label}");
@@ -129,21 +129,25 @@ fn checkpoint(compression: Compression) -> Checkpoint {
     let mut versions = Vec::new();
     for region in ["7", "8"] {
         let owner = Owner::new("", "0", region, "default");
-        let mut store = StateStore::new(owner.clone());
+        let mut store = StateStore::new(owner.clone(), plain());
         store.open(storage.as_ref(), 0, None).unwrap();
         for batch in 1..=7 {
             store.begin().unwrap();
             if region == "7" || batch < 7 {
                 let key = format!("key-{}", batch % 3);
                 store
-                    .put(key.as_bytes(), format!("{region}-{batch}").as_bytes())
+                    .put(
+                        FIRST_FAMILY,
+                        key.as_bytes(),
+                        format!("{region}-{batch}").as_bytes(),
+                    )
                     .unwrap();
                 store
-                    .remove(format!("key-{}", (batch + 1) % 3).as_bytes())
+                    .remove(FIRST_FAMILY, format!("key-{}", (batch + 1) % 3).as_bytes())
                     .unwrap();
             }
             let id = store.commit(&writer).unwrap();
-            versions.push((owner.clone(), id, content(&store)));
+            versions.push((owner.clone(), id, content(&mut store)));
             if batch % 3 == 0 {
                 let image = store.base_image_task(2).unwrap();
                 let image = image.run(storage.as_ref(), &writer).unwrap();
@@ -247,7 +251,7 @@ fn the_commit_after_a_rebuild_depends_on_nothing_older() {
         bytes[image.offset as usize + 30] ^= 1;
         std::fs::write(&path, bytes).unwrap();
 
-        let mut store = StateStore::new(version.owner.clone());
+        let mut store = StateStore::new(version.owner.clone(), plain());
         store
             .open(checkpoint.storage.as_ref(), 7, Some(&version.id))
             .unwrap();
@@ -262,21 +266,26 @@ fn the_commit_after_a_rebuild_depends_on_nothing_older() {
             Term(2),
             options(1 << 20, Compression::Lz4),
         );
+        assert_eq!(store.begin().unwrap_err().kind(), ErrorKind::InvalidInput);
+        store.mend(&writer).unwrap();
         store.begin().unwrap();
         if changes {
-            store.put(b"new", b"1").unwrap();
+            store.put(FIRST_FAMILY, b"new", b"1").unwrap();
         }
         let id = store.commit(&writer).unwrap();
-        let expected = content(&store);
-        assert_eq!(id.floor.0, 8);
+        let expected = content(&mut store);
+        assert_eq!(
+            id.floor.0, 6,
+            "the version of the damaged image and of the new one"
+        );
         for file in checkpoint.files() {
             std::fs::remove_file(checkpoint.path(file)).unwrap();
         }
-        let mut reader = StateStore::new(version.owner.clone());
+        let mut reader = StateStore::new(version.owner.clone(), plain());
         reader
             .open(checkpoint.storage.as_ref(), 8, Some(&id))
             .unwrap();
-        assert_eq!(content(&reader), expected);
+        assert_eq!(content(&mut reader), expected);
         assert_eq!(expected.contains_key("new"), changes);
         assert_eq!(reader.take_warning(), None);
     }

@@ -11,10 +11,10 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use common::{content, options};
+use common::{content, options, plain};
 use holdfast_core::format::Compression;
 use holdfast_core::manager::SegmentWriter;
-use holdfast_core::state::{CommitId, StateStore};
+use holdfast_core::state::{CommitId, FIRST_FAMILY, StateStore};
 use holdfast_core::storage::{LocalStorage, Storage};
 use holdfast_core::{Owner, Term};
 
@@ -43,7 +43,7 @@ fn ids() -> Vec<CommitId> {
 }
 
 fn opened(variant: &str, id: &CommitId) -> StateStore {
-    let mut store = StateStore::new(owner());
+    let mut store = StateStore::new(owner(), plain());
     let storage = LocalStorage::new(folder().join(variant));
     store.open(&storage, id.version, Some(id)).unwrap();
     store
@@ -53,7 +53,7 @@ fn opened(variant: &str, id: &CommitId) -> StateStore {
 fn every_version_loads() {
     for (version, id) in (1..).zip(ids()) {
         let mut store = opened("intact", &id);
-        assert_eq!(content(&store), expected(version));
+        assert_eq!(content(&mut store), expected(version));
         assert_eq!(store.take_warning(), None);
     }
 }
@@ -62,7 +62,7 @@ fn every_version_loads() {
 fn a_damaged_base_image_is_rebuilt() {
     let rebuilt = (1..).zip(ids()).filter(|(version, id)| {
         let mut store = opened("corrupt-base-image", id);
-        assert_eq!(content(&store), expected(*version));
+        assert_eq!(content(&mut store), expected(*version));
         store.take_warning().is_some()
     });
     let rebuilt: Vec<_> = rebuilt.map(|(version, _)| version).collect();
@@ -81,14 +81,16 @@ fn regenerate() {
     let storage: Arc<dyn Storage> = Arc::new(LocalStorage::new(&intact));
     let options = options(1 << 20, Compression::Lz4);
     let writer = SegmentWriter::open(Arc::clone(&storage), Term(42), options);
-    let mut store = StateStore::new(owner());
+    let mut store = StateStore::new(owner(), plain());
     store.open(storage.as_ref(), 0, None).unwrap();
     let mut ids = String::new();
     let mut image_start = 0;
     for batch in 1..=BATCHES {
         store.begin().unwrap();
         if let Some((key, value)) = change(batch) {
-            store.put(key.as_bytes(), value.as_bytes()).unwrap();
+            store
+                .put(FIRST_FAMILY, key.as_bytes(), value.as_bytes())
+                .unwrap();
         }
         writeln!(ids, "{}", store.commit(&writer).unwrap()).unwrap();
         if batch == 4 {

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
 
-use common::content;
+use common::{content, plain};
 use holdfast_core::format::read_head;
 use holdfast_core::manager::{SegmentWriter, WriterOptions};
-use holdfast_core::state::{CommitId, StateStore};
+use holdfast_core::state::{CommitId, FIRST_FAMILY, StateStore};
 use holdfast_core::storage::{LocalStorage, Storage};
 use holdfast_core::{CheckpointId, ErrorKind, Owner, Term};
 
@@ -43,20 +43,22 @@ fn commit(
 ) -> CommitId {
     store.begin().unwrap();
     for (key, value) in puts {
-        store.put(key.as_bytes(), value.as_bytes()).unwrap();
+        store
+            .put(FIRST_FAMILY, key.as_bytes(), value.as_bytes())
+            .unwrap();
     }
     for key in removes {
-        store.remove(key.as_bytes()).unwrap();
+        store.remove(FIRST_FAMILY, key.as_bytes()).unwrap();
     }
     store.commit(&world.writer).unwrap()
 }
 
 fn loaded(world: &World, id: &CommitId) -> BTreeMap<String, String> {
-    let mut store = StateStore::new(owner());
+    let mut store = StateStore::new(owner(), plain());
     store
         .open(world.storage.as_ref(), id.version, Some(id))
         .unwrap();
-    content(&store)
+    content(&mut store)
 }
 
 fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -67,7 +69,7 @@ fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 fn opened(world: &World) -> StateStore {
-    let mut store = StateStore::new(owner());
+    let mut store = StateStore::new(owner(), plain());
     store.open(world.storage.as_ref(), 0, None).unwrap();
     store
 }
@@ -113,15 +115,15 @@ fn a_retry_of_the_same_version_is_served_by_undo_and_a_foreign_attempt_by_loadin
     let lost = commit(&mut store, &world, &[("a", "lost"), ("x", "lost")], &[]);
     store.open(world.storage.as_ref(), 1, Some(&first)).unwrap();
     assert_eq!(store.stats().rewinds, 1);
-    assert_eq!(content(&store), map(&[("a", "1")]));
+    assert_eq!(content(&mut store), map(&[("a", "1")]));
     let won = commit(&mut store, &world, &[("a", "won")], &[]);
     assert_ne!(lost, won);
     // The other attempt's id of the same version is another state.
     store.open(world.storage.as_ref(), 2, Some(&lost)).unwrap();
     assert_eq!(store.stats().loads, 2);
-    assert_eq!(content(&store), map(&[("a", "lost"), ("x", "lost")]));
+    assert_eq!(content(&mut store), map(&[("a", "lost"), ("x", "lost")]));
     store.open(world.storage.as_ref(), 2, Some(&won)).unwrap();
-    assert_eq!(content(&store), map(&[("a", "won")]));
+    assert_eq!(content(&mut store), map(&[("a", "won")]));
 }
 
 #[test]
@@ -151,13 +153,13 @@ fn an_abort_leaves_the_version_as_it_was() {
     let mut store = opened(&world);
     commit(&mut store, &world, &[("a", "1"), ("b", "2")], &[]);
     store.begin().unwrap();
-    store.put(b"a", b"9").unwrap();
-    store.remove(b"b").unwrap();
-    store.put(b"c", b"9").unwrap();
+    store.put(FIRST_FAMILY, b"a", b"9").unwrap();
+    store.remove(FIRST_FAMILY, b"b").unwrap();
+    store.put(FIRST_FAMILY, b"c", b"9").unwrap();
     store.abort();
-    assert_eq!(content(&store), map(&[("a", "1"), ("b", "2")]));
+    assert_eq!(content(&mut store), map(&[("a", "1"), ("b", "2")]));
     assert_eq!(
-        store.put(b"a", b"1").unwrap_err().kind(),
+        store.put(FIRST_FAMILY, b"a", b"1").unwrap_err().kind(),
         ErrorKind::InvalidInput
     );
 }
@@ -172,13 +174,13 @@ fn base_images_shorten_the_lineage_and_older_versions_stay_loadable() {
         let (key, value) = (format!("k{}", i % 5), format!("v{i}"));
         let gone = format!("k{}", (i + 2) % 5);
         ids.push(commit(&mut store, &world, &[(&key, &value)], &[&gone]));
-        contents.push(content(&store));
+        contents.push(content(&mut store));
     }
     assert!(store.base_image_task(12).is_none());
     let task = store.base_image_task(10).unwrap();
     // The store moves on while the image is merged.
     ids.push(commit(&mut store, &world, &[("late", "1")], &[]));
-    contents.push(content(&store));
+    contents.push(content(&mut store));
     let image = task.run(world.storage.as_ref(), &world.writer).unwrap();
     assert_eq!(image.created(), CheckpointId(12));
     assert!(store.install(&image));
@@ -193,7 +195,7 @@ fn base_images_shorten_the_lineage_and_older_versions_stay_loadable() {
         CheckpointId(12),
         "older segments are not needed any more"
     );
-    assert_eq!(loaded(&world, &next), content(&store));
+    assert_eq!(loaded(&world, &next), content(&mut store));
     for (id, content) in ids.iter().zip(&contents) {
         assert_eq!(&loaded(&world, id), content);
     }
@@ -224,7 +226,7 @@ fn without_maintenance_the_lineage_is_bounded_by_the_writer() {
         let gone = format!("k{}", (i + 3) % 7);
         ids.push((
             commit(&mut store, &world, &[(&key, &value)], &[&gone]),
-            content(&store),
+            content(&mut store),
         ));
     }
     for (version, (id, content)) in ids.iter().enumerate().skip(1) {
@@ -252,10 +254,10 @@ fn a_lineage_continues_across_writers_and_terms() {
         Term(2),
         WriterOptions::default(),
     );
-    let mut moved = StateStore::new(owner());
+    let mut moved = StateStore::new(owner(), plain());
     moved.open(world.storage.as_ref(), 1, Some(&first)).unwrap();
     moved.begin().unwrap();
-    moved.put(b"b", b"2").unwrap();
+    moved.put(FIRST_FAMILY, b"b", b"2").unwrap();
     let second = moved.commit(&second_writer).unwrap();
     assert_eq!(loaded(&world, &second), map(&[("a", "1"), ("b", "2")]));
     assert_eq!(world.storage.list().unwrap().len(), 2);
@@ -271,7 +273,7 @@ fn damage_is_reported_with_file_offset_and_owner_and_a_retry_succeeds_after_repa
     let path = world.dir.path().join(segment.file.file_name());
     let good = fs::read(&path).unwrap();
 
-    let mut reader = StateStore::new(owner());
+    let mut reader = StateStore::new(owner(), plain());
     let mut open = |what: &str| {
         let error = reader
             .open(world.storage.as_ref(), 2, Some(&id))
@@ -299,7 +301,7 @@ fn damage_is_reported_with_file_offset_and_owner_and_a_retry_succeeds_after_repa
     fs::write(&path, &good).unwrap();
     assert_eq!(loaded(&world, &id), map(&[("a", "1"), ("b", "2")]));
 
-    let other = StateStore::new(Owner::new("", "0", "18", "default"));
+    let other = StateStore::new(Owner::new("", "0", "18", "default"), plain());
     let mut other = other;
     let error = other
         .open(world.storage.as_ref(), 2, Some(&id))

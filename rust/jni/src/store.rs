@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use holdfast_core::state::{CommitId, StateStore};
+use holdfast_core::state::{
+    CommitId, FamilyOptions, KeyRange, Layout, ScanBatch, ScanOf, StateStore,
+};
 use holdfast_core::{Error, Owner};
-use jni::EnvUnowned;
-use jni::objects::{JByteArray, JClass, JLongArray, JString};
+use jni::objects::{JByteArray, JClass, JLongArray, JObjectArray, JString};
 use jni::sys::{jboolean, jint, jlong};
+use jni::{Env, EnvUnowned};
 use parking_lot::Mutex;
 
 use crate::guard::{Failure, primitive, with_env};
@@ -36,11 +38,22 @@ unsafe fn lent<'a>(address: jlong, len: jint) -> Result<&'a [u8], Failure> {
     Ok(unsafe { std::slice::from_raw_parts(address as *const u8, len) })
 }
 
+fn version_of(version: jlong) -> Result<u64, Failure> {
+    u64::try_from(version)
+        .map_err(|_| Error::invalid_input(format!("version {version} is negative")).into())
+}
+
 fn bad_buffer(address: jlong, len: jint) -> Failure {
     Error::invalid_input(format!("bad buffer: address {address:#x}, {len} bytes")).into()
 }
 
-/// `Native.openStore(long manager, String operator, String partition, String store): long`.
+fn options(bits: jint) -> FamilyOptions {
+    FamilyOptions::from_bits(bits as u8)
+}
+
+/// `Native.openStore(long manager, String operator, String partition, String store,
+/// boolean columns, int options): long`. `options` are those of the one family of a store without
+/// column families.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_openStore<'local>(
     env: EnvUnowned<'local>,
@@ -49,8 +62,15 @@ extern "system" fn Java_io_holdfast_spark_Native_openStore<'local>(
     operator: JString<'local>,
     partition: JString<'local>,
     store: JString<'local>,
+    columns: jboolean,
+    option_bits: jint,
 ) -> jlong {
     with_env(env, |env| {
+        let layout = if columns {
+            Layout::Columns
+        } else {
+            Layout::Plain(options(option_bits))
+        };
         let owner = Owner::new(
             "",
             &operator.try_to_string(env)?,
@@ -60,7 +80,7 @@ extern "system" fn Java_io_holdfast_spark_Native_openStore<'local>(
         let manager = MANAGERS.get(manager)?;
         Ok(STORES.insert(Store {
             manager,
-            state: Mutex::new(StateStore::new(owner)),
+            state: Mutex::new(StateStore::new(owner, layout)),
         }))
     })
 }
@@ -100,8 +120,7 @@ extern "system" fn Java_io_holdfast_spark_Native_load<'local>(
             .map(|text| text.parse::<CommitId>())
             .transpose()
             .map_err(|e| e.context(state.owner()))?;
-        let version = u64::try_from(version)
-            .map_err(|_| Error::invalid_input(format!("version {version} is negative")))?;
+        let version = version_of(version)?;
         state.open(store.manager.storage.as_ref(), version, id.as_ref())?;
         match state.take_warning() {
             Some(warning) => Ok(env.new_string(warning)?),
@@ -118,18 +137,108 @@ extern "system" fn Java_io_holdfast_spark_Native_begin<'local>(
     store: jlong,
 ) {
     primitive(env, || {
-        STORES.with(store, |store| Ok(store.state.lock().begin()?))
+        STORES.with(store, |store| {
+            let mut state = store.state.lock();
+            state.mend(store.manager.writer()?)?;
+            Ok(state.begin()?)
+        })
     });
 }
 
-/// `Native.get(long store, long key, int keyLen, long out, int outLen): int`: copies the value of
-/// a key to `out`. Returns its length, -1 when there is no such key; a length above `outLen` means
-/// that nothing was copied.
+/// `Native.openEmpty(long store, long version)`: positions the store at a version without content.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_openEmpty<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    store: jlong,
+    version: jlong,
+) {
+    primitive(env, || {
+        let version = version_of(version)?;
+        STORES.with(store, |store| Ok(store.state.lock().open_empty(version)?))
+    });
+}
+
+/// `Native.findFamily(long store, String name): int`: number of a column family, 0 without it.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_findFamily<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    store: jlong,
+    name: JString<'local>,
+) -> jint {
+    with_env(env, |env| {
+        let name = name.try_to_string(env)?;
+        let store = STORES.get(store)?;
+        let found = store.state.lock().families().find(&name)?;
+        Ok(found.unwrap_or(0) as jint)
+    })
+}
+
+/// `Native.openFamily(long store, String name, int options): int`: number of a column family, which
+/// is made when it is not there.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_openFamily<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    store: jlong,
+    name: JString<'local>,
+    option_bits: jint,
+) -> jint {
+    with_env(env, |env| {
+        let name = name.try_to_string(env)?;
+        let store = STORES.get(store)?;
+        let number = store
+            .state
+            .lock()
+            .open_family(&name, options(option_bits))?;
+        Ok(number as jint)
+    })
+}
+
+/// `Native.removeFamily(long store, String name): boolean`: false when it was not there.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_removeFamily<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    store: jlong,
+    name: JString<'local>,
+) -> jboolean {
+    with_env(env, |env| {
+        let name = name.try_to_string(env)?;
+        let store = STORES.get(store)?;
+        let removed = store.state.lock().remove_family(&name)?;
+        Ok(removed)
+    })
+}
+
+/// `Native.familyNames(long store): String[]`.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_familyNames<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    store: jlong,
+) -> JObjectArray<'local, JString<'local>> {
+    with_env(env, |env| {
+        let names = STORES.get(store)?.state.lock().families().names();
+        let array = JObjectArray::<JString>::new(env, names.len(), JString::null())?;
+        for (i, name) in names.iter().enumerate() {
+            let text = env.new_string(name)?;
+            array.set_element(env, i, text)?;
+        }
+        Ok(array)
+    })
+}
+
+/// `Native.get(long store, int family, long key, int keyLen, long out, int outLen): int`: copies the
+/// value of a key to `out`. Returns its length, -1 when there is no such key; a length above
+/// `outLen` means that nothing was copied.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_get<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
     store: jlong,
+    family: jint,
     key: jlong,
     key_len: jint,
     out: jlong,
@@ -140,7 +249,7 @@ extern "system" fn Java_io_holdfast_spark_Native_get<'local>(
             // SAFETY: Java passes a buffer that this thread alone uses.
             let key = unsafe { lent(key, key_len)? };
             let state = store.state.lock();
-            let Some(value) = state.table().get(key) else {
+            let Some(value) = state.families().family(family as u32)?.get(key) else {
                 return Ok(-1);
             };
             let len = jint::try_from(value.len()).map_err(|_| {
@@ -161,12 +270,13 @@ extern "system" fn Java_io_holdfast_spark_Native_get<'local>(
     })
 }
 
-/// `Native.put(long store, long key, int keyLen, long value, int valueLen)`.
+/// `Native.put(long store, int family, long key, int keyLen, long value, int valueLen)`.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_put<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
     store: jlong,
+    family: jint,
     key: jlong,
     key_len: jint,
     value: jlong,
@@ -176,17 +286,61 @@ extern "system" fn Java_io_holdfast_spark_Native_put<'local>(
         STORES.with(store, |store| {
             // SAFETY: Java passes buffers that this thread alone uses.
             let (key, value) = unsafe { (lent(key, key_len)?, lent(value, value_len)?) };
-            Ok(store.state.lock().put(key, value)?)
+            Ok(store.state.lock().put(family as u32, key, value)?)
         })
     });
 }
 
-/// `Native.remove(long store, long key, int keyLen): boolean`: false when there was no such key.
+/// `Native.writeList(long store, int family, long key, int keyLen, long values, int valuesLen,
+/// boolean append)`: sets the values of a key, or appends to them. `values` are `len u32, bytes`
+/// each.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_writeList<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    store: jlong,
+    family: jint,
+    key: jlong,
+    key_len: jint,
+    values: jlong,
+    values_len: jint,
+    append: jboolean,
+) {
+    primitive(env, || {
+        STORES.with(store, |store| {
+            // SAFETY: Java passes buffers that this thread alone uses.
+            let (key, bytes) = unsafe { (lent(key, key_len)?, lent(values, values_len)?) };
+            let values = parts(bytes).ok_or_else(|| bad_buffer(values, values_len))?;
+            let mut state = store.state.lock();
+            if append {
+                state.append(family as u32, key, &values)?;
+            } else {
+                state.put_list(family as u32, key, &values)?;
+            }
+            Ok(())
+        })
+    });
+}
+
+fn parts(mut bytes: &[u8]) -> Option<Vec<&[u8]>> {
+    let mut parts = Vec::new();
+    while !bytes.is_empty() {
+        let (len, rest) = bytes.split_first_chunk::<4>()?;
+        let (part, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+        parts.push(part);
+        bytes = rest;
+    }
+    Some(parts)
+}
+
+/// `Native.remove(long store, int family, long key, int keyLen): boolean`: false when there was no
+/// such key.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_remove<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
     store: jlong,
+    family: jint,
     key: jlong,
     key_len: jint,
 ) -> jboolean {
@@ -194,67 +348,125 @@ extern "system" fn Java_io_holdfast_spark_Native_remove<'local>(
         STORES.with(store, |store| {
             // SAFETY: Java passes a buffer that this thread alone uses.
             let key = unsafe { lent(key, key_len)? };
-            Ok(store.state.lock().remove(key)?)
+            Ok(store.state.lock().remove(family as u32, key)?)
         })
     })
 }
 
-/// `Native.scanEnd(long store): int`: end position for [`Java_io_holdfast_spark_Native_scan`].
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_holdfast_spark_Native_scanEnd<'local>(
-    env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    store: jlong,
-) -> jint {
-    primitive(env, || {
-        STORES.with(store, |store| {
-            Ok(store.state.lock().table().scan_end() as jint)
-        })
+/// What `Native.scan` is asked for; the numbers are in Native.java as well.
+fn scan_of<'a>(
+    what: jint,
+    from: Option<&'a [u8]>,
+    to: Option<&'a [u8]>,
+) -> Result<ScanOf<'a>, Failure> {
+    Ok(match (what, from) {
+        (0, _) => ScanOf::Keys(KeyRange::Between { from, to }),
+        (1, _) => ScanOf::Values(KeyRange::Between { from, to }),
+        (2, Some(prefix)) => ScanOf::Keys(KeyRange::Prefix(prefix)),
+        (3, Some(prefix)) => ScanOf::Values(KeyRange::Prefix(prefix)),
+        (4, Some(key)) => ScanOf::ValuesOfKey(key),
+        _ => return Err(Error::invalid_input(format!("unknown scan {what}")).into()),
     })
 }
 
-/// `Native.scan(long store, int from, int end, int maxBytes, long[] progress): byte[]`: entries as
-/// `key_len u32, value_len u32, key, value`, as many as fit `maxBytes`, at least one.
-/// `progress[0]` is where the next scan continues, `progress[1]` the number of entries.
+/// `Native.scan(long store, int family, int what, long from, int fromLen, long to, int toLen,
+/// int maxBytes, long[] progress): byte[]`: starts a scan and returns its first entries as
+/// `key_len u32, value_len u32, key, value`, as many as fit `maxBytes`, at least one if there is one.
+/// A negative length stands for no bound. `progress[0]` is the scan to go on with, 0 when it is
+/// over, `progress[1]` the number of entries.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_scan<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
     store: jlong,
-    from: jint,
-    end: jint,
+    family: jint,
+    what: jint,
+    from: jlong,
+    from_len: jint,
+    to: jlong,
+    to_len: jint,
     max_bytes: jint,
     progress: JLongArray<'local>,
 ) -> JByteArray<'local> {
     with_env(env, |env| {
         let mut bytes = Vec::new();
         let batch = STORES.with(store, |store| {
-            let state = store.state.lock();
-            let table = state.table();
-            let first = table.scan(
-                from as u32,
-                end as u32,
-                max_bytes.max(0) as usize,
-                &mut bytes,
-            );
-            if first.needed_bytes == 0 {
-                return Ok(first);
-            }
-            // The next entry alone is larger than a batch.
-            Ok(table.scan(first.next, end as u32, first.needed_bytes, &mut bytes))
+            // SAFETY: Java passes buffers that this thread alone uses.
+            let (from, to) = unsafe { (bound(from, from_len)?, bound(to, to_len)?) };
+            let what = match (what, from, to) {
+                (0, None, None) => ScanOf::Keys(KeyRange::All),
+                (1, None, None) => ScanOf::Values(KeyRange::All),
+                _ => scan_of(what, from, to)?,
+            };
+            let mut state = store.state.lock();
+            Ok(state.scan(family as u32, what, max_bytes.max(0) as usize, &mut bytes)?)
         })?;
-        progress.set_region(
-            env,
-            0,
-            &[jlong::from(batch.next), jlong::from(batch.entries)],
-        )?;
-        let array = JByteArray::new(env, bytes.len())?;
-        // SAFETY: i8 and u8 have the same layout.
-        let signed =
-            unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<i8>(), bytes.len()) };
-        array.set_region(env, 0, signed)?;
-        Ok(array)
+        batch_to_java(env, &batch, &bytes, &progress)
     })
+}
+
+/// `Native.scanOn(long store, int scan, int maxBytes, long[] progress): byte[]`: the next entries,
+/// see [`Java_io_holdfast_spark_Native_scan`].
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_scanOn<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    store: jlong,
+    scan: jint,
+    max_bytes: jint,
+    progress: JLongArray<'local>,
+) -> JByteArray<'local> {
+    with_env(env, |env| {
+        let mut bytes = Vec::new();
+        let batch = STORES.with(store, |store| {
+            let mut state = store.state.lock();
+            Ok(state.scan_on(scan as u32, max_bytes.max(0) as usize, &mut bytes)?)
+        })?;
+        batch_to_java(env, &batch, &bytes, &progress)
+    })
+}
+
+/// `Native.closeScan(long store, int scan)`: nothing happens when it is over already.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_closeScan<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    store: jlong,
+    scan: jint,
+) {
+    primitive(env, || {
+        STORES.with(store, |store| {
+            store.state.lock().close_scan(scan as u32);
+            Ok(())
+        })
+    });
+}
+
+/// A bound of a scan; a negative length stands for none.
+///
+/// # Safety
+/// As [`lent`].
+unsafe fn bound<'a>(address: jlong, len: jint) -> Result<Option<&'a [u8]>, Failure> {
+    if len < 0 {
+        return Ok(None);
+    }
+    // SAFETY: the caller vouches for the range.
+    unsafe { lent(address, len).map(Some) }
+}
+
+fn batch_to_java<'local>(
+    env: &mut Env<'local>,
+    batch: &ScanBatch,
+    bytes: &[u8],
+    progress: &JLongArray<'local>,
+) -> Result<JByteArray<'local>, Failure> {
+    let scan = jlong::from(batch.scan.unwrap_or(0));
+    progress.set_region(env, 0, &[scan, jlong::from(batch.entries)])?;
+    let array = JByteArray::new(env, bytes.len())?;
+    // SAFETY: i8 and u8 have the same layout.
+    let signed = unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<i8>(), bytes.len()) };
+    array.set_region(env, 0, signed)?;
+    Ok(array)
 }
 
 /// `Native.commit(long store): String`: the id of the next version.
@@ -327,10 +539,10 @@ extern "system" fn Java_io_holdfast_spark_Native_storeStats<'local>(
     with_env(env, |env| {
         let values = STORES.with(store, |store| {
             let state = store.state.lock();
-            let (table, stats) = (state.table(), state.stats());
+            let (content, stats) = (state.families(), state.stats());
             Ok([
-                table.len() as u64,
-                table.memory_bytes() as u64,
+                content.keys(),
+                content.memory_bytes() as u64,
                 stats.loads,
                 stats.rewinds,
                 stats.written_bytes,

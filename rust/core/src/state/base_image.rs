@@ -87,7 +87,7 @@ fn merge(runs: &[&[u8]]) -> Result<ChangeWriter> {
         if last_key != Some(key) {
             last_key = Some(key);
             if let Some(Change::Put(value)) = change {
-                out.push(key, Change::Put(value));
+                out.push(&[], key, Change::Put(value));
             }
         }
         if let Some(reader) = readers.get_mut(run) {
@@ -131,6 +131,7 @@ mod tests {
         for (key, value) in run {
             let bytes = value.map(u16::to_le_bytes);
             writer.push(
+                &[],
                 &[*key],
                 bytes.as_ref().map_or(Change::Remove, |v| Change::Put(v)),
             );

@@ -1,7 +1,7 @@
-//! Reads the segments of a version into a table. Where the base image is damaged and the segments
+//! Reads the segments of a version. Where the base image is damaged and the segments
 //! it replaced are still there, the state is rebuilt from those.
 
-use super::table::Table;
+use super::families::Families;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{SegmentHead, read_segment};
 use crate::ids::{Owner, SegmentRef};
@@ -12,7 +12,7 @@ pub(super) struct Restore<'a> {
     pub storage: &'a dyn Storage,
     pub owner: &'a Owner,
     /// Empty at first.
-    pub table: &'a mut Table,
+    pub content: &'a mut Families,
     /// One message per base image that could not be read and was worked around.
     pub rebuilt: Vec<String>,
 }
@@ -59,7 +59,7 @@ impl Restore<'_> {
             Ok(head) => {
                 self.rebuilt.push(format!(
                     "{damage}; its state was rebuilt from the older segments up to {replaced}, \
-                     and the next commit writes a new base image"
+                     and a new base image is written before anything builds on it"
                 ));
                 Ok(head)
             }
@@ -71,7 +71,7 @@ impl Restore<'_> {
     }
 
     fn apply(&mut self, reference: &SegmentRef, payload: &[u8]) -> Result<()> {
-        self.table
+        self.content
             .apply(payload)
             .map_err(|e| e.context(format!("{reference}, {}", self.owner)))
     }

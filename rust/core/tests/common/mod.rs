@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use holdfast_core::format::{Compression, NewSegment, SegmentKind};
 use holdfast_core::manager::{SegmentWriter, WriterOptions};
-use holdfast_core::state::StateStore;
+use holdfast_core::state::{FIRST_FAMILY, FamilyOptions, KeyRange, Layout, ScanOf, StateStore};
 use holdfast_core::storage::{FaultyStorage, LocalStorage};
 use holdfast_core::{CheckpointId, Owner, Result, SegmentRef, Term};
 
@@ -56,11 +56,16 @@ pub fn payload(seed: u64, len: usize) -> Vec<u8> {
         .collect()
 }
 
+/// A store without column families.
+pub fn plain() -> Layout {
+    Layout::Plain(FamilyOptions::default())
+}
+
 /// Everything a store holds, as text.
-pub fn content(store: &StateStore) -> BTreeMap<String, String> {
+pub fn content(store: &mut StateStore) -> BTreeMap<String, String> {
     let mut out = Vec::new();
-    let table = store.table();
-    table.scan(0, table.scan_end(), usize::MAX, &mut out);
+    let all = ScanOf::Keys(KeyRange::All);
+    store.scan(FIRST_FAMILY, all, usize::MAX, &mut out).unwrap();
     let mut found = BTreeMap::new();
     let mut rest = out.as_slice();
     while !rest.is_empty() {

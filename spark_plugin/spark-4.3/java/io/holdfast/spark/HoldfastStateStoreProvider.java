@@ -4,7 +4,6 @@ import java.util.Arrays;
 import java.util.concurrent.locks.ReentrantReadWriteLock;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
-import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.ReadStateStore;
 import org.apache.spark.sql.execution.streaming.state.StateSchemaProvider;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
@@ -47,9 +46,22 @@ public final class HoldfastStateStoreProvider implements StateStoreProvider {
       boolean useMultipleValuesPerKey,
       Option<StateSchemaProvider> stateSchemaProvider) {
     id = stateStoreId;
-    refuseUnsupported(keyStateEncoderSpec, useColumnFamilies, storeConf, useMultipleValuesPerKey);
+    requireFormat(storeConf);
     requireFileManager(hadoopConf);
-    context = new StoreContext(id, keySchema, valueSchema, storeConf, hadoopConf);
+    context =
+        new StoreContext(
+            id, keySchema, valueSchema, useColumnFamilies, storeConf, hadoopConf, stateSchemaProvider);
+    String family = StateStore.DEFAULT_COL_FAMILY_NAME();
+    FamilySpec spec =
+        FamilySpec.of(
+            context,
+            family,
+            valueSchema,
+            keyStateEncoderSpec,
+            useMultipleValuesPerKey,
+            false,
+            stateSchemaProvider);
+    context.families.put(family, spec);
     HoldfastConf conf = new HoldfastConf(CollectionConverters.asJava(storeConf.sqlConfs()));
     String stateDir = StateFolder.of(id.checkpointRootLocation(), hadoopConf);
     table =
@@ -57,38 +69,15 @@ public final class HoldfastStateStoreProvider implements StateStoreProvider {
             HoldfastPlugin.executor().acquire(stateDir, conf),
             Long.toString(id.operatorId()),
             Integer.toString(id.partitionId()),
-            id.storeName());
+            id.storeName(),
+            useColumnFamilies,
+            spec.options);
   }
 
-  private void refuseUnsupported(
-      KeyStateEncoderSpec encoder,
-      boolean columnFamilies,
-      StateStoreConf conf,
-      boolean multipleValues) {
+  private static void requireFormat(StateStoreConf conf) {
     if (!conf.enableStateStoreCheckpointIds()) {
       throw new UnsupportedStateException(
           Messages.formatTooOld(Integer.toString(conf.stateStoreCheckpointFormatVersion())));
-    }
-    if (columnFamilies || multipleValues) {
-      throw new UnsupportedStateException(
-          "Operator "
-              + id.operatorId()
-              + " keeps several column families or values per key (transformWithState, or a join"
-              + " with state format 3 or above); this Holdfast release does not serve it yet. Use"
-              + " another state store provider for this query.");
-    }
-    if (!(encoder instanceof NoPrefixKeyStateEncoderSpec)) {
-      throw new UnsupportedStateException(
-          "Operator "
-              + id.operatorId()
-              + " scans its state by key prefix or range (session windows, timers); this Holdfast"
-              + " release does not serve it yet. Use another state store provider for this"
-              + " query.");
-    }
-    if (conf.rowChecksumEnabled()) {
-      throw new UnsupportedStateException(
-          "spark.sql.streaming.stateStore.rowChecksum.enabled is not served yet. Holdfast checks"
-              + " every segment it reads against a digest; switch the setting off.");
     }
   }
 
@@ -115,17 +104,22 @@ public final class HoldfastStateStoreProvider implements StateStoreProvider {
   @Override
   public StateStore getStore(
       long version, Option<String> checkpointId, boolean forceSnapshotOnCommit, boolean loadEmpty) {
-    if (loadEmpty) {
-      throw new UnsupportedStateException(
-          "Rewriting the state of " + table + " from empty is not served yet");
-    }
-    HoldfastReadStore read = open(version, checkpointId);
+    HoldfastReadStore read =
+        open(
+            version,
+            () -> {
+              if (loadEmpty) {
+                table.openEmpty(version);
+              } else {
+                table.load(version, checkpointId.getOrElse(() -> null));
+              }
+            });
     return write(read, version, checkpointId);
   }
 
   @Override
   public ReadStateStore getReadStore(long version, Option<String> checkpointId) {
-    return open(version, checkpointId);
+    return open(version, () -> table.load(version, checkpointId.getOrElse(() -> null)));
   }
 
   @Override
@@ -141,11 +135,11 @@ public final class HoldfastStateStoreProvider implements StateStoreProvider {
     return write((HoldfastReadStore) readStore, version, checkpointId);
   }
 
-  private HoldfastReadStore open(long version, Option<String> checkpointId) {
+  private HoldfastReadStore open(long version, Runnable position) {
     table.acquire();
     try {
       long[] statsBefore = table.stats();
-      table.load(version, checkpointId.getOrElse(() -> null));
+      position.run();
       return new HoldfastReadStore(context, table, version, statsBefore);
     } catch (RuntimeException e) {
       table.releaseOutsideTask();

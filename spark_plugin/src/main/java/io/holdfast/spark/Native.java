@@ -18,6 +18,33 @@ final class Native {
   static final int COMPRESSION_NONE = 0;
   static final int COMPRESSION_LZ4 = 1;
 
+  /** Family of a store without column families. */
+  static final int ONLY_FAMILY = 1;
+
+  /** The family serves scans by prefix and range. */
+  static final int ORDERED = 1;
+
+  /** The family has a list of values per key. */
+  static final int SEVERAL_VALUES = 2;
+
+  /** The family is Spark's own: its keys are not counted. */
+  static final int INTERNAL = 4;
+
+  /** One entry per key between two bounds. */
+  static final int SCAN_KEYS = 0;
+
+  /** One entry per value of the keys between two bounds. */
+  static final int SCAN_VALUES = 1;
+
+  /** One entry per key with a prefix. */
+  static final int SCAN_PREFIX = 2;
+
+  /** One entry per value of the keys with a prefix. */
+  static final int SCAN_PREFIX_VALUES = 3;
+
+  /** One entry per value of one key. */
+  static final int SCAN_VALUES_OF_KEY = 4;
+
   static {
     load();
   }
@@ -30,7 +57,13 @@ final class Native {
   /** Seals the open file. */
   static native void closeManager(long manager);
 
-  static native long openStore(long manager, String operator, String partition, String store);
+  /**
+   * @param columns whether the store has column families
+   * @param options {@code ORDERED} and the like, of the one family of a store without column
+   *     families
+   */
+  static native long openStore(
+      long manager, String operator, String partition, String store, boolean columns, int options);
 
   static native void closeStore(long store);
 
@@ -41,19 +74,56 @@ final class Native {
    */
   static native String load(long store, long version, String id);
 
+  /** Positions the store at a version without content. */
+  static native void openEmpty(long store, long version);
+
   static native void begin(long store);
 
+  /** Number of a column family, 0 without it. */
+  static native int findFamily(long store, String name);
+
+  /** Number of a column family, which is made when it is not there. */
+  static native int openFamily(long store, String name, int options);
+
+  /** Removes a column family with its content; false when it was not there. */
+  static native boolean removeFamily(long store, String name);
+
+  static native String[] familyNames(long store);
+
   /** Length of the value, -1 without such a key; above {@code outLen} nothing was copied. */
-  static native int get(long store, long key, int keyLen, long out, int outLen);
+  static native int get(long store, int family, long key, int keyLen, long out, int outLen);
 
-  static native void put(long store, long key, int keyLen, long value, int valueLen);
+  static native void put(long store, int family, long key, int keyLen, long value, int valueLen);
 
-  static native boolean remove(long store, long key, int keyLen);
+  /** Sets the values of a key, or appends to them; {@code values} are {@code len u32, bytes}. */
+  static native void writeList(
+      long store, int family, long key, int keyLen, long values, int valuesLen, boolean append);
 
-  static native int scanEnd(long store);
+  static native boolean remove(long store, int family, long key, int keyLen);
 
-  /** Entries from a position; {@code progress} receives the next position and their number. */
-  static native byte[] scan(long store, int from, int end, int maxBytes, long[] progress);
+  /**
+   * First entries of a new scan, each {@code key_len u32, value_len u32, key, value}.
+   *
+   * @param what one of the {@code SCAN_} constants
+   * @param fromLen negative for no bound, as is {@code toLen}
+   * @param progress receives the scan to go on with, 0 when it is over, and the number of entries
+   */
+  static native byte[] scan(
+      long store,
+      int family,
+      int what,
+      long from,
+      int fromLen,
+      long to,
+      int toLen,
+      int maxBytes,
+      long[] progress);
+
+  /** The next entries of a scan. */
+  static native byte[] scanOn(long store, int scan, int maxBytes, long[] progress);
+
+  /** Ends a scan early. */
+  static native void closeScan(long store, int scan);
 
   /** Writes what changed; returns the id of the next version. */
   static native String commit(long store);
