@@ -1,15 +1,16 @@
 //! A store over real files: commits, loads by lineage, rewinds, base images, damage.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
 
+use common::{content, plain};
 use holdfast_core::format::read_head;
 use holdfast_core::manager::{SegmentWriter, WriterOptions};
-use holdfast_core::state::{
-    CommitId, FIRST_FAMILY, FamilyOptions, KeyRange, Layout, ScanOf, StateStore,
-};
+use holdfast_core::state::{CommitId, FIRST_FAMILY, StateStore};
 use holdfast_core::storage::{LocalStorage, Storage};
 use holdfast_core::{CheckpointId, ErrorKind, Owner, Term};
 
@@ -34,10 +35,6 @@ fn owner() -> Owner {
     Owner::new("", "0", "17", "default")
 }
 
-fn plain() -> Layout {
-    Layout::Plain(FamilyOptions::default())
-}
-
 fn commit(
     store: &mut StateStore,
     world: &World,
@@ -54,25 +51,6 @@ fn commit(
         store.remove(FIRST_FAMILY, key.as_bytes()).unwrap();
     }
     store.commit(&world.writer).unwrap()
-}
-
-fn content(store: &mut StateStore) -> BTreeMap<String, String> {
-    let mut out = Vec::new();
-    let all = ScanOf::Keys(KeyRange::All);
-    store.scan(FIRST_FAMILY, all, usize::MAX, &mut out).unwrap();
-    let mut found = BTreeMap::new();
-    let mut rest = out.as_slice();
-    while !rest.is_empty() {
-        let key_len = u32::from_le_bytes(rest[..4].try_into().unwrap()) as usize;
-        let value_len = u32::from_le_bytes(rest[4..8].try_into().unwrap()) as usize;
-        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-        found.insert(
-            text(&rest[8..8 + key_len]),
-            text(&rest[8 + key_len..8 + key_len + value_len]),
-        );
-        rest = &rest[8 + key_len + value_len..];
-    }
-    found
 }
 
 fn loaded(world: &World, id: &CommitId) -> BTreeMap<String, String> {

@@ -84,11 +84,13 @@ extern "system" fn Java_io_holdfast_spark_Native_syncFile<'local>(
     });
 }
 
-/// `Native.reclaim(String dir, String[] partitions, String[] ids, long[] liveTerms): String`:
+/// `Native.reclaim(String dir, String[] partitions, String[] ids, long[] liveTerms, long newestTerm):
+/// String`:
 /// deletes the files that nobody appends to and that hold nothing a retained version needs.
 ///
 /// `ids[i]` is the id of a store of `partitions[i]` (`operator/partition`) in the oldest retained
-/// entry of the commit log; `liveTerms` are the terms that may still append. Returns what was done,
+/// entry of the commit log; `liveTerms` are the terms that may still append, `newestTerm` is the newest
+/// that was given. Returns what was done,
 /// for the log, null when nothing was.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_reclaim<'local>(
@@ -98,6 +100,7 @@ extern "system" fn Java_io_holdfast_spark_Native_reclaim<'local>(
     partitions: JObjectArray<'local, JString<'local>>,
     ids: JObjectArray<'local, JString<'local>>,
     live_terms: JLongArray<'local>,
+    newest_term: jlong,
 ) -> JString<'local> {
     with_env(env, |env| {
         let storage = LocalStorage::new(dir.try_to_string(env)?);
@@ -119,7 +122,7 @@ extern "system" fn Java_io_holdfast_spark_Native_reclaim<'local>(
                 .get(&format!("{}/{}", owner.operator, owner.region))
                 .copied()
         };
-        let report = gc::reclaim(&storage, &floor_of, &live)?;
+        let report = gc::reclaim(&storage, &floor_of, &live, Term(newest_term as u64))?;
         let mut said = Vec::new();
         if !report.deleted.is_empty() {
             let (files, bytes) = (report.deleted.len(), report.deleted_bytes);

@@ -126,8 +126,8 @@ extern "system" fn Java_io_holdfast_spark_Native_closeStore<'local>(
     });
 }
 
-/// `Native.load(long store, long version, String id)`: positions the store; `id` is null for
-/// version 0.
+/// `Native.load(long store, long version, String id): String`: positions the store; `id` is null for
+/// version 0. Returns what damage was worked around, null when there was none.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_load<'local>(
     env: EnvUnowned<'local>,
@@ -135,7 +135,7 @@ extern "system" fn Java_io_holdfast_spark_Native_load<'local>(
     store: jlong,
     version: jlong,
     id: JString<'local>,
-) {
+) -> JString<'local> {
     with_env(env, |env| {
         let id = if id.is_null() {
             None
@@ -149,8 +149,12 @@ extern "system" fn Java_io_holdfast_spark_Native_load<'local>(
             .transpose()
             .map_err(|e| e.context(state.owner()))?;
         let version = version_of(version)?;
-        Ok(state.open(store.manager.storage.as_ref(), version, id.as_ref())?)
-    });
+        state.open(store.manager.storage.as_ref(), version, id.as_ref())?;
+        match state.take_warning() {
+            Some(warning) => Ok(env.new_string(warning)?),
+            None => Ok(JString::null()),
+        }
+    })
 }
 
 /// `Native.begin(long store)`.
@@ -161,7 +165,11 @@ extern "system" fn Java_io_holdfast_spark_Native_begin<'local>(
     store: jlong,
 ) {
     primitive(env, || {
-        STORES.with(store, |store| Ok(store.state.lock().begin()?))
+        STORES.with(store, |store| {
+            let mut state = store.state.lock();
+            state.mend(store.manager.writer()?)?;
+            Ok(state.begin()?)
+        })
     });
 }
 
@@ -635,7 +643,7 @@ extern "system" fn Java_io_holdfast_spark_Native_writeBaseImage<'local>(
 }
 
 /// `Native.storeStats(long store): long[]`: keys, memory bytes, loads, rewinds, bytes written,
-/// commits without changes, commits with changes.
+/// commits without changes, rebuilds, commits with changes.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_storeStats<'local>(
     env: EnvUnowned<'local>,
@@ -653,6 +661,7 @@ extern "system" fn Java_io_holdfast_spark_Native_storeStats<'local>(
                 stats.rewinds,
                 stats.written_bytes,
                 stats.empty_commits,
+                stats.rebuilds,
                 stats.commits,
             ]
             .map(|n| n as jlong))

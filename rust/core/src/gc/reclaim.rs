@@ -26,15 +26,17 @@ pub struct ReclaimReport {
 /// Deletes the files of `storage` that may go, see [`plan`]. Objects that are no physical files are
 /// left alone.
 ///
-/// `live_terms` must have every term that was handed out and is not known to be dead: no term may
-/// be handed out between taking that set and this call.
+/// `live_terms` must have every term that was handed out and is not known to be dead, `newest_term`
+/// is the newest of all that were: none may be handed out between taking them and this call.
 ///
 /// # Errors
-/// Those of listing. Nothing was deleted then.
+/// Those of listing; `Fenced` when a file carries a newer term, so that somebody else looks after
+/// these files now. Nothing was deleted then.
 pub fn reclaim(
     storage: &dyn Storage,
     floor_of: &dyn Fn(&Owner) -> Option<CheckpointId>,
     live_terms: &HashSet<Term>,
+    newest_term: Term,
 ) -> Result<ReclaimReport> {
     let mut report = ReclaimReport::default();
     let mut sizes = HashMap::new();
@@ -43,6 +45,16 @@ pub fn reclaim(
         let Some(file) = FileId::parse(&object.name) else {
             continue;
         };
+        if file.term > newest_term {
+            return Err(Error::new(
+                ErrorKind::Fenced,
+                format!(
+                    "{}/{file} has term {}, newer than {newest_term}: another application took over",
+                    storage.location(),
+                    file.term
+                ),
+            ));
+        }
         match classify(storage, file, live_terms) {
             Ok(known) => {
                 if known.damaged {

@@ -56,6 +56,7 @@ impl BaseImageTask {
             created: self.created,
             kind: SegmentKind::BaseImage,
             lineage: &[],
+            replaced: self.lineage.last().copied(),
             entries,
         };
         let reference = writer.append(&new, &merged.into_bytes())?;

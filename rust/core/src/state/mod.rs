@@ -17,6 +17,7 @@ mod families;
 mod family;
 mod memory;
 mod order;
+mod restore;
 mod scan;
 mod store;
 mod table;

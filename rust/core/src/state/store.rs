@@ -10,9 +10,10 @@ use super::families::{Families, Layout};
 use super::family::{Family, FamilyOptions};
 use super::memory::{MemoryBudget, MemoryShare};
 use super::order::KeyRange;
+use super::restore::Restore;
 use super::scan::Scan;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{NewSegment, SegmentKind, read_head, read_segment};
+use crate::format::{NewSegment, SegmentKind, read_head};
 use crate::ids::{CheckpointId, Owner, SegmentRef};
 use crate::manager::SegmentWriter;
 use crate::storage::Storage;
@@ -40,6 +41,10 @@ struct Position {
     lineage_floor: CheckpointId,
     /// `created` of the newest segment.
     created: CheckpointId,
+    /// Newest of the segments that the base image in `lineage` stands for.
+    replaced: Option<SegmentRef>,
+    /// The base image in `lineage` is damaged: nothing may build on it.
+    rebuilt: bool,
 }
 
 impl Position {
@@ -49,12 +54,15 @@ impl Position {
             version,
             floor: created,
             segment: None,
+            replaced: None,
         };
         Self {
             id,
             lineage: Vec::new(),
             lineage_floor: created,
             created,
+            replaced: None,
+            rebuilt: false,
         }
     }
 
@@ -68,6 +76,7 @@ impl Position {
                 version,
                 floor: self.lineage_floor,
                 segment: Some(*only),
+                replaced: self.replaced,
             },
             // The segment of the last id names its own, older lineage: its floor stays.
             _ => CommitId { version, ..self.id },
@@ -91,21 +100,24 @@ impl Position {
     fn with_segment(&self, segment: SegmentRef) -> Self {
         let version = self.id.version + 1;
         let created = CheckpointId(version);
-        let floor = if self.lineage.is_empty() {
-            created
+        let (floor, replaced) = if self.lineage.is_empty() {
+            (created, None)
         } else {
-            self.lineage_floor
+            (self.lineage_floor, self.replaced)
         };
         let id = CommitId {
             version,
             floor,
             segment: Some(segment),
+            replaced: None,
         };
         Self {
             id,
             lineage: [self.lineage.as_slice(), &[segment]].concat(),
             lineage_floor: floor,
             created,
+            replaced,
+            rebuilt: false,
         }
     }
 }
@@ -121,7 +133,9 @@ pub struct StoreStats {
     pub written_bytes: u64,
     /// Commits that changed nothing and wrote nothing.
     pub empty_commits: u64,
-    /// Commits that wrote a changelog.
+    /// Loads that rebuilt the state because a base image was damaged.
+    pub rebuilds: u64,
+    /// Commits that wrote a segment.
     pub commits: u64,
 }
 
@@ -159,6 +173,7 @@ pub struct StateStore {
     before: Option<Position>,
     in_session: bool,
     stats: StoreStats,
+    warning: Option<String>,
 }
 
 impl StateStore {
@@ -179,6 +194,7 @@ impl StateStore {
             before: None,
             in_session: false,
             stats: StoreStats::default(),
+            warning: None,
         }
     }
 
@@ -202,12 +218,19 @@ impl StateStore {
         self.stats
     }
 
+    /// What the last load had to work around, for the log; told once.
+    pub fn take_warning(&mut self) -> Option<String> {
+        self.warning.take()
+    }
+
     /// Positions the store at `version`, whose commit returned `id`; version 0 is empty and has
     /// none. Served in place, by undoing the last commit, or by loading, in this order.
     ///
     /// # Errors
     /// `InvalidInput` when id and version disagree or a session is open; `NotFound`, `Corrupt`
-    /// with file, offset and owner when a segment is gone or damaged.
+    /// with file, offset and owner when a segment is gone or damaged, unless it is a base image and
+    /// the segments it replaced are still there: then the state is rebuilt from them, see
+    /// [`StateStore::take_warning`].
     pub fn open(
         &mut self,
         storage: &dyn Storage,
@@ -225,6 +248,7 @@ impl StateStore {
                 version: 0,
                 floor: CheckpointId(0),
                 segment: None,
+                replaced: None,
             },
             None => {
                 return Err(Error::new(
@@ -321,17 +345,31 @@ impl StateStore {
         Ok(())
     }
 
+    /// Writes a new base image if the opened version was rebuilt around a damaged one, so that what
+    /// follows depends on sound segments only. To be called before [`StateStore::begin`].
+    ///
+    /// # Errors
+    /// Those of storage: nothing must be committed then.
+    pub fn mend(&mut self, writer: &SegmentWriter) -> Result<()> {
+        if self.at.as_ref().is_some_and(|at| at.rebuilt) {
+            self.write_base_image(writer)?;
+        }
+        Ok(())
+    }
+
     /// Starts changing the opened version.
     ///
     /// # Errors
-    /// `InvalidInput` when nothing is open or a session is open already.
+    /// `InvalidInput` when nothing is open, a session is open already, or [`StateStore::mend`] was
+    /// not called.
     pub fn begin(&mut self) -> Result<()> {
-        if self.in_session || self.at.is_none() {
-            let why = if self.in_session {
-                "a session is open"
-            } else {
-                "no version is open"
-            };
+        let why_not = match &self.at {
+            _ if self.in_session => Some("a session is open"),
+            None => Some("no version is open"),
+            Some(at) if at.rebuilt => Some("it was rebuilt and must be mended first"),
+            Some(_) => None,
+        };
+        if let Some(why) = why_not {
             return Err(Error::invalid_input(format!("{}: {why}", self.owner)));
         }
         self.scans.clear();
@@ -490,6 +528,7 @@ impl StateStore {
                     created: CheckpointId(at.id.version + 1),
                     kind: SegmentKind::Changelog,
                     lineage: &at.lineage,
+                    replaced: at.replaced,
                     entries: changes.entries(),
                 };
                 let payload = changes.into_bytes();
@@ -507,35 +546,39 @@ impl StateStore {
         let long = next.lineage.len() > MAX_LINEAGE_SEGMENTS;
         self.before = self.at.replace(next);
         if long {
-            self.cut_lineage(writer);
+            // Where maintenance does not keep up. The commit stands without it: when this fails,
+            // the next one tries again.
+            let _ = self.write_base_image(writer);
         }
         Ok(id)
     }
 
-    /// Writes the content as a base image from memory, where maintenance does not keep up. The
-    /// commit stands without it: when this fails, the next one tries again.
-    fn cut_lineage(&mut self, writer: &SegmentWriter) {
+    /// Writes the content as a base image from memory, for later commits to build on.
+    fn write_base_image(&mut self, writer: &SegmentWriter) -> Result<()> {
         let Some(at) = self.at.as_ref() else {
-            return;
+            return Ok(());
         };
         let content = self.families.snapshot();
+        // A damaged image stands for nothing: then it is what that one had replaced.
+        let changelog = at.lineage.get(1..).and_then(<[SegmentRef]>::last);
+        let replaced = changelog.copied().or(at.replaced);
         let new = NewSegment {
             owner: &self.owner,
             created: at.created,
             kind: SegmentKind::BaseImage,
             lineage: &[],
+            replaced,
             entries: content.entries(),
         };
-        let Ok(reference) = writer.append(&new, &content.into_bytes()) else {
-            return;
-        };
-        if writer.sync_files(&BTreeSet::from([reference.file])).is_ok() {
-            self.install(&BaseImage {
-                reference,
-                created: at.created,
-                replaces: at.lineage.clone(),
-            });
+        let reference = writer.append(&new, &content.into_bytes())?;
+        writer.sync_files(&BTreeSet::from([reference.file]))?;
+        if let Some(at) = self.at.as_mut() {
+            at.lineage = vec![reference];
+            at.lineage_floor = at.created;
+            at.replaced = replaced;
+            at.rebuilt = false;
         }
+        Ok(())
     }
 
     /// Takes back the open session; nothing happens when there is none.
@@ -552,7 +595,8 @@ impl StateStore {
     /// are half its size, so that a load is not much longer than it must be and images cost at most
     /// three times what commits write, or there are [`MAX_WAIT`] times as many.
     pub fn base_image_task(&self, min_changelogs: usize) -> Option<BaseImageTask> {
-        let at = self.at.as_ref()?;
+        // Nothing is merged from a damaged image.
+        let at = self.at.as_ref().filter(|at| !at.rebuilt)?;
         let least = min_changelogs.max(1);
         // The first segment is the base image, or the first changelog of a store without one.
         let (base, changelogs) = at.lineage.split_first()?;
@@ -580,6 +624,7 @@ impl StateStore {
         lineage.extend_from_slice(rest);
         at.lineage = lineage;
         at.lineage_floor = image.created;
+        at.replaced = image.replaces.last().copied();
         true
     }
 
@@ -596,6 +641,9 @@ impl StateStore {
             lineage,
             lineage_floor: id.floor,
             created: head.created,
+            replaced: head.replaced,
+            // It may name segments that replay went round: nothing builds on them.
+            rebuilt: true,
         })
     }
 
@@ -644,20 +692,27 @@ impl StateStore {
                 ..Position::empty(wanted.version)
             },
             Some(reference) => {
-                let newest = read_segment(storage, &reference, &self.owner)?;
-                for older in &newest.head.lineage {
-                    let segment = read_segment(storage, older, &self.owner)?;
-                    self.apply(older, &segment.payload)?;
+                let mut restore = Restore {
+                    storage,
+                    owner: &self.owner,
+                    content: &mut self.families,
+                    rebuilt: Vec::new(),
+                };
+                let head = restore.run(&reference, wanted.replaced)?;
+                let rebuilt = !restore.rebuilt.is_empty();
+                if rebuilt {
+                    self.warning = Some(restore.rebuilt.join("; "));
+                    self.stats.rebuilds += 1;
                 }
-                self.apply(&reference, &newest.payload)?;
-                let mut lineage = newest.head.lineage;
+                let mut lineage = head.lineage;
                 lineage.push(reference);
-                let created = newest.head.created;
                 Position {
                     id: wanted,
                     lineage,
                     lineage_floor: wanted.floor,
-                    created,
+                    created: head.created,
+                    replaced: head.replaced,
+                    rebuilt,
                 }
             }
         };
@@ -665,12 +720,6 @@ impl StateStore {
         self.at = Some(position);
         self.stats.loads += 1;
         Ok(())
-    }
-
-    fn apply(&mut self, reference: &SegmentRef, payload: &[u8]) -> Result<()> {
-        self.families
-            .apply(payload)
-            .map_err(|e| e.context(format!("{reference}, {}", self.owner)))
     }
 }
 

@@ -69,6 +69,7 @@ final class CommitLogStream extends CancellableFSDataOutputStream {
     try {
       ids = CommitLog.holdfastIds(written.toByteArray());
       CommitLog.makeDurable(path, ids, conf);
+      CommitLog.requireNewest(path, ids, conf);
     } catch (RuntimeException | IOException e) {
       spark.cancel();
       throw e;

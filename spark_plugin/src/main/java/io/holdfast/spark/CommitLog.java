@@ -78,6 +78,13 @@ final class CommitLog {
     }
   }
 
+  /** Refuses an entry when another application has taken over the state it belongs to. */
+  static void requireNewest(Path path, List<StoreId> ids, Configuration conf) {
+    if (!ids.isEmpty()) {
+      HoldfastPlugin.driver().requireNewest(StateFolder.of(stateOf(path).toString(), conf));
+    }
+  }
+
   /**
    * Holdfast's ids in an entry.
    *

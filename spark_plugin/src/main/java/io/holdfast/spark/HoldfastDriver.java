@@ -3,6 +3,7 @@ package io.holdfast.spark;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.SparkContext;
@@ -19,7 +20,9 @@ final class HoldfastDriver implements DriverPlugin {
   /** Executor of every term given by this application whose executor may still append. */
   private final Map<String, Map<Long, String>> liveTerms = new HashMap<>();
 
-  private final Map<String, Long> lastTerm = new HashMap<>();
+  /** Newest term given by this application; read without the lock, which a reclaim holds long. */
+  private final Map<String, Long> lastTerm = new ConcurrentHashMap<>();
+
   private final DurableFiles durableFiles = new DurableFiles();
   private Reclaimer reclaimer;
 
@@ -74,7 +77,28 @@ final class HoldfastDriver implements DriverPlugin {
         liveTerms.getOrDefault(dir, Collections.emptyMap()).keySet().stream()
             .mapToLong(Long::longValue)
             .toArray();
-    return Native.reclaim(dir, partitions, ids, live);
+    return Native.reclaim(dir, partitions, ids, live, lastTerm.getOrDefault(dir, 0L));
+  }
+
+  /**
+   * Fails when a file of {@code dir} carries a newer term than any this application gave: another
+   * application restarted the query, so this one must not commit any more.
+   */
+  void requireNewest(String dir) {
+    // Listed first: a term given meanwhile is in lastTerm before its first file exists.
+    long found = Native.newestTerm(dir);
+    long given = lastTerm.getOrDefault(dir, 0L);
+    if (found > given) {
+      throw new HoldfastException(
+          "Another query took over this checkpoint: "
+              + dir
+              + " has files of term "
+              + Long.toHexString(found)
+              + ", the newest of this application is "
+              + Long.toHexString(given)
+              + ". The batch was not committed and nothing is lost, but this query must be"
+              + " stopped: only one query may use a checkpoint.");
+    }
   }
 
   /**

@@ -77,8 +77,12 @@ final class Native {
 
   static native void closeStore(long store);
 
-  /** Positions the store at a version; {@code id} is null for version 0. */
-  static native void load(long store, long version, String id);
+  /**
+   * Positions the store at a version; {@code id} is null for version 0.
+   *
+   * @return what damage was worked around, null when there was none
+   */
+  static native String load(long store, long version, String id);
 
   /** Positions the store at a version without content. */
   static native void openEmpty(long store, long version);
@@ -157,7 +161,7 @@ final class Native {
   /** Version of the base image that was written, -1 when none was due. */
   static native long writeBaseImage(long store, int minChangelogs);
 
-  /** Keys, memory bytes, loads, rewinds, bytes written, empty commits, commits with changes. */
+  /** Keys, memory bytes, loads, rewinds, bytes written, empty commits, rebuilds, commits. */
   static native long[] storeStats(long store);
 
   /** Highest term that a file in {@code dir} carries, 0 without files. */
@@ -178,9 +182,11 @@ final class Native {
    * @param partitions {@code operator/partition} of each id
    * @param ids ids of the oldest retained entry of the commit log
    * @param liveTerms terms that may still append
+   * @param newestTerm newest term that was given; files of a newer one stop it all
    * @return what was done, null when nothing was
    */
-  static native String reclaim(String dir, String[] partitions, String[] ids, long[] liveTerms);
+  static native String reclaim(
+      String dir, String[] partitions, String[] ids, long[] liveTerms, long newestTerm);
 
   private static void load() {
     String os = System.getProperty("os.name").toLowerCase(Locale.ROOT);
