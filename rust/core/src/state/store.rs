@@ -6,7 +6,7 @@ use super::table::Table;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{NewSegment, SegmentKind, read_segment};
 use crate::ids::{CheckpointId, Owner, SegmentRef};
-use crate::manager::SegmentWriter;
+use crate::manager::{Durability, SegmentWriter};
 use crate::storage::Storage;
 
 /// Bound on the segments a version is made of: 256 references of 44 bytes are 11 KiB in the head of
@@ -120,6 +120,9 @@ pub struct StateStore {
     /// Where the undo log of the last commit leads to.
     before: Option<Position>,
     in_session: bool,
+    /// Written by maintenance, and not known to be durable: no commit may cite it yet.
+    pending_image: Option<BaseImage>,
+    installed_image: Option<CheckpointId>,
     stats: StoreStats,
 }
 
@@ -132,6 +135,8 @@ impl StateStore {
             at: None,
             before: None,
             in_session: false,
+            pending_image: None,
+            installed_image: None,
             stats: StoreStats::default(),
         }
     }
@@ -259,6 +264,7 @@ impl StateStore {
     /// session stays open then and can be aborted.
     pub fn commit(&mut self, writer: &SegmentWriter) -> Result<CommitId> {
         self.need_session()?;
+        self.settle_image(writer);
         let Some(at) = self.at.as_ref() else {
             return Err(Error::invalid_input(format!(
                 "{}: no version is open",
@@ -307,20 +313,64 @@ impl StateStore {
         }
     }
 
-    /// The merge that is due once at least `min_changelogs` lie above the base image.
-    pub fn base_image_task(&self, min_changelogs: usize) -> Option<BaseImageTask> {
-        let at = self.at.as_ref()?;
+    /// The merge that is due once at least `min_changelogs` durable ones lie above the base image;
+    /// `None` while an earlier image waits for its file to become durable.
+    pub fn base_image_task(
+        &mut self,
+        writer: &SegmentWriter,
+        min_changelogs: usize,
+    ) -> Option<BaseImageTask> {
+        self.settle_image(writer);
+        if self.pending_image.is_some() {
+            return None;
+        }
+        // What is not durable may not even be readable yet, and its checkpoint may never complete.
+        let durable = |position: &&Position| {
+            let durability = |segment| writer.durability(segment);
+            position.lineage.last().map(durability) == Some(Durability::Durable)
+        };
+        let from = [&self.at, &self.before]
+            .into_iter()
+            .flatten()
+            .find(durable)?;
         // The first segment is the base image, or the first changelog of a store without one.
-        (at.lineage.len() > min_changelogs.max(1)).then(|| BaseImageTask {
+        (from.lineage.len() > min_changelogs.max(1)).then(|| BaseImageTask {
             owner: self.owner.clone(),
-            lineage: at.lineage.clone(),
-            created: at.created,
+            lineage: from.lineage.clone(),
+            created: from.created,
         })
     }
 
-    /// Lets later commits build on `image`; false when the store moved to another lineage
-    /// meanwhile, in which case the image is not used by anyone.
-    pub fn install(&mut self, image: &BaseImage) -> bool {
+    /// Takes an image over. Commits build on it once it is durable; it is dropped when it is lost,
+    /// or when the store has moved to another lineage.
+    pub fn accept(&mut self, image: BaseImage) {
+        self.pending_image = Some(image);
+    }
+
+    /// The newest image that commits began to build on since this was last asked.
+    pub fn take_installed_image(&mut self) -> Option<CheckpointId> {
+        self.installed_image.take()
+    }
+
+    fn settle_image(&mut self, writer: &SegmentWriter) {
+        let durability = self
+            .pending_image
+            .as_ref()
+            .map(|image| writer.durability(&image.reference));
+        match durability {
+            None | Some(Durability::Pending) => {}
+            Some(Durability::Lost) => self.pending_image = None,
+            Some(Durability::Durable) => {
+                if let Some(image) = self.pending_image.take()
+                    && self.install(&image)
+                {
+                    self.installed_image = Some(image.created);
+                }
+            }
+        }
+    }
+
+    fn install(&mut self, image: &BaseImage) -> bool {
         let Some(at) = self.at.as_mut() else {
             return false;
         };
