@@ -349,11 +349,8 @@ fn a_lineage_continues_across_writers_and_terms() {
     let mut store = opened(&world);
     let first = commit(&mut store, &world, &[("a", "1")], &[]);
     drop(store);
-    let second_writer = SegmentWriter::open(
-        world.storage.clone(),
-        Term(2),
-        WriterOptions::default(),
-    );
+    let second_writer =
+        SegmentWriter::open(world.storage.clone(), Term(2), WriterOptions::default());
     let mut moved = StateStore::new(owner());
     moved.open(world.storage.as_ref(), 1, Some(&first)).unwrap();
     moved.begin().unwrap();

@@ -33,7 +33,6 @@ public final class HoldfastStateStoreProvider implements StateStoreProvider {
   private StateStoreId id;
   private StoreContext context;
   private TableHandle table;
-  private boolean partitionFolderExists;
 
   @Override
   public void init(
@@ -51,10 +50,10 @@ public final class HoldfastStateStoreProvider implements StateStoreProvider {
     requireFileManager(hadoopConf);
     context = new StoreContext(id, keySchema, valueSchema, storeConf, hadoopConf);
     HoldfastConf conf = new HoldfastConf(CollectionConverters.asJava(storeConf.sqlConfs()));
-    String stateDir = StateFolder.of(id.checkpointRootLocation(), hadoopConf);
+    StateFolder folder = StateFolder.of(id.checkpointRootLocation(), hadoopConf);
     table =
         new TableHandle(
-            HoldfastPlugin.executor().acquire(stateDir, conf),
+            HoldfastPlugin.executor().acquire(folder, conf),
             Long.toString(id.operatorId()),
             Integer.toString(id.partitionId()),
             id.storeName());
@@ -156,11 +155,6 @@ public final class HoldfastStateStoreProvider implements StateStoreProvider {
   private StateStore write(HoldfastReadStore read, long version, Option<String> checkpointId) {
     try {
       table.begin();
-      if (!partitionFolderExists) {
-        StateFolder.createPartition(
-            id.checkpointRootLocation(), id.operatorId(), id.partitionId(), context.hadoopConf);
-        partitionFolderExists = true;
-      }
       return new HoldfastStateStore(context, table, read, version, checkpointId);
     } catch (RuntimeException e) {
       table.releaseOutsideTask();

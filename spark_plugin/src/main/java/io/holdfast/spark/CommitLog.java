@@ -7,7 +7,6 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
-import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 
 /** Spark's commit log, {@code <checkpoint>/commits/N}: the atomic root of every checkpoint. */
@@ -24,28 +23,26 @@ final class CommitLog {
         && path.getName().chars().allMatch(Character::isDigit);
   }
 
-  /** A store's id, and the partition it belongs to as {@code operator/partition}. */
+  /** A store's id, and where it belongs. */
   static final class StoreId {
-    final String partition;
+    final String operator;
+    final int partition;
     final String id;
 
-    StoreId(String partition, String id) {
+    StoreId(String operator, int partition, String id) {
+      this.operator = operator;
       this.partition = partition;
       this.id = id;
+    }
+
+    /** {@code operator/partition}. */
+    String partition() {
+      return operator + "/" + partition;
     }
   }
 
   static Path stateOf(Path entry) {
     return new Path(entry.getParent().getParent(), "state");
-  }
-
-  /** Makes the state that an entry refers to survive a machine crash. */
-  static void makeDurable(Path path, List<StoreId> ids, Configuration conf) {
-    if (!ids.isEmpty()) {
-      String dir = StateFolder.of(stateOf(path).toString(), conf);
-      String[] texts = ids.stream().map(store -> store.id).toArray(String[]::new);
-      HoldfastPlugin.driver().durableFiles().makeDurable(dir, texts);
-    }
   }
 
   /**
@@ -67,7 +64,7 @@ final class CommitLog {
       for (JsonNode stores : operator.getValue()) {
         for (JsonNode id : stores) {
           if (id.asText().startsWith(ID_PREFIX)) {
-            ids.add(new StoreId(operator.getKey() + "/" + partition, id.asText()));
+            ids.add(new StoreId(operator.getKey(), partition, id.asText()));
           }
         }
         partition++;
