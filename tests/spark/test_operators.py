@@ -5,7 +5,7 @@ half-way. What a cell costs is its partitions, above all on RocksDB: about 100 m
 partition, store and batch, so 20 s for one batch of a join on 200. Rows do not depend on the number
 of partitions, so RocksDB runs each case once, on one, and Holdfast is compared with that run on all
 of them. ``make test`` runs every case with a restart on 20 partitions, and a sample on 1 and 200;
-the other cells are marked ``full_matrix``, and ``make test-matrix`` runs all.
+the other cells are marked ``full``, and ``make test-matrix`` runs all.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def cells() -> Iterator[object]:
                     name,
                     partitions,
                     restart,
-                    marks=[] if affordable else [pytest.mark.full_matrix],
+                    marks=[] if affordable else [pytest.mark.full],
                     id=f"{name}-{partitions}-{'restarted' if restart else 'in-one-go'}",
                 )
 
