@@ -12,6 +12,7 @@ from operator_inputs import ROWS
 
 Frames = Mapping[str, DataFrame]
 
+BOTH = ("events", "others")
 BATCH_AND_A_HALF = 3 * ROWS // 2
 DATA_BATCHES_ONLY = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
 
@@ -131,13 +132,10 @@ def join_then_windows(frames: Frames) -> DataFrame:
     )
 
 
-def join_case(how: str) -> Case:
-    return Case(
-        query=lambda frames: joined(frames, how), mode="append", streams=("events", "others")
-    )
+def join_case(how: str, mode: str) -> Case:
+    return Case(query=lambda frames: joined(frames, how), mode=mode, streams=BOTH)
 
 
-BOTH = ("events", "others")
 SQL_CASES = {
     "aggregation-update": Case(query=count_and_sum, mode="update"),
     "aggregation-complete": Case(query=count_and_sum, mode="complete"),
@@ -152,15 +150,18 @@ SQL_CASES = {
     "dropDuplicates-watermark-append": Case(query=distinct_with_watermark, mode="append"),
     "dropDuplicatesWithinWatermark-append": Case(query=distinct_within_watermark, mode="append"),
     "dropDuplicatesWithinWatermark-update": Case(query=distinct_within_watermark, mode="update"),
-    # Spark joins two streams, and limits one, in append mode only.
+    # Spark refuses limits and outer joins in update mode; in complete mode a limit keeps no state.
     "limit-append": Case(query=limited, mode="append"),
-    "join-inner-append": join_case("inner"),
-    "join-left-append": join_case("leftouter"),
-    "join-right-append": join_case("rightouter"),
-    "join-full-append": join_case("fullouter"),
-    "join-leftsemi-append": join_case("leftsemi"),
+    "join-inner-append": join_case("inner", "append"),
+    "join-inner-update": join_case("inner", "update"),
+    "join-left-append": join_case("leftouter", "append"),
+    "join-right-append": join_case("rightouter", "append"),
+    "join-full-append": join_case("fullouter", "append"),
+    "join-leftsemi-append": join_case("leftsemi", "append"),
+    "join-leftsemi-update": join_case("leftsemi", "update"),
     "join-unbounded-append": Case(query=joined_without_watermark, mode="append", streams=BOTH),
     "dropDuplicates-then-windows-append": Case(query=distinct_then_windows, mode="append"),
+    "dropDuplicates-then-windows-update": Case(query=distinct_then_windows, mode="update"),
     "windows-of-windows-append": Case(query=windows_of_windows, mode="append"),
     "join-then-windows-append": Case(query=join_then_windows, mode="append", streams=BOTH),
 }
