@@ -16,6 +16,9 @@ from pyspark.sql import SparkSession
 from faults import CLUSTER, WAIT_SECONDS, Job, World
 from support import merged_files
 
+# Several Spark applications in a row: for when the machine is busy.
+pytestmark = pytest.mark.timeout(900)
+
 
 def executor_of(job: Job, process: int) -> int:
     """The executor that started a Python worker."""

@@ -15,6 +15,9 @@ from pyspark.sql import SparkSession
 from faults import LOCAL, Segment, World, lineage
 from support import commit_ids, drain, source, write_batch
 
+# Several Spark applications in a row: for when the machine is busy.
+pytestmark = pytest.mark.timeout(900)
+
 BASE_IMAGE = 2
 
 
