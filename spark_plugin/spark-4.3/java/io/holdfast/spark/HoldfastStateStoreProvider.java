@@ -71,7 +71,8 @@ public final class HoldfastStateStoreProvider implements StateStoreProvider {
             Integer.toString(id.partitionId()),
             id.storeName(),
             useColumnFamilies,
-            spec.options);
+            spec.options,
+            conf.maxMemoryBytes);
   }
 
   private static void requireFormat(StateStoreConf conf) {

@@ -54,6 +54,10 @@ final class HoldfastExecutor implements ExecutorPlugin {
       }
     }
 
+    NativeMemory memory() {
+      return memory;
+    }
+
     @Override
     public void close() {
       release(dir);
@@ -63,6 +67,7 @@ final class HoldfastExecutor implements ExecutorPlugin {
   /** Names of lost files that the driver knows, by folder. */
   private final Map<String, Set<String>> reportedLost = new HashMap<>();
   private final Map<String, Manager> managers = new HashMap<>();
+  private final NativeMemory memory = new NativeMemory();
   private PluginContext context;
   private ScheduledExecutorService sweeper;
 

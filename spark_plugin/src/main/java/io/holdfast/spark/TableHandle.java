@@ -23,11 +23,13 @@ final class TableHandle {
   private final HoldfastExecutor.Lease lease;
   private final long store;
   private final String name;
+  private final NativeMemory.Share memory;
   private long user = NOBODY;
 
   /**
    * @param columns whether the store has column families
    * @param options of the one family of a store without column families
+   * @param maxMemoryBytes bound on the native memory of all stores of the executor, 0 for none
    */
   TableHandle(
       HoldfastExecutor.Lease lease,
@@ -35,10 +37,12 @@ final class TableHandle {
       String partition,
       String storeName,
       boolean columns,
-      int options) {
+      int options,
+      long maxMemoryBytes) {
     this.lease = lease;
     store = Native.openStore(lease.manager, operator, partition, storeName, columns, options);
     name = "operator " + operator + ", partition " + partition + ", store " + storeName;
+    memory = lease.memory().share(maxMemoryBytes, name);
   }
 
   @Override
@@ -111,6 +115,7 @@ final class TableHandle {
     if (workedAround != null) {
       LOG.warn("Holdfast found damage and worked around it: {}", workedAround);
     }
+    checkMemory();
   }
 
   void openEmpty(long version) {
@@ -139,7 +144,13 @@ final class TableHandle {
     return Native.familyNames(store);
   }
 
+  private void checkMemory() {
+    memory.resize(stats()[1]);
+    memory.requireWithinLimit();
+  }
+
   String commit() {
+    checkMemory();
     String id = Native.commit(store);
     lease.reportLostFiles();
     return id;
@@ -151,6 +162,7 @@ final class TableHandle {
 
   void close() {
     Native.closeStore(store);
+    memory.close();
     lease.close();
   }
 
