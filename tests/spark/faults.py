@@ -69,8 +69,9 @@ class World:
 
     def __init__(self, folder: Path, points: Path) -> None:
         self.folder = folder
-        self.points = points
         self.control = folder / "control"
+        #: Makes fault_points.c part of a process and of its children.
+        self.environment = {"LD_PRELOAD": str(points), "FAULT_POINTS": str(self.control)}
         self.checkpoint = folder / "checkpoint"
         self.fed = 0
         self.jobs: list[Job] = []
@@ -180,12 +181,7 @@ class Job:
             self.process = subprocess.Popen(
                 [*command, *arguments],
                 cwd=world.folder,
-                env=os.environ
-                | {
-                    "PYTHONPATH": str(HERE),
-                    "LD_PRELOAD": str(world.points),
-                    "FAULT_POINTS": str(world.control),
-                },
+                env=os.environ | {"PYTHONPATH": str(HERE)} | world.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -1,4 +1,4 @@
-"""More than one attempt at a batch: retried tasks and stages, duplicates, stalled executors."""
+"""More than one attempt at a batch: retried tasks and stages, duplicates, stalled machines."""
 
 from __future__ import annotations
 
@@ -16,13 +16,20 @@ from pyspark.sql import SparkSession
 from faults import CLUSTER, WAIT_SECONDS, Job, World
 from support import merged_files
 
+# Several Spark applications in a row: for when the machine is busy.
+pytestmark = pytest.mark.timeout(900)
+
+
+def parent(process: int) -> int:
+    stat = Path(f"/proc/{process}/stat").read_text()
+    return int(stat.rpartition(")")[2].split()[1])
+
 
 def executor_of(job: Job, process: int) -> int:
     """The executor that started a Python worker."""
     executors = job.executors()
     while process not in executors:
-        stat = Path(f"/proc/{process}/stat").read_text()
-        process = int(stat.rpartition(")")[2].split()[1])
+        process = parent(process)
         assert process > 1
     return process
 
@@ -47,39 +54,9 @@ def test_a_stage_is_retried_when_its_shuffle_files_are_lost(world: World) -> Non
     world.assert_rows()
 
 
-def test_a_stalled_executor_wakes_up_after_its_partitions_moved(
-    world: World, spark: SparkSession
-) -> None:
-    world.feed(8)
-    world.arm("before-append", nth=4)
-    job = world.start(
-        CLUSTER,
-        spark__executor__heartbeatInterval="1s",
-        spark__network__timeout="8s",
-        spark__network__timeoutInterval="1s",
-    )
-    stalled = job.wait_until_stopped_at("before-append")
-    assert stalled in job.executors()
-    os.kill(stalled, signal.SIGSTOP)
-    # Once it wakes up it appends at once, late.
-    world.go("before-append")
-    job.wait_for_commit(world.fed - 1)
-    late = [path.name for path in merged_files(world.checkpoint)]
-    try:
-        os.kill(stalled, signal.SIGCONT)
-    except ProcessLookupError:
-        pytest.fail("the stalled executor was killed before it could wake up")
-    world.feed(32)
-    job.wait_for_commit(world.fed - 1)
-    world.wait_until_reclaimed(late)
-    job.finish()
-    world.assert_rows()
-    world.assert_no_file_is_missing(spark)
-
-
 @pytest.fixture
-def two_hosts(tmp_path: Path) -> Iterator[str]:
-    """A standalone cluster whose two workers have different addresses, as speculation wants."""
+def two_hosts(tmp_path: Path, world: World) -> Iterator[str]:
+    """A standalone cluster: two worker processes, with addresses of their own for speculation."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -97,7 +74,7 @@ def two_hosts(tmp_path: Path) -> Iterator[str]:
                 processes.append(
                     subprocess.Popen(
                         [str(spark_class), *command, "--webui-port", "0"],
-                        env=os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"},
+                        env=os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"} | world.environment,
                         stdin=subprocess.DEVNULL,
                         stdout=log,
                         stderr=log,
@@ -109,6 +86,41 @@ def two_hosts(tmp_path: Path) -> Iterator[str]:
         for process in processes:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait(timeout=WAIT_SECONDS)
+
+
+def test_a_stalled_machine_wakes_up_after_its_partitions_moved(
+    world: World, spark: SparkSession, two_hosts: str
+) -> None:
+    world.feed(6)
+    world.arm("before-append", nth=4)
+    job = world.start(
+        two_hosts,
+        spark__executor__heartbeatInterval="1s",
+        spark__network__timeout="8s",
+        spark__network__timeoutInterval="1s",
+        spark__shuffle__io__maxRetries="1",
+        spark__shuffle__io__retryWait="100ms",
+    )
+    executor = job.wait_until_stopped_at("before-append")
+    # With its worker, which would kill it.
+    worker = parent(executor)
+    os.kill(worker, signal.SIGSTOP)
+    os.kill(executor, signal.SIGSTOP)
+    world.go("before-append")
+    job.wait_for_commit(world.fed - 1)
+    late = [path.name for path in merged_files(world.checkpoint)]
+    # All input is processed: nobody else appends now.
+    world.arm("after-append")
+    os.kill(executor, signal.SIGCONT)
+    assert job.wait_until_stopped_at("after-append") == executor
+    world.go("after-append")
+    os.kill(worker, signal.SIGCONT)
+    world.feed(34)
+    job.wait_for_commit(world.fed - 1)
+    world.wait_until_reclaimed(late)
+    job.finish()
+    world.assert_rows()
+    world.assert_no_file_is_missing(spark)
 
 
 def test_the_duplicate_of_a_slow_attempt_changes_nothing(world: World, two_hosts: str) -> None:

@@ -4,7 +4,7 @@ from older segments and says so."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from faults import LOCAL, Segment, World, lineage
-from support import commit_ids, drain, source, write_batch
+from support import STATE, commit_ids, drain, source, write_batch
+
+# Several Spark applications in a row: for when the machine is busy.
+pytestmark = pytest.mark.timeout(900)
 
 BASE_IMAGE = 2
 
@@ -46,15 +49,17 @@ def contents(checkpoint: Path) -> dict[Path, bytes]:
 
 
 @pytest.fixture
-def no_maintenance(spark: SparkSession) -> Any:
-    key = "spark.sql.streaming.stateStore.minDeltasForSnapshot"
-    before = spark.conf.get(key)
-    spark.conf.set(key, "1000")
+def changelogs_in_files_of_their_own(spark: SparkSession) -> Iterator[None]:
+    settings = {STATE + "minDeltasForSnapshot": "1000", STATE + "holdfast.maxFileBytes": "1"}
+    before = {key: spark.conf.get(key) for key in settings}
+    for key, value in settings.items():
+        spark.conf.set(key, value)
     yield
-    spark.conf.set(key, before)
+    for key, value in before.items():
+        spark.conf.set(key, value)
 
 
-@pytest.mark.usefixtures("no_maintenance")
+@pytest.mark.usefixtures("changelogs_in_files_of_their_own")
 def test_damage_fails_the_query_with_its_place_and_changes_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:

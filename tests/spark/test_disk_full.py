@@ -7,6 +7,9 @@ from pyspark.sql import SparkSession
 
 from faults import World
 
+# Several Spark applications in a row: for when the machine is busy.
+pytestmark = pytest.mark.timeout(900)
+
 RETRYING = "local[2,4]"
 
 

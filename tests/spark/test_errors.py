@@ -226,3 +226,20 @@ def test_half_a_configuration_says_what_is_missing(missing: str, said: str, tmp_
     )
     assert said in text
     assert "holdfast.configure" in text
+
+
+def test_state_beyond_the_memory_bound_fails_the_task_and_commits_nothing(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    with (
+        setting(spark, STATE + "holdfast.maxMemoryBytes", "1000"),
+        pytest.raises(StreamingQueryException) as failure,
+    ):
+        run(spark, folder, checkpoint)
+    assert "the limit is 1000" in str(failure.value)
+    assert "holdfast.maxMemoryBytes" in str(failure.value)
+    assert "operator 0, partition" in str(failure.value)
+    assert not (checkpoint / "commits" / "0").exists()
+    with setting(spark, STATE + "holdfast.maxMemoryBytes", str(1 << 40)):
+        assert len(run(spark, folder, checkpoint)[0]) == 40

@@ -18,9 +18,14 @@ from pyspark.sql import SparkSession
 from faults import CLUSTER, DRIVER, LOCAL, WRITES, Job, World
 from support import merged_files
 
-# A pass that deletes comes every tenth batch.
-BATCHES = 12
-SETTLING_BATCHES = 25
+# Several Spark applications in a row: for when the machine is busy.
+pytestmark = pytest.mark.timeout(900)
+
+# Enough to fill a file and to make a base image due.
+BATCHES = 5
+# Clean-up comes every tenth batch, and may find nothing to do the first time.
+DELETING_BATCHES = 22
+SETTLING_BATCHES = 20
 
 
 def settle(world: World, job: Job, spark: SparkSession) -> None:
@@ -48,7 +53,7 @@ def test_driver_killed_at_one_point_after_the_other(
     world: World, spark: SparkSession, chain: Sequence[str]
 ) -> None:
     for point in chain:
-        world.feed(2 * BATCHES if "delete" in point else BATCHES)
+        world.feed(DELETING_BATCHES if "delete" in point else BATCHES)
         world.arm(point)
         job = world.start(LOCAL)
         job.wait_until_stopped_at(point)

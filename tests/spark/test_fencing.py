@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from faults import LOCAL, World
+
+# Several Spark applications in a row: for when the machine is busy.
+pytestmark = pytest.mark.timeout(900)
 
 
 def test_the_older_application_cannot_commit_once_another_took_over(world: World) -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from faults import World
 from soak import soak
+
+# Several Spark applications in a row: for when the machine is busy.
+pytestmark = pytest.mark.timeout(900)
 
 
 def test_batches_with_random_restarts_under_contention(world: World) -> None:
