@@ -93,7 +93,7 @@ def canonical(rows: Sequence[Row]) -> list[tuple[Any, ...]]:
 
 
 def drain(
-    frame: DataFrame, *, checkpoint: Path, mode: str, into: dict[int, list[tuple[Any, ...]]]
+    frame: DataFrame, *, checkpoint: Path | str, mode: str, into: dict[int, list[tuple[Any, ...]]]
 ) -> Any:
     """Runs the query until its input is used up; returns the finished StreamingQuery."""
 
