@@ -102,7 +102,7 @@ def canonical(rows: Sequence[Row]) -> list[tuple[Any, ...]]:
     return sorted((tuple(row) for row in rows), key=repr)
 
 
-def drain(frame: DataFrame, *, checkpoint: Path, mode: str, into: Batches) -> Any:
+def drain(frame: DataFrame, *, checkpoint: Path | str, mode: str, into: Batches) -> Any:
     """Runs the query until its input is used up; returns the finished StreamingQuery."""
 
     def keep(batch: DataFrame, batch_id: int) -> None:

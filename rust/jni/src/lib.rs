@@ -5,6 +5,8 @@
 //! Java exceptions. Objects are named by handles of index and generation ([`handles`]), so use
 //! after close throws instead of crashing.
 
+#[cfg(feature = "conformance")]
+mod conformance;
 mod driver;
 mod guard;
 mod hadoop;
