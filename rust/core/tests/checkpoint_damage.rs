@@ -149,9 +149,10 @@ fn checkpoint(compression: Compression) -> Checkpoint {
             let id = store.commit(&writer).unwrap();
             versions.push((owner.clone(), id, content(&mut store)));
             if batch % 3 == 0 {
-                let image = store.base_image_task(2).unwrap();
-                let image = image.run(storage.as_ref(), &writer).unwrap();
-                assert!(store.install(&image));
+                writer.sync().unwrap();
+                let image = store.base_image_task(&writer, 2).unwrap();
+                store.accept(image.run(storage.as_ref(), &writer).unwrap());
+                writer.sync().unwrap();
             }
         }
     }
@@ -257,14 +258,14 @@ fn the_commit_after_a_rebuild_depends_on_nothing_older() {
             .unwrap();
         assert!(store.take_warning().unwrap().contains("new base image"));
         assert_eq!(store.take_warning(), None, "told once");
-        assert!(
-            store.base_image_task(1).is_none(),
-            "nothing is merged from a damaged image"
-        );
         let writer = SegmentWriter::open(
             Arc::clone(&checkpoint.storage),
             Term(2),
             options(1 << 20, Compression::Lz4),
+        );
+        assert!(
+            store.base_image_task(&writer, 1).is_none(),
+            "nothing is merged from a damaged image"
         );
         assert_eq!(store.begin().unwrap_err().kind(), ErrorKind::InvalidInput);
         store.mend(&writer).unwrap();

@@ -29,8 +29,9 @@ fn floors(list: &[(&str, u64)]) -> impl Fn(&Owner) -> Option<CheckpointId> + use
     move |owner| known.get(owner).copied()
 }
 
-fn terms(list: &[u64]) -> HashSet<Term> {
-    list.iter().copied().map(Term).collect()
+fn terms(list: &[u64]) -> impl Fn(Term) -> bool + 'static {
+    let live: HashSet<u64> = list.iter().copied().collect();
+    move |term| live.contains(&term.0)
 }
 
 /// One file of `term` with these segments.

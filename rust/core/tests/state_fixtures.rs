@@ -95,9 +95,10 @@ fn regenerate() {
         writeln!(ids, "{}", store.commit(&writer).unwrap()).unwrap();
         if batch == 4 {
             image_start = storage.list().unwrap()[0].len;
-            let image = store.base_image_task(1).unwrap();
-            let image = image.run(storage.as_ref(), &writer).unwrap();
-            assert!(store.install(&image));
+            writer.sync().unwrap();
+            let image = store.base_image_task(&writer, 1).unwrap();
+            store.accept(image.run(storage.as_ref(), &writer).unwrap());
+            writer.sync().unwrap();
         }
     }
     writer.seal().unwrap();

@@ -7,6 +7,7 @@
 
 mod driver;
 mod guard;
+mod hadoop;
 mod handles;
 mod manager;
 mod store;

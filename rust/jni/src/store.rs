@@ -12,10 +12,9 @@ use jni::sys::{jboolean, jint, jlong};
 use jni::{Env, EnvUnowned};
 use parking_lot::Mutex;
 
-use crate::driver::strings;
 use crate::guard::{Failure, primitive, with_env};
 use crate::handles::Handles;
-use crate::manager::{MANAGERS, Manager};
+use crate::manager::{MANAGERS, Manager, strings};
 
 struct Store {
     manager: Arc<Manager>,
@@ -613,8 +612,8 @@ extern "system" fn Java_io_holdfast_spark_Native_abort<'local>(
 }
 
 /// `Native.writeBaseImage(long store, int minChangelogs): long`: merges the store's lineage from
-/// files when at least that many changelogs have gathered. Returns the version of the new base
-/// image, -1 when none was due or the store moved on.
+/// files when at least that many changelogs have gathered. Returns the version of the base image
+/// that commits began to build on since the last call, -1 without one.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_writeBaseImage<'local>(
     env: EnvUnowned<'local>,
@@ -624,21 +623,18 @@ extern "system" fn Java_io_holdfast_spark_Native_writeBaseImage<'local>(
 ) -> jlong {
     primitive(env, || {
         let store = STORES.get(store)?;
-        let task = store
-            .state
-            .lock()
-            .base_image_task(min_changelogs.max(1) as usize);
-        let Some(task) = task else {
-            return Ok(-1);
+        let writer = store.manager.writer()?;
+        let (task, installed) = {
+            let mut state = store.state.lock();
+            let task = state.base_image_task(writer, min_changelogs.max(1) as usize);
+            (task, state.take_installed_image())
         };
-        // The store is not locked while files are read, merged and written.
-        let image = task.run(store.manager.storage.as_ref(), store.manager.writer()?)?;
-        let installed = store.state.lock().install(&image);
-        Ok(if installed {
-            image.created().0 as jlong
-        } else {
-            -1
-        })
+        if let Some(task) = task {
+            // The store is not locked while files are read, merged and written.
+            let image = task.run(store.manager.storage.as_ref(), writer)?;
+            store.state.lock().accept(image);
+        }
+        Ok(installed.map_or(-1, |created| created.0 as jlong))
     })
 }
 

@@ -15,7 +15,7 @@ use super::scan::Scan;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{NewSegment, SegmentKind, read_head};
 use crate::ids::{CheckpointId, Owner, SegmentRef};
-use crate::manager::SegmentWriter;
+use crate::manager::{Durability, SegmentWriter};
 use crate::storage::Storage;
 
 /// A base image is written at the latest when this many times the least number of changelogs have
@@ -172,6 +172,9 @@ pub struct StateStore {
     /// Where the undo log of the last commit leads to.
     before: Option<Position>,
     in_session: bool,
+    /// Written by maintenance, and not known to be durable: no commit may cite it yet.
+    pending_image: Option<BaseImage>,
+    installed_image: Option<CheckpointId>,
     stats: StoreStats,
     warning: Option<String>,
 }
@@ -193,6 +196,8 @@ impl StateStore {
             at: None,
             before: None,
             in_session: false,
+            pending_image: None,
+            installed_image: None,
             stats: StoreStats::default(),
             warning: None,
         }
@@ -511,6 +516,7 @@ impl StateStore {
     /// session stays open then and can be aborted.
     pub fn commit(&mut self, writer: &SegmentWriter) -> Result<CommitId> {
         self.need_session()?;
+        self.settle_image(writer);
         let Some(at) = self.at.as_ref() else {
             return Err(Error::invalid_input(format!(
                 "{}: no version is open",
@@ -591,28 +597,73 @@ impl StateStore {
         }
     }
 
-    /// The merge that is due: at least `min_changelogs` lie above the base image, and either they
-    /// are half its size, so that a load is not much longer than it must be and images cost at most
-    /// three times what commits write, or there are [`MAX_WAIT`] times as many.
-    pub fn base_image_task(&self, min_changelogs: usize) -> Option<BaseImageTask> {
-        // Nothing is merged from a damaged image.
-        let at = self.at.as_ref().filter(|at| !at.rebuilt)?;
+    /// The merge that is due: at least `min_changelogs` durable ones lie above the base image, and
+    /// either they are half its size, so that a load is not much longer than it must be and images
+    /// cost at most three times what commits write, or there are [`MAX_WAIT`] times as many. `None`
+    /// while an earlier image waits for its file to become durable.
+    pub fn base_image_task(
+        &mut self,
+        writer: &SegmentWriter,
+        min_changelogs: usize,
+    ) -> Option<BaseImageTask> {
+        self.settle_image(writer);
+        if self.pending_image.is_some() {
+            return None;
+        }
+        // What is not durable may not even be readable yet, and its checkpoint may never complete.
+        let durable = |position: &&Position| {
+            let durability = |segment| writer.durability(segment);
+            position.lineage.last().map(durability) == Some(Durability::Durable)
+        };
+        let from = [&self.at, &self.before]
+            .into_iter()
+            .flatten()
+            // Nothing is merged from a damaged image.
+            .filter(|position| !position.rebuilt)
+            .find(durable)?;
         let least = min_changelogs.max(1);
         // The first segment is the base image, or the first changelog of a store without one.
-        let (base, changelogs) = at.lineage.split_first()?;
+        let (base, changelogs) = from.lineage.split_first()?;
         let bytes: u64 = changelogs.iter().map(|segment| segment.len).sum();
         let due = changelogs.len() >= least
             && (bytes >= base.len / 2 || changelogs.len() >= least.saturating_mul(MAX_WAIT));
         due.then(|| BaseImageTask {
             owner: self.owner.clone(),
-            lineage: at.lineage.clone(),
-            created: at.created,
+            lineage: from.lineage.clone(),
+            created: from.created,
         })
     }
 
-    /// Lets later commits build on `image`; false when the store moved to another lineage
-    /// meanwhile, in which case the image is not used by anyone.
-    pub fn install(&mut self, image: &BaseImage) -> bool {
+    /// Takes an image over. Commits build on it once it is durable; it is dropped when it is lost,
+    /// or when the store has moved to another lineage.
+    pub fn accept(&mut self, image: BaseImage) {
+        self.pending_image = Some(image);
+    }
+
+    /// The newest image that commits began to build on since this was last asked.
+    pub fn take_installed_image(&mut self) -> Option<CheckpointId> {
+        self.installed_image.take()
+    }
+
+    fn settle_image(&mut self, writer: &SegmentWriter) {
+        let durability = self
+            .pending_image
+            .as_ref()
+            .map(|image| writer.durability(&image.reference));
+        match durability {
+            None | Some(Durability::Pending) => {}
+            Some(Durability::Lost) => self.pending_image = None,
+            Some(Durability::Durable) => {
+                if let Some(image) = self.pending_image.take()
+                    && self.install(&image)
+                {
+                    self.installed_image = Some(image.created);
+                }
+            }
+        }
+    }
+
+    fn install(&mut self, image: &BaseImage) -> bool {
         let Some(at) = self.at.as_mut() else {
             return false;
         };

@@ -55,10 +55,22 @@ final class Native {
 
   private Native() {}
 
-  /** Opens the executor's manager of one checkpoint root; term 0 opens it for reading only. */
-  static native long openManager(String dir, long term, long maxFileBytes, int compression);
+  /**
+   * Opens the executor's manager of one checkpoint root.
+   *
+   * @param dir path of the folder, or its URI where {@code files} is given
+   * @param files how to reach the files; null for a local folder
+   * @param term 0 opens it for reading only
+   */
+  static native long openManager(
+      String dir, HadoopFiles files, long term, long maxFileBytes, int compression);
+
+  /** Makes these files of the manager survive a machine crash; seals them on object stores. */
+  static native void syncFiles(long manager, String[] names);
 
   /** Seals the open file. */
+  static native void seal(long manager);
+
   static native void closeManager(long manager);
 
   /** Limits the native memory of all stores of this process, in bytes; 0 is no limit. */
@@ -165,7 +177,7 @@ final class Native {
   static native long[] storeStats(long store);
 
   /** Highest term that a file in {@code dir} carries, 0 without files. */
-  static native long newestTerm(String dir);
+  static native long newestTerm(String dir, HadoopFiles files);
 
   /** Names of files that could not be made durable, one a line; null without any. */
   static native String lostFiles(long manager);
@@ -173,8 +185,8 @@ final class Native {
   /** Files the ids refer to, a line each: name, space, end of the last segment referred to. */
   static native String referencedEnds(String[] ids);
 
-  /** Makes a file survive a machine crash up to {@code end}. */
-  static native void syncFile(String dir, String file, long end);
+  /** Makes a file whose writer is gone survive a machine crash, and checks that it has its end. */
+  static native void adoptFile(String dir, HadoopFiles files, String file, long end);
 
   /**
    * Deletes files that nobody appends to and that hold nothing a retained version needs.
@@ -186,7 +198,12 @@ final class Native {
    * @return what was done, null when nothing was
    */
   static native String reclaim(
-      String dir, String[] partitions, String[] ids, long[] liveTerms, long newestTerm);
+      String dir,
+      HadoopFiles files,
+      String[] partitions,
+      String[] ids,
+      long[] liveTerms,
+      long newestTerm);
 
   private static void load() {
     String os = System.getProperty("os.name").toLowerCase(Locale.ROOT);
