@@ -165,8 +165,8 @@ fn a_version_is_reached_from_an_older_one_by_what_later_commits_changed() {
     reader.mend(&world.writer).unwrap();
     let next = commit(&mut reader, &world, &[("k", "6")]);
     assert_eq!(
-        next.floor.0, 6,
-        "a new base image, of the state after version 6"
+        next.floor.0, 7,
+        "a new base image, written at version 7"
     );
     let error = reader
         .replay(world.storage.as_ref(), (7, Some(&last)), &ids[2], &ids)
