@@ -107,7 +107,7 @@ def test_a_stalled_machine_wakes_up_after_its_partitions_moved(
     os.kill(worker, signal.SIGSTOP)
     os.kill(executor, signal.SIGSTOP)
     world.go("before-append")
-    job.wait_for_commit(world.fed - 1)
+    job.wait_until_processed()
     late = [path.name for path in merged_files(world.checkpoint)]
     # All input is processed: nobody else appends now.
     world.arm("after-append")
@@ -115,9 +115,7 @@ def test_a_stalled_machine_wakes_up_after_its_partitions_moved(
     assert job.wait_until_stopped_at("after-append") == executor
     world.go("after-append")
     os.kill(worker, signal.SIGCONT)
-    world.feed(34)
-    job.wait_for_commit(world.fed - 1)
-    world.wait_until_reclaimed(late)
+    world.go_on_until_reclaimed(job, late)
     job.finish()
     world.assert_rows()
     world.assert_no_file_is_missing(spark)

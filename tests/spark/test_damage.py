@@ -126,7 +126,7 @@ def test_a_damaged_base_image_is_rebuilt_from_older_segments(world: World) -> No
     # More batches, so that the images that are now written are built on.
     while not (images := base_images(world, max(world.retained()))):
         world.feed(4)
-        job.wait_for_commit(world.fed - 1)
+        job.wait_until_processed()
     job.finish()
     images = base_images(world, max(world.retained()))
     assert images
