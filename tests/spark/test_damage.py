@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from faults import LOCAL, Segment, World, lineage
-from support import STATE, commit_ids, drain, source, write_batch
+from support import STATE, commit_ids, drain, settings, source, write_batch
 
 # Several Spark applications in a row: for when the machine is busy.
 pytestmark = pytest.mark.timeout(900)
@@ -50,13 +50,9 @@ def contents(checkpoint: Path) -> dict[Path, bytes]:
 
 @pytest.fixture
 def changelogs_in_files_of_their_own(spark: SparkSession) -> Iterator[None]:
-    settings = {STATE + "minDeltasForSnapshot": "1000", STATE + "holdfast.maxFileBytes": "1"}
-    before = {key: spark.conf.get(key) for key in settings}
-    for key, value in settings.items():
-        spark.conf.set(key, value)
-    yield
-    for key, value in before.items():
-        spark.conf.set(key, value)
+    changed = {STATE + "minDeltasForSnapshot": "1000", STATE + "holdfast.maxFileBytes": "1"}
+    with settings(spark, changed):
+        yield
 
 
 @pytest.mark.usefixtures("changelogs_in_files_of_their_own")
