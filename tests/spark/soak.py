@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -58,11 +58,11 @@ class Watch:
         self.files_max = self.file_bytes_max = 0
         self.process: list[list[int]] = []
 
-    def until(self, job: Job, batch: int) -> None:
-        """Until the batch is committed, or nothing more is (the job stands at a point)."""
+    def until(self, job: Job, over: Callable[[], bool]) -> None:
+        """Until it is over, or nothing more happens because the job stands at a point."""
         samples: list[int] = []
         self.process.append(samples)
-        while self.world.last_committed() < batch:
+        while not over():
             assert job.process.poll() is None, job.text()[-4000:]
             if any(self.world.control.glob("reached.*")):
                 return
@@ -112,16 +112,16 @@ def soak(world: World, *, batches: int, restarts: int, seed: int) -> Report:
     with contention(os.cpu_count() or 1):
         for batch in kill_after:
             job = world.start(MASTER, **SETTINGS)
-            watch.until(job, batch)
+            watch.until(job, lambda batch=batch: world.last_committed() >= batch)
             if rng.random() < 0.7:
                 point = rng.choice(WRITES + DRIVER)
                 world.arm(point, nth=rng.randint(1, 5))
-                watch.until(job, batches - 1)
+                watch.until(job, world.is_processed)
                 at_points += (world.control / f"reached.{point}").exists()
             job.kill()
             world.disarm()
         last = world.start(MASTER, **SETTINGS)
-        watch.until(last, batches - 1)
+        watch.until(last, world.is_processed)
         last.finish()
     world.assert_rows()
     world.needed_files()

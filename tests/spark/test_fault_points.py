@@ -25,17 +25,12 @@ pytestmark = pytest.mark.timeout(900)
 BATCHES = 5
 # Clean-up comes every tenth batch, and may find nothing to do the first time.
 DELETING_BATCHES = 22
-SETTLING_BATCHES = 20
 
 
 def settle(world: World, job: Job, spark: SparkSession) -> None:
     """Goes on for some batches, then checks rows and files."""
     before = [path.name for path in merged_files(world.checkpoint)]
-    world.feed(SETTLING_BATCHES)
-    # The last batch is one with a clean-up.
-    world.feed(-world.fed % 10)
-    job.wait_for_commit(world.fed - 1)
-    world.wait_until_reclaimed(before)
+    world.go_on_until_reclaimed(job, before)
     job.finish()
     world.assert_rows()
     world.assert_no_file_is_missing(spark)
