@@ -164,10 +164,7 @@ fn a_version_is_reached_from_an_older_one_by_what_later_commits_changed() {
     assert!(reader.begin().is_err());
     reader.mend(&world.writer).unwrap();
     let next = commit(&mut reader, &world, &[("k", "6")]);
-    assert_eq!(
-        next.floor.0, 7,
-        "a new base image, written at version 7"
-    );
+    assert_eq!(next.floor.0, 7, "a new base image, written at version 7");
     let error = reader
         .replay(world.storage.as_ref(), (7, Some(&last)), &ids[2], &ids)
         .unwrap_err();
