@@ -1,15 +1,18 @@
 //! A store over real files: commits, loads by lineage, rewinds, base images, damage.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-use std::collections::BTreeMap;
+mod common;
+
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::sync::Arc;
 
+use common::{content, plain};
 use holdfast_core::format::read_head;
 use holdfast_core::manager::{SegmentWriter, WriterOptions};
-use holdfast_core::state::{CommitId, StateStore};
+use holdfast_core::state::{CommitId, FIRST_FAMILY, StateStore};
 use holdfast_core::storage::{FaultyStorage, LocalStorage, Operation, Storage};
-use holdfast_core::{CheckpointId, ErrorKind, Owner, Term};
+use holdfast_core::{CheckpointId, ErrorKind, FileId, Owner, Term};
 
 struct World {
     dir: tempfile::TempDir,
@@ -41,39 +44,22 @@ fn commit(
 ) -> CommitId {
     store.begin().unwrap();
     for (key, value) in puts {
-        store.put(key.as_bytes(), value.as_bytes()).unwrap();
+        store
+            .put(FIRST_FAMILY, key.as_bytes(), value.as_bytes())
+            .unwrap();
     }
     for key in removes {
-        store.remove(key.as_bytes()).unwrap();
+        store.remove(FIRST_FAMILY, key.as_bytes()).unwrap();
     }
     store.commit(&world.writer).unwrap()
 }
 
-fn content(store: &StateStore) -> BTreeMap<String, String> {
-    let mut out = Vec::new();
-    let table = store.table();
-    table.scan(0, table.scan_end(), usize::MAX, &mut out);
-    let mut found = BTreeMap::new();
-    let mut rest = out.as_slice();
-    while !rest.is_empty() {
-        let key_len = u32::from_le_bytes(rest[..4].try_into().unwrap()) as usize;
-        let value_len = u32::from_le_bytes(rest[4..8].try_into().unwrap()) as usize;
-        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-        found.insert(
-            text(&rest[8..8 + key_len]),
-            text(&rest[8 + key_len..8 + key_len + value_len]),
-        );
-        rest = &rest[8 + key_len + value_len..];
-    }
-    found
-}
-
 fn loaded(world: &World, id: &CommitId) -> BTreeMap<String, String> {
-    let mut store = StateStore::new(owner());
+    let mut store = StateStore::new(owner(), plain());
     store
         .open(world.storage.as_ref(), id.version, Some(id))
         .unwrap();
-    content(&store)
+    content(&mut store)
 }
 
 fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -84,7 +70,7 @@ fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 fn opened(world: &World) -> StateStore {
-    let mut store = StateStore::new(owner());
+    let mut store = StateStore::new(owner(), plain());
     store.open(world.storage.as_ref(), 0, None).unwrap();
     store
 }
@@ -130,15 +116,15 @@ fn a_retry_of_the_same_version_is_served_by_undo_and_a_foreign_attempt_by_loadin
     let lost = commit(&mut store, &world, &[("a", "lost"), ("x", "lost")], &[]);
     store.open(world.storage.as_ref(), 1, Some(&first)).unwrap();
     assert_eq!(store.stats().rewinds, 1);
-    assert_eq!(content(&store), map(&[("a", "1")]));
+    assert_eq!(content(&mut store), map(&[("a", "1")]));
     let won = commit(&mut store, &world, &[("a", "won")], &[]);
     assert_ne!(lost, won);
     // The other attempt's id of the same version is another state.
     store.open(world.storage.as_ref(), 2, Some(&lost)).unwrap();
     assert_eq!(store.stats().loads, 2);
-    assert_eq!(content(&store), map(&[("a", "lost"), ("x", "lost")]));
+    assert_eq!(content(&mut store), map(&[("a", "lost"), ("x", "lost")]));
     store.open(world.storage.as_ref(), 2, Some(&won)).unwrap();
-    assert_eq!(content(&store), map(&[("a", "won")]));
+    assert_eq!(content(&mut store), map(&[("a", "won")]));
 }
 
 #[test]
@@ -168,13 +154,13 @@ fn an_abort_leaves_the_version_as_it_was() {
     let mut store = opened(&world);
     commit(&mut store, &world, &[("a", "1"), ("b", "2")], &[]);
     store.begin().unwrap();
-    store.put(b"a", b"9").unwrap();
-    store.remove(b"b").unwrap();
-    store.put(b"c", b"9").unwrap();
+    store.put(FIRST_FAMILY, b"a", b"9").unwrap();
+    store.remove(FIRST_FAMILY, b"b").unwrap();
+    store.put(FIRST_FAMILY, b"c", b"9").unwrap();
     store.abort();
-    assert_eq!(content(&store), map(&[("a", "1"), ("b", "2")]));
+    assert_eq!(content(&mut store), map(&[("a", "1"), ("b", "2")]));
     assert_eq!(
-        store.put(b"a", b"1").unwrap_err().kind(),
+        store.put(FIRST_FAMILY, b"a", b"1").unwrap_err().kind(),
         ErrorKind::InvalidInput
     );
 }
@@ -189,14 +175,20 @@ fn base_images_shorten_the_lineage_and_older_versions_stay_loadable() {
         let (key, value) = (format!("k{}", i % 5), format!("v{i}"));
         let gone = format!("k{}", (i + 2) % 5);
         ids.push(commit(&mut store, &world, &[(&key, &value)], &[&gone]));
-        contents.push(content(&store));
+        contents.push(content(&mut store));
     }
     world.writer.sync().unwrap();
-    assert!(store.base_image_task(&world.writer, 12).is_none());
-    let task = store.base_image_task(&world.writer, 10).unwrap();
+    assert!(
+        store
+            .base_image_task(&world.writer, 12, &HashSet::new())
+            .is_none()
+    );
+    let task = store
+        .base_image_task(&world.writer, 10, &HashSet::new())
+        .unwrap();
     // The store moves on while the image is merged.
     ids.push(commit(&mut store, &world, &[("late", "1")], &[]));
-    contents.push(content(&store));
+    contents.push(content(&mut store));
     let image = task.run(world.storage.as_ref(), &world.writer).unwrap();
     store.accept(image);
     world.writer.sync().unwrap();
@@ -210,7 +202,7 @@ fn base_images_shorten_the_lineage_and_older_versions_stay_loadable() {
         CheckpointId(12),
         "older segments are not needed any more"
     );
-    assert_eq!(loaded(&world, &next), content(&store));
+    assert_eq!(loaded(&world, &next), content(&mut store));
     for (id, content) in ids.iter().zip(&contents) {
         assert_eq!(&loaded(&world, id), content);
     }
@@ -233,7 +225,9 @@ fn an_idle_store_ends_up_as_one_base_image() {
 /// Makes the lineage durable and merges it, as maintenance between two batches does.
 fn write_image(store: &mut StateStore, world: &World) {
     world.writer.sync().unwrap();
-    let task = store.base_image_task(&world.writer, 1).unwrap();
+    let task = store
+        .base_image_task(&world.writer, 1, &HashSet::new())
+        .unwrap();
     let image = task.run(world.storage.as_ref(), &world.writer).unwrap();
     store.accept(image);
 }
@@ -299,13 +293,17 @@ fn only_durable_changelogs_are_merged() {
         commit(&mut store, &world, &[("k", &i.to_string())], &[]);
     }
     assert!(
-        store.base_image_task(&world.writer, 1).is_none(),
+        store
+            .base_image_task(&world.writer, 1, &HashSet::new())
+            .is_none(),
         "nothing is durable"
     );
     world.writer.sync().unwrap();
     // A batch is under way: this commit may never become part of a checkpoint.
     let third = commit(&mut store, &world, &[("k", "2")], &[]);
-    let task = store.base_image_task(&world.writer, 1).unwrap();
+    let task = store
+        .base_image_task(&world.writer, 1, &HashSet::new())
+        .unwrap();
     let image = task.run(world.storage.as_ref(), &world.writer).unwrap();
     store.accept(image);
     world.writer.sync().unwrap();
@@ -326,7 +324,7 @@ fn without_maintenance_the_lineage_is_bounded_by_the_writer() {
         let gone = format!("k{}", (i + 3) % 7);
         ids.push((
             commit(&mut store, &world, &[(&key, &value)], &[&gone]),
-            content(&store),
+            content(&mut store),
         ));
     }
     for (version, (id, content)) in ids.iter().enumerate().skip(1) {
@@ -351,10 +349,10 @@ fn a_lineage_continues_across_writers_and_terms() {
     drop(store);
     let second_writer =
         SegmentWriter::open(world.storage.clone(), Term(2), WriterOptions::default());
-    let mut moved = StateStore::new(owner());
+    let mut moved = StateStore::new(owner(), plain());
     moved.open(world.storage.as_ref(), 1, Some(&first)).unwrap();
     moved.begin().unwrap();
-    moved.put(b"b", b"2").unwrap();
+    moved.put(FIRST_FAMILY, b"b", b"2").unwrap();
     let second = moved.commit(&second_writer).unwrap();
     assert_eq!(loaded(&world, &second), map(&[("a", "1"), ("b", "2")]));
     assert_eq!(world.storage.list().unwrap().len(), 2);
@@ -370,7 +368,7 @@ fn damage_is_reported_with_file_offset_and_owner_and_a_retry_succeeds_after_repa
     let path = world.dir.path().join(segment.file.file_name());
     let good = fs::read(&path).unwrap();
 
-    let mut reader = StateStore::new(owner());
+    let mut reader = StateStore::new(owner(), plain());
     let mut open = |what: &str| {
         let error = reader
             .open(world.storage.as_ref(), 2, Some(&id))
@@ -398,7 +396,7 @@ fn damage_is_reported_with_file_offset_and_owner_and_a_retry_succeeds_after_repa
     fs::write(&path, &good).unwrap();
     assert_eq!(loaded(&world, &id), map(&[("a", "1"), ("b", "2")]));
 
-    let other = StateStore::new(Owner::new("", "0", "18", "default"));
+    let other = StateStore::new(Owner::new("", "0", "18", "default"), plain());
     let mut other = other;
     let error = other
         .open(world.storage.as_ref(), 2, Some(&id))
@@ -418,4 +416,32 @@ fn versions_without_an_id_and_with_a_wrong_one_are_refused() {
         .open(world.storage.as_ref(), 5, Some(&id))
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
+}
+
+#[test]
+fn an_idle_store_moves_out_of_a_wasteful_file() {
+    let world = world();
+    let mut store = opened(&world);
+    commit(&mut store, &world, &[("k", "1")], &[]);
+    world.writer.seal().unwrap();
+    let old = world.storage.list().unwrap()[0].name.clone();
+    let wasteful = HashSet::from([FileId::parse(&old).unwrap()]);
+    let mut last = None;
+    for _ in 0..3 {
+        last = Some(commit(&mut store, &world, &[], &[]));
+        if let Some(task) = store.base_image_task(&world.writer, 10, &wasteful) {
+            store.accept(task.run(world.storage.as_ref(), &world.writer).unwrap());
+            world.writer.sync().unwrap();
+        }
+    }
+    let last = last.unwrap();
+    assert_eq!(last.floor.0, 2, "the version that the image was written at");
+    assert!(
+        store
+            .base_image_task(&world.writer, 10, &wasteful)
+            .is_none(),
+        "it has moved"
+    );
+    std::fs::remove_file(world.dir.path().join(old)).unwrap();
+    assert_eq!(loaded(&world, &last), map(&[("k", "1")]));
 }

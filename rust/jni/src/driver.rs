@@ -10,7 +10,7 @@ use jni::objects::{JClass, JLongArray, JObject, JObjectArray, JString};
 use jni::sys::jlong;
 
 use crate::guard::with_env;
-use crate::manager::{storage, strings};
+use crate::manager::{java_strings, storage, strings};
 
 /// `Native.newestTerm(String dir, HadoopFiles files): long`: the highest term that any file in
 /// `dir` carries, 0 when there is none.
@@ -91,12 +91,14 @@ extern "system" fn Java_io_holdfast_spark_Native_adoptFile<'local>(
 }
 
 /// `Native.reclaim(String dir, HadoopFiles files, String[] partitions, String[] ids, long[]
-/// liveTerms, long lastTerm): String`: deletes the files that nobody appends to and that hold
+/// liveTerms, long newestTerm): String[]`: deletes the files that nobody appends to and that hold
 /// nothing a retained version needs.
 ///
 /// `ids[i]` is the id of a store of `partitions[i]` (`operator/partition`) in the oldest retained
-/// entry of the commit log; `liveTerms` are the terms that may still append, and so may every term
-/// after `lastTerm`. Returns what was done, for the log, null when nothing was.
+/// entry of the commit log; `liveTerms` are the terms that may still append, `newestTerm` is the
+/// newest that was given. Returns what was done, for the log, empty when nothing was; the bytes of the
+/// closed files that are left; how many of these nobody needs; and the names of the most wasteful
+/// files.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_reclaim<'local>(
     env: EnvUnowned<'local>,
@@ -106,8 +108,8 @@ extern "system" fn Java_io_holdfast_spark_Native_reclaim<'local>(
     partitions: JObjectArray<'local, JString<'local>>,
     ids: JObjectArray<'local, JString<'local>>,
     live_terms: JLongArray<'local>,
-    last_term: jlong,
-) -> JString<'local> {
+    newest_term: jlong,
+) -> JObjectArray<'local, JString<'local>> {
     with_env(env, |env| {
         let storage = storage(env, &dir, &files)?;
         // The stores of a partition are named by operators; the oldest of them speaks for all.
@@ -128,8 +130,9 @@ extern "system" fn Java_io_holdfast_spark_Native_reclaim<'local>(
                 .get(&format!("{}/{}", owner.operator, owner.region))
                 .copied()
         };
-        let may_append = |term: Term| term.0 > last_term as u64 || live.contains(&term);
-        let report = gc::reclaim(storage.as_ref(), &floor_of, &may_append)?;
+        let may_append = |term: Term| live.contains(&term);
+        let newest = Term(newest_term as u64);
+        let report = gc::reclaim(storage.as_ref(), &floor_of, &may_append, newest)?;
         let mut said = Vec::new();
         if !report.deleted.is_empty() {
             let (files, bytes) = (report.deleted.len(), report.deleted_bytes);
@@ -144,9 +147,13 @@ extern "system" fn Java_io_holdfast_spark_Native_reclaim<'local>(
                     .map(|(file, error)| format!("{what} {file}: {error}")),
             );
         }
-        if said.is_empty() {
-            return Ok(JString::null());
-        }
-        Ok(env.new_string(said.join("; "))?)
+        let space = &report.space;
+        let mut answer = vec![
+            said.join("; "),
+            space.physical_bytes.to_string(),
+            space.pinned_bytes().to_string(),
+        ];
+        answer.extend(space.wasteful.iter().map(FileId::file_name));
+        java_strings(env, &answer)
     })
 }

@@ -1,17 +1,21 @@
 //! State stores. Rows cross as addresses of memory that Java owns; scans cross in batches.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, LazyLock};
 
-use holdfast_core::state::{CommitId, StateStore};
-use holdfast_core::{Error, Owner};
-use jni::EnvUnowned;
-use jni::objects::{JByteArray, JClass, JLongArray, JString};
+use holdfast_core::state::{
+    ChangeKind, CommitId, FamilyOfInterest, FamilyOptions, KeyRange, Layout, MemoryBudget,
+    ScanBatch, ScanOf, StateStore, for_each_change, read_changelog,
+};
+use holdfast_core::{Error, FileId, Owner};
+use jni::objects::{JByteArray, JClass, JLongArray, JObjectArray, JString};
 use jni::sys::{jboolean, jint, jlong};
+use jni::{Env, EnvUnowned};
 use parking_lot::Mutex;
 
 use crate::guard::{Failure, primitive, with_env};
 use crate::handles::Handles;
-use crate::manager::{MANAGERS, Manager};
+use crate::manager::{MANAGERS, Manager, java_strings, strings};
 
 struct Store {
     manager: Arc<Manager>,
@@ -19,6 +23,32 @@ struct Store {
 }
 
 static STORES: Handles<Store> = Handles::new("state store");
+
+/// Native memory of all stores of this process.
+static MEMORY: LazyLock<Arc<MemoryBudget>> = LazyLock::new(Arc::default);
+
+/// `Native.limitMemory(long bytes)`: limits the memory of all stores of this process; 0 is no limit.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_limitMemory<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    bytes: jlong,
+) {
+    primitive(env, || {
+        let limit = u64::try_from(bytes).ok().filter(|limit| *limit > 0);
+        MEMORY.set_limit_bytes(limit.unwrap_or(u64::MAX));
+        Ok(())
+    });
+}
+
+/// `Native.usedMemory(): long`: bytes of native memory that all stores of this process have taken.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_usedMemory<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+) -> jlong {
+    primitive(env, || Ok(MEMORY.used_bytes() as jlong))
+}
 
 /// Bytes that Java lends for the time of one call.
 ///
@@ -36,11 +66,22 @@ unsafe fn lent<'a>(address: jlong, len: jint) -> Result<&'a [u8], Failure> {
     Ok(unsafe { std::slice::from_raw_parts(address as *const u8, len) })
 }
 
+fn version_of(version: jlong) -> Result<u64, Failure> {
+    u64::try_from(version)
+        .map_err(|_| Error::invalid_input(format!("version {version} is negative")).into())
+}
+
 fn bad_buffer(address: jlong, len: jint) -> Failure {
     Error::invalid_input(format!("bad buffer: address {address:#x}, {len} bytes")).into()
 }
 
-/// `Native.openStore(long manager, String operator, String partition, String store): long`.
+fn options(bits: jint) -> FamilyOptions {
+    FamilyOptions::from_bits(bits as u8)
+}
+
+/// `Native.openStore(long manager, String operator, String partition, String store,
+/// boolean columns, int options): long`. `options` are those of the one family of a store without
+/// column families.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_openStore<'local>(
     env: EnvUnowned<'local>,
@@ -49,8 +90,15 @@ extern "system" fn Java_io_holdfast_spark_Native_openStore<'local>(
     operator: JString<'local>,
     partition: JString<'local>,
     store: JString<'local>,
+    columns: jboolean,
+    option_bits: jint,
 ) -> jlong {
     with_env(env, |env| {
+        let layout = if columns {
+            Layout::Columns
+        } else {
+            Layout::Plain(options(option_bits))
+        };
         let owner = Owner::new(
             "",
             &operator.try_to_string(env)?,
@@ -60,7 +108,7 @@ extern "system" fn Java_io_holdfast_spark_Native_openStore<'local>(
         let manager = MANAGERS.get(manager)?;
         Ok(STORES.insert(Store {
             manager,
-            state: Mutex::new(StateStore::new(owner)),
+            state: Mutex::new(StateStore::within(owner, layout, Arc::clone(&MEMORY))),
         }))
     })
 }
@@ -78,8 +126,8 @@ extern "system" fn Java_io_holdfast_spark_Native_closeStore<'local>(
     });
 }
 
-/// `Native.load(long store, long version, String id)`: positions the store; `id` is null for
-/// version 0.
+/// `Native.load(long store, long version, String id): String`: positions the store; `id` is null for
+/// version 0. Returns what damage was worked around, null when there was none.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_load<'local>(
     env: EnvUnowned<'local>,
@@ -87,7 +135,7 @@ extern "system" fn Java_io_holdfast_spark_Native_load<'local>(
     store: jlong,
     version: jlong,
     id: JString<'local>,
-) {
+) -> JString<'local> {
     with_env(env, |env| {
         let id = if id.is_null() {
             None
@@ -100,10 +148,13 @@ extern "system" fn Java_io_holdfast_spark_Native_load<'local>(
             .map(|text| text.parse::<CommitId>())
             .transpose()
             .map_err(|e| e.context(state.owner()))?;
-        let version = u64::try_from(version)
-            .map_err(|_| Error::invalid_input(format!("version {version} is negative")))?;
-        Ok(state.open(store.manager.storage.as_ref(), version, id.as_ref())?)
-    });
+        let version = version_of(version)?;
+        state.open(store.manager.storage.as_ref(), version, id.as_ref())?;
+        match state.take_warning() {
+            Some(warning) => Ok(env.new_string(warning)?),
+            None => Ok(JString::null()),
+        }
+    })
 }
 
 /// `Native.begin(long store)`.
@@ -114,18 +165,185 @@ extern "system" fn Java_io_holdfast_spark_Native_begin<'local>(
     store: jlong,
 ) {
     primitive(env, || {
-        STORES.with(store, |store| Ok(store.state.lock().begin()?))
+        STORES.with(store, |store| {
+            let mut state = store.state.lock();
+            state.mend(store.manager.writer()?)?;
+            Ok(state.begin()?)
+        })
     });
 }
 
-/// `Native.get(long store, long key, int keyLen, long out, int outLen): int`: copies the value of
-/// a key to `out`. Returns its length, -1 when there is no such key; a length above `outLen` means
-/// that nothing was copied.
+/// `Native.replay(long store, long fromVersion, String fromId, String toId, String[] ids)`: positions
+/// the store at `toId` by loading an older version and applying what later commits changed. `ids`
+/// are those of the versions in between and of the last one, of all stores of the partition.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_replay<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    store: jlong,
+    from_version: jlong,
+    from_id: JString<'local>,
+    to_id: JString<'local>,
+    ids: JObjectArray<'local, JString<'local>>,
+) {
+    with_env(env, |env| {
+        let from_id = if from_id.is_null() {
+            None
+        } else {
+            Some(from_id.try_to_string(env)?.parse::<CommitId>()?)
+        };
+        let to_id = to_id.try_to_string(env)?.parse::<CommitId>()?;
+        let ids = commit_ids(env, &ids)?;
+        let from = (version_of(from_version)?, from_id.as_ref());
+        let store = STORES.get(store)?;
+        let storage = store.manager.storage.as_ref();
+        Ok(store.state.lock().replay(storage, from, &to_id, &ids)?)
+    });
+}
+
+/// `Native.changes(long store, long version, String[] ids, int family, int options): byte[]`: what
+/// the commit of a version changed in one family, as `kind u8, key_len u32, value_len u32, key,
+/// value`; kind is 0 for put, 1 for remove, 2 for append. `ids` are those of the version, of all
+/// stores of the partition.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_changes<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    store: jlong,
+    version: jlong,
+    ids: JObjectArray<'local, JString<'local>>,
+    family: jint,
+    option_bits: jint,
+) -> JByteArray<'local> {
+    with_env(env, |env| {
+        let ids = commit_ids(env, &ids)?;
+        let version = version_of(version)?;
+        let store = STORES.get(store)?;
+        let state = store.state.lock();
+        let storage = store.manager.storage.as_ref();
+        let mut bytes = Vec::new();
+        if let Some(changelog) = read_changelog(storage, state.owner(), version, &ids)? {
+            let interest = FamilyOfInterest {
+                number: family as u32,
+                several_values: options(option_bits).several_values,
+            };
+            let payload = &changelog.payload;
+            for_each_change(payload, state.layout(), interest, |kind, key, value| {
+                bytes.push(match kind {
+                    ChangeKind::Put => 0,
+                    ChangeKind::Remove => 1,
+                    ChangeKind::Append => 2,
+                });
+                bytes.extend_from_slice(&(key.len() as u32).to_le_bytes());
+                bytes.extend_from_slice(&(value.len() as u32).to_le_bytes());
+                bytes.extend_from_slice(key);
+                bytes.extend_from_slice(value);
+            })?;
+        }
+        to_java(env, &bytes)
+    })
+}
+
+fn commit_ids<'local>(
+    env: &mut Env<'local>,
+    ids: &JObjectArray<'local, JString<'local>>,
+) -> Result<Vec<CommitId>, Failure> {
+    let parsed = strings(env, ids)?
+        .iter()
+        .map(|text| text.parse::<CommitId>())
+        .collect::<Result<_, _>>()?;
+    Ok(parsed)
+}
+
+/// `Native.openEmpty(long store, long version)`: positions the store at a version without content.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_openEmpty<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    store: jlong,
+    version: jlong,
+) {
+    primitive(env, || {
+        let version = version_of(version)?;
+        STORES.with(store, |store| Ok(store.state.lock().open_empty(version)?))
+    });
+}
+
+/// `Native.findFamily(long store, String name): int`: number of a column family, 0 without it.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_findFamily<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    store: jlong,
+    name: JString<'local>,
+) -> jint {
+    with_env(env, |env| {
+        let name = name.try_to_string(env)?;
+        let store = STORES.get(store)?;
+        let found = store.state.lock().families().find(&name)?;
+        Ok(found.unwrap_or(0) as jint)
+    })
+}
+
+/// `Native.openFamily(long store, String name, int options): int`: number of a column family, which
+/// is made when it is not there.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_openFamily<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    store: jlong,
+    name: JString<'local>,
+    option_bits: jint,
+) -> jint {
+    with_env(env, |env| {
+        let name = name.try_to_string(env)?;
+        let store = STORES.get(store)?;
+        let number = store
+            .state
+            .lock()
+            .open_family(&name, options(option_bits))?;
+        Ok(number as jint)
+    })
+}
+
+/// `Native.removeFamily(long store, String name): boolean`: false when it was not there.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_removeFamily<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    store: jlong,
+    name: JString<'local>,
+) -> jboolean {
+    with_env(env, |env| {
+        let name = name.try_to_string(env)?;
+        let store = STORES.get(store)?;
+        let removed = store.state.lock().remove_family(&name)?;
+        Ok(removed)
+    })
+}
+
+/// `Native.familyNames(long store): String[]`.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_familyNames<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    store: jlong,
+) -> JObjectArray<'local, JString<'local>> {
+    with_env(env, |env| {
+        let names = STORES.get(store)?.state.lock().families().names();
+        java_strings(env, &names)
+    })
+}
+
+/// `Native.get(long store, int family, long key, int keyLen, long out, int outLen): int`: copies the
+/// value of a key to `out`. Returns its length, -1 when there is no such key; a length above
+/// `outLen` means that nothing was copied.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_get<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
     store: jlong,
+    family: jint,
     key: jlong,
     key_len: jint,
     out: jlong,
@@ -136,7 +354,7 @@ extern "system" fn Java_io_holdfast_spark_Native_get<'local>(
             // SAFETY: Java passes a buffer that this thread alone uses.
             let key = unsafe { lent(key, key_len)? };
             let state = store.state.lock();
-            let Some(value) = state.table().get(key) else {
+            let Some(value) = state.families().family(family as u32)?.get(key) else {
                 return Ok(-1);
             };
             let len = jint::try_from(value.len()).map_err(|_| {
@@ -157,12 +375,13 @@ extern "system" fn Java_io_holdfast_spark_Native_get<'local>(
     })
 }
 
-/// `Native.put(long store, long key, int keyLen, long value, int valueLen)`.
+/// `Native.put(long store, int family, long key, int keyLen, long value, int valueLen)`.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_put<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
     store: jlong,
+    family: jint,
     key: jlong,
     key_len: jint,
     value: jlong,
@@ -172,17 +391,61 @@ extern "system" fn Java_io_holdfast_spark_Native_put<'local>(
         STORES.with(store, |store| {
             // SAFETY: Java passes buffers that this thread alone uses.
             let (key, value) = unsafe { (lent(key, key_len)?, lent(value, value_len)?) };
-            Ok(store.state.lock().put(key, value)?)
+            Ok(store.state.lock().put(family as u32, key, value)?)
         })
     });
 }
 
-/// `Native.remove(long store, long key, int keyLen): boolean`: false when there was no such key.
+/// `Native.writeList(long store, int family, long key, int keyLen, long values, int valuesLen,
+/// boolean append)`: sets the values of a key, or appends to them. `values` are `len u32, bytes`
+/// each.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_writeList<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    store: jlong,
+    family: jint,
+    key: jlong,
+    key_len: jint,
+    values: jlong,
+    values_len: jint,
+    append: jboolean,
+) {
+    primitive(env, || {
+        STORES.with(store, |store| {
+            // SAFETY: Java passes buffers that this thread alone uses.
+            let (key, bytes) = unsafe { (lent(key, key_len)?, lent(values, values_len)?) };
+            let values = parts(bytes).ok_or_else(|| bad_buffer(values, values_len))?;
+            let mut state = store.state.lock();
+            if append {
+                state.append(family as u32, key, &values)?;
+            } else {
+                state.put_list(family as u32, key, &values)?;
+            }
+            Ok(())
+        })
+    });
+}
+
+fn parts(mut bytes: &[u8]) -> Option<Vec<&[u8]>> {
+    let mut parts = Vec::new();
+    while !bytes.is_empty() {
+        let (len, rest) = bytes.split_first_chunk::<4>()?;
+        let (part, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+        parts.push(part);
+        bytes = rest;
+    }
+    Some(parts)
+}
+
+/// `Native.remove(long store, int family, long key, int keyLen): boolean`: false when there was no
+/// such key.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_remove<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
     store: jlong,
+    family: jint,
     key: jlong,
     key_len: jint,
 ) -> jboolean {
@@ -190,67 +453,129 @@ extern "system" fn Java_io_holdfast_spark_Native_remove<'local>(
         STORES.with(store, |store| {
             // SAFETY: Java passes a buffer that this thread alone uses.
             let key = unsafe { lent(key, key_len)? };
-            Ok(store.state.lock().remove(key)?)
+            Ok(store.state.lock().remove(family as u32, key)?)
         })
     })
 }
 
-/// `Native.scanEnd(long store): int`: end position for [`Java_io_holdfast_spark_Native_scan`].
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_holdfast_spark_Native_scanEnd<'local>(
-    env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    store: jlong,
-) -> jint {
-    primitive(env, || {
-        STORES.with(store, |store| {
-            Ok(store.state.lock().table().scan_end() as jint)
-        })
+/// What `Native.scan` is asked for; the numbers are in Native.java as well.
+fn scan_of<'a>(
+    what: jint,
+    from: Option<&'a [u8]>,
+    to: Option<&'a [u8]>,
+) -> Result<ScanOf<'a>, Failure> {
+    Ok(match (what, from) {
+        (0, _) => ScanOf::Keys(KeyRange::Between { from, to }),
+        (1, _) => ScanOf::Values(KeyRange::Between { from, to }),
+        (2, Some(prefix)) => ScanOf::Keys(KeyRange::Prefix(prefix)),
+        (3, Some(prefix)) => ScanOf::Values(KeyRange::Prefix(prefix)),
+        (4, Some(key)) => ScanOf::ValuesOfKey(key),
+        _ => return Err(Error::invalid_input(format!("unknown scan {what}")).into()),
     })
 }
 
-/// `Native.scan(long store, int from, int end, int maxBytes, long[] progress): byte[]`: entries as
-/// `key_len u32, value_len u32, key, value`, as many as fit `maxBytes`, at least one.
-/// `progress[0]` is where the next scan continues, `progress[1]` the number of entries.
+/// `Native.scan(long store, int family, int what, long from, int fromLen, long to, int toLen,
+/// int maxBytes, long[] progress): byte[]`: starts a scan and returns its first entries as
+/// `key_len u32, value_len u32, key, value`, as many as fit `maxBytes`, at least one if there is one.
+/// A negative length stands for no bound. `progress[0]` is the scan to go on with, 0 when it is
+/// over, `progress[1]` the number of entries.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_scan<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
     store: jlong,
-    from: jint,
-    end: jint,
+    family: jint,
+    what: jint,
+    from: jlong,
+    from_len: jint,
+    to: jlong,
+    to_len: jint,
     max_bytes: jint,
     progress: JLongArray<'local>,
 ) -> JByteArray<'local> {
     with_env(env, |env| {
         let mut bytes = Vec::new();
         let batch = STORES.with(store, |store| {
-            let state = store.state.lock();
-            let table = state.table();
-            let first = table.scan(
-                from as u32,
-                end as u32,
-                max_bytes.max(0) as usize,
-                &mut bytes,
-            );
-            if first.needed_bytes == 0 {
-                return Ok(first);
-            }
-            // The next entry alone is larger than a batch.
-            Ok(table.scan(first.next, end as u32, first.needed_bytes, &mut bytes))
+            // SAFETY: Java passes buffers that this thread alone uses.
+            let (from, to) = unsafe { (bound(from, from_len)?, bound(to, to_len)?) };
+            let what = match (what, from, to) {
+                (0, None, None) => ScanOf::Keys(KeyRange::All),
+                (1, None, None) => ScanOf::Values(KeyRange::All),
+                _ => scan_of(what, from, to)?,
+            };
+            let mut state = store.state.lock();
+            Ok(state.scan(family as u32, what, max_bytes.max(0) as usize, &mut bytes)?)
         })?;
-        progress.set_region(
-            env,
-            0,
-            &[jlong::from(batch.next), jlong::from(batch.entries)],
-        )?;
-        let array = JByteArray::new(env, bytes.len())?;
-        // SAFETY: i8 and u8 have the same layout.
-        let signed =
-            unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<i8>(), bytes.len()) };
-        array.set_region(env, 0, signed)?;
-        Ok(array)
+        batch_to_java(env, &batch, &bytes, &progress)
     })
+}
+
+/// `Native.scanOn(long store, int scan, int maxBytes, long[] progress): byte[]`: the next entries,
+/// see [`Java_io_holdfast_spark_Native_scan`].
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_scanOn<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    store: jlong,
+    scan: jint,
+    max_bytes: jint,
+    progress: JLongArray<'local>,
+) -> JByteArray<'local> {
+    with_env(env, |env| {
+        let mut bytes = Vec::new();
+        let batch = STORES.with(store, |store| {
+            let mut state = store.state.lock();
+            Ok(state.scan_on(scan as u32, max_bytes.max(0) as usize, &mut bytes)?)
+        })?;
+        batch_to_java(env, &batch, &bytes, &progress)
+    })
+}
+
+/// `Native.closeScan(long store, int scan)`: nothing happens when it is over already.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_closeScan<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    store: jlong,
+    scan: jint,
+) {
+    primitive(env, || {
+        STORES.with(store, |store| {
+            store.state.lock().close_scan(scan as u32);
+            Ok(())
+        })
+    });
+}
+
+/// A bound of a scan; a negative length stands for none.
+///
+/// # Safety
+/// As [`lent`].
+unsafe fn bound<'a>(address: jlong, len: jint) -> Result<Option<&'a [u8]>, Failure> {
+    if len < 0 {
+        return Ok(None);
+    }
+    // SAFETY: the caller vouches for the range.
+    unsafe { lent(address, len).map(Some) }
+}
+
+fn batch_to_java<'local>(
+    env: &mut Env<'local>,
+    batch: &ScanBatch,
+    bytes: &[u8],
+    progress: &JLongArray<'local>,
+) -> Result<JByteArray<'local>, Failure> {
+    let scan = jlong::from(batch.scan.unwrap_or(0));
+    progress.set_region(env, 0, &[scan, jlong::from(batch.entries)])?;
+    to_java(env, bytes)
+}
+
+fn to_java<'local>(env: &mut Env<'local>, bytes: &[u8]) -> Result<JByteArray<'local>, Failure> {
+    let array = JByteArray::new(env, bytes.len())?;
+    // SAFETY: i8 and u8 have the same layout.
+    let signed = unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<i8>(), bytes.len()) };
+    array.set_region(env, 0, signed)?;
+    Ok(array)
 }
 
 /// `Native.commit(long store): String`: the id of the next version.
@@ -282,8 +607,9 @@ extern "system" fn Java_io_holdfast_spark_Native_abort<'local>(
     });
 }
 
-/// `Native.writeBaseImage(long store, int minChangelogs): long`: merges the store's lineage from
-/// files when at least that many changelogs have gathered. Returns the version of the base image
+/// `Native.writeBaseImage(long store, int minChangelogs, String[] wasteful): long`: merges the store's
+/// lineage from files when enough changelogs have gathered, see `StateStore::base_image_task`, or
+/// when a part of it lies in one of the `wasteful` files. Returns the version of the base image
 /// that commits began to build on since the last call, -1 without one.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_writeBaseImage<'local>(
@@ -291,13 +617,20 @@ extern "system" fn Java_io_holdfast_spark_Native_writeBaseImage<'local>(
     _class: JClass<'local>,
     store: jlong,
     min_changelogs: jint,
+    wasteful: JObjectArray<'local, JString<'local>>,
 ) -> jlong {
-    primitive(env, || {
+    with_env(env, |env| {
+        let wasteful = strings(env, &wasteful)?;
+        let wasteful: HashSet<_> = wasteful
+            .iter()
+            .filter_map(|name| FileId::parse(name))
+            .collect();
         let store = STORES.get(store)?;
         let writer = store.manager.writer()?;
         let (task, installed) = {
             let mut state = store.state.lock();
-            let task = state.base_image_task(writer, min_changelogs.max(1) as usize);
+            let least = min_changelogs.max(1) as usize;
+            let task = state.base_image_task(writer, least, &wasteful);
             (task, state.take_installed_image())
         };
         if let Some(task) = task {
@@ -310,7 +643,7 @@ extern "system" fn Java_io_holdfast_spark_Native_writeBaseImage<'local>(
 }
 
 /// `Native.storeStats(long store): long[]`: keys, memory bytes, loads, rewinds, bytes written,
-/// commits without changes, commits with changes.
+/// commits without changes, rebuilds, commits with changes.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_storeStats<'local>(
     env: EnvUnowned<'local>,
@@ -320,14 +653,15 @@ extern "system" fn Java_io_holdfast_spark_Native_storeStats<'local>(
     with_env(env, |env| {
         let values = STORES.with(store, |store| {
             let state = store.state.lock();
-            let (table, stats) = (state.table(), state.stats());
+            let (content, stats) = (state.families(), state.stats());
             Ok([
-                table.len() as u64,
-                table.memory_bytes() as u64,
+                content.keys(),
+                content.memory_bytes() as u64,
                 stats.loads,
                 stats.rewinds,
                 stats.written_bytes,
                 stats.empty_commits,
+                stats.rebuilds,
                 stats.commits,
             ]
             .map(|n| n as jlong))

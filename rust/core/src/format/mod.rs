@@ -14,7 +14,7 @@ pub(crate) use footer::encode_footer;
 pub use frame::FORMAT_VERSION;
 pub use index::{read_index, read_sealed_index};
 pub(crate) use segment::{encode_file_header, encode_segment};
-pub use segment::{read_head, read_segment};
+pub use segment::{read_any_head, read_head, read_segment};
 
 /// What a segment holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,6 +74,8 @@ pub struct NewSegment<'a> {
     pub kind: SegmentKind,
     /// Segments it builds on, oldest first.
     pub lineage: &'a [SegmentRef],
+    /// As [`SegmentHead::replaced`].
+    pub replaced: Option<SegmentRef>,
     /// Number of entries in the payload, for display.
     pub entries: u64,
 }
@@ -89,6 +91,10 @@ pub struct SegmentHead {
     pub kind: SegmentKind,
     /// Segments it builds on, oldest first.
     pub lineage: Vec<SegmentRef>,
+    /// Newest of the segments that the base image stands for: this one if it is one, else the first
+    /// of its lineage. Builds on the others, so the state can be rebuilt from it for as long as they
+    /// are kept.
+    pub replaced: Option<SegmentRef>,
     /// Size of the payload in bytes, uncompressed.
     pub payload_bytes: u64,
     /// Number of entries in the payload, for display.

@@ -44,6 +44,9 @@ pub(crate) fn encode_segment(
         lineage: new.lineage.iter().map(|r| r.to_bytes().to_vec()).collect(),
         payload_bytes: payload.len() as u64,
         entries: new.entries,
+        replaced: new
+            .replaced
+            .map_or_else(Vec::new, |r| r.to_bytes().to_vec()),
     };
     let head = head.encode_to_vec();
     let room = match compression {
@@ -89,6 +92,15 @@ pub fn read_head(
     read_head_frame(storage, reference)
         .and_then(|head| check_head_owner(head, owner))
         .map_err(|e| e.context(describe(storage, reference, owner)))
+}
+
+/// Like [`read_head`], whoever the owner is.
+///
+/// # Errors
+/// As [`read_segment`].
+pub fn read_any_head(storage: &dyn Storage, reference: &SegmentRef) -> Result<SegmentHead> {
+    read_head_frame(storage, reference)
+        .map_err(|e| e.context(format!("{}/{reference}", storage.location())))
 }
 
 fn describe(storage: &dyn Storage, reference: &SegmentRef, owner: &Owner) -> String {

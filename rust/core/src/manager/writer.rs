@@ -64,6 +64,7 @@ struct Files {
 ///     created: CheckpointId(1),
 ///     kind: SegmentKind::Snapshot,
 ///     lineage: &[],
+///     replaced: None,
 ///     entries: 1,
 /// };
 /// let reference = writer.append(&new, b"state")?;

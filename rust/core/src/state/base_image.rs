@@ -19,7 +19,7 @@ pub struct BaseImageTask {
     pub(super) owner: Owner,
     /// Oldest first: an optional base image, then changelogs.
     pub(super) lineage: Vec<SegmentRef>,
-    /// `created` of the newest segment in `lineage`.
+    /// Version whose content the lineage is.
     pub(super) created: CheckpointId,
 }
 
@@ -50,6 +50,7 @@ impl BaseImageTask {
             created: self.created,
             kind: SegmentKind::BaseImage,
             lineage: &[],
+            replaced: self.lineage.last().copied(),
             entries,
         };
         let reference = writer.append(&new, &merged.into_bytes())?;
@@ -78,7 +79,7 @@ fn merge(runs: &[&[u8]]) -> Result<ChangeWriter> {
         if last_key != Some(key) {
             last_key = Some(key);
             if let Some(Change::Put(value)) = change {
-                out.push(key, Change::Put(value));
+                out.push(&[], key, Change::Put(value));
             }
         }
         if let Some(reader) = readers.get_mut(run) {
@@ -122,6 +123,7 @@ mod tests {
         for (key, value) in run {
             let bytes = value.map(u16::to_le_bytes);
             writer.push(
+                &[],
                 &[*key],
                 bytes.as_ref().map_or(Change::Remove, |v| Change::Put(v)),
             );

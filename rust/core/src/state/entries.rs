@@ -23,9 +23,11 @@ pub struct ChangeWriter {
 }
 
 impl ChangeWriter {
-    /// Appends one entry. Keys must arrive in ascending order, each at most once.
-    pub fn push(&mut self, key: &[u8], change: Change<'_>) {
-        put_varint(&mut self.bytes, key.len() as u64);
+    /// Appends one entry, whose key is `prefix` and then `key`. Keys must arrive in ascending order,
+    /// each at most once.
+    pub fn push(&mut self, prefix: &[u8], key: &[u8], change: Change<'_>) {
+        put_varint(&mut self.bytes, (prefix.len() + key.len()) as u64);
+        self.bytes.extend_from_slice(prefix);
         self.bytes.extend_from_slice(key);
         match change {
             Change::Put(value) => {
@@ -132,7 +134,7 @@ mod tests {
         ) {
             let mut writer = ChangeWriter::default();
             for (key, value) in &entries {
-                writer.push(key, value.as_deref().map_or(Change::Remove, Change::Put));
+                writer.push(&[], key, value.as_deref().map_or(Change::Remove, Change::Put));
             }
             prop_assert_eq!(writer.entries(), entries.len() as u64);
             let bytes = writer.into_bytes();
@@ -155,8 +157,8 @@ mod tests {
     #[test]
     fn a_cut_run_is_reported_with_its_offset() {
         let mut writer = ChangeWriter::default();
-        writer.push(b"a", Change::Put(b"1"));
-        writer.push(b"b", Change::Put(b"22"));
+        writer.push(b"", b"a", Change::Put(b"1"));
+        writer.push(b"b", b"", Change::Put(b"22"));
         let bytes = writer.into_bytes();
         let mut reader = ChangeReader::new(&bytes[..bytes.len() - 1]);
         assert!(reader.next().unwrap().is_some());

@@ -4,16 +4,30 @@
 //! changelog segment); maintenance merges the previous base image and the changelogs after it,
 //! from files, into a new base image. The head of every segment names the segments it builds on
 //! (its lineage), so the id of one segment is enough to load a version.
+//!
+//! The content is one or more column families ([`Family`]) of tables: a hash index for single keys,
+//! and where scans by prefix or range are wanted the order of the keys.
 
 mod arena;
 mod base_image;
+mod changes;
 mod commit_id;
 mod entries;
+mod families;
+mod family;
+mod memory;
+mod order;
+mod restore;
+mod scan;
 mod store;
 mod table;
 
 pub use base_image::{BaseImage, BaseImageTask};
+pub use changes::{ChangeKind, FamilyOfInterest, for_each_change, read_changelog};
 pub use commit_id::CommitId;
 pub use entries::{Change, ChangeReader, ChangeWriter};
-pub use store::{StateStore, StoreStats};
-pub use table::{ScanBatch, Table};
+pub use families::{FIRST_FAMILY, Families, Layout};
+pub use family::{Family, FamilyOptions};
+pub use memory::MemoryBudget;
+pub use order::KeyRange;
+pub use store::{ScanBatch, ScanOf, StateStore, StoreStats};

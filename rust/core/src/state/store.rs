@@ -1,13 +1,29 @@
 //! One owner's state at one version: opens it, changes it, commits it.
 
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
 use super::base_image::{BaseImage, BaseImageTask};
+use super::changes::read_changelog;
 use super::commit_id::CommitId;
-use super::table::Table;
+use super::families::{Families, Layout};
+use super::family::{Family, FamilyOptions};
+use super::memory::{MemoryBudget, MemoryShare};
+use super::order::KeyRange;
+use super::restore::Restore;
+use super::scan::Scan;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{NewSegment, SegmentKind, read_segment};
-use crate::ids::{CheckpointId, Owner, SegmentRef};
+use crate::format::{NewSegment, SegmentKind, read_head};
+use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 use crate::manager::{Durability, SegmentWriter};
 use crate::storage::Storage;
+
+/// A base image is written at the latest when this many times the least number of changelogs have
+/// gathered. Below 5, where Spark's coordinator begins to call a store lagging.
+const MAX_WAIT: usize = 4;
+
+/// Bound on open scans; each holds 8 or 16 bytes per entry it has to hand out.
+const MAX_OPEN_SCANS: usize = 4096;
 
 /// Bound on the segments a version is made of: 256 references of 44 bytes are 11 KiB in the head of
 /// every segment. Maintenance, once a minute, stays far below it unless batches take under 250 ms.
@@ -23,8 +39,10 @@ struct Position {
     lineage: Vec<SegmentRef>,
     /// `created` of the oldest segment in `lineage`.
     lineage_floor: CheckpointId,
-    /// `created` of the newest segment.
-    created: CheckpointId,
+    /// Newest of the segments that the base image in `lineage` stands for.
+    replaced: Option<SegmentRef>,
+    /// The base image in `lineage` is damaged: nothing may build on it.
+    rebuilt: bool,
 }
 
 impl Position {
@@ -34,12 +52,14 @@ impl Position {
             version,
             floor: created,
             segment: None,
+            replaced: None,
         };
         Self {
             id,
             lineage: Vec::new(),
             lineage_floor: created,
-            created,
+            replaced: None,
+            rebuilt: false,
         }
     }
 
@@ -53,6 +73,7 @@ impl Position {
                 version,
                 floor: self.lineage_floor,
                 segment: Some(*only),
+                replaced: self.replaced,
             },
             // The segment of the last id names its own, older lineage: its floor stays.
             _ => CommitId { version, ..self.id },
@@ -72,25 +93,27 @@ impl Position {
         self.id = id;
     }
 
-    /// The position after a commit that wrote `segment` on top of `lineage`.
-    fn with_segment(&self, lineage: &[SegmentRef], segment: SegmentRef) -> Self {
+    /// The position after a commit that wrote `segment` on top of the lineage.
+    fn with_segment(&self, segment: SegmentRef) -> Self {
         let version = self.id.version + 1;
         let created = CheckpointId(version);
-        let floor = if lineage.is_empty() {
-            created
+        let (floor, replaced) = if self.lineage.is_empty() {
+            (created, None)
         } else {
-            self.lineage_floor
+            (self.lineage_floor, self.replaced)
         };
         let id = CommitId {
             version,
             floor,
             segment: Some(segment),
+            replaced: None,
         };
         Self {
             id,
-            lineage: [lineage, &[segment]].concat(),
+            lineage: [self.lineage.as_slice(), &[segment]].concat(),
             lineage_floor: floor,
-            created,
+            replaced,
+            rebuilt: false,
         }
     }
 }
@@ -106,16 +129,41 @@ pub struct StoreStats {
     pub written_bytes: u64,
     /// Commits that changed nothing and wrote nothing.
     pub empty_commits: u64,
-    /// Commits that wrote a changelog.
+    /// Loads that rebuilt the state because a base image was damaged.
+    pub rebuilds: u64,
+    /// Commits that wrote a segment.
     pub commits: u64,
+}
+
+/// Entries of a scan, one batch of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScanBatch {
+    /// To be given to [`StateStore::scan_on`]; `None` when this was the last batch.
+    pub scan: Option<u32>,
+    /// Entries in this batch.
+    pub entries: u32,
+}
+
+/// What to scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScanOf<'a> {
+    /// An entry per key in the range; the first value where a key has several.
+    Keys(KeyRange<'a>),
+    /// An entry per value of the keys in the range.
+    Values(KeyRange<'a>),
+    /// An entry per value of one key.
+    ValuesOfKey(&'a [u8]),
 }
 
 /// State of one owner. All calls come from one thread at a time.
 #[derive(Debug)]
 pub struct StateStore {
     owner: Owner,
-    table: Table,
-    /// `None` when the table's content is unknown (never opened, or a load failed).
+    families: Families,
+    memory: MemoryShare,
+    scans: HashMap<u32, (u32, Scan)>,
+    last_scan: u32,
+    /// `None` when the content is unknown (never opened, or a load failed).
     at: Option<Position>,
     /// Where the undo log of the last commit leads to.
     before: Option<Position>,
@@ -124,20 +172,30 @@ pub struct StateStore {
     pending_image: Option<BaseImage>,
     installed_image: Option<CheckpointId>,
     stats: StoreStats,
+    warning: Option<String>,
 }
 
 impl StateStore {
     /// An unopened store of `owner`.
-    pub fn new(owner: Owner) -> Self {
+    pub fn new(owner: Owner, layout: Layout) -> Self {
+        Self::within(owner, layout, Arc::default())
+    }
+
+    /// As [`StateStore::new`], with memory from a budget that other stores share.
+    pub fn within(owner: Owner, layout: Layout, budget: Arc<MemoryBudget>) -> Self {
         Self {
             owner,
-            table: Table::default(),
+            families: Families::new(layout),
+            memory: MemoryShare::of(budget),
+            scans: HashMap::new(),
+            last_scan: 0,
             at: None,
             before: None,
             in_session: false,
             pending_image: None,
             installed_image: None,
             stats: StoreStats::default(),
+            warning: None,
         }
     }
 
@@ -147,8 +205,13 @@ impl StateStore {
     }
 
     /// The content.
-    pub fn table(&self) -> &Table {
-        &self.table
+    pub fn families(&self) -> &Families {
+        &self.families
+    }
+
+    /// How its keys are laid out on disk.
+    pub fn layout(&self) -> Layout {
+        self.families.layout()
     }
 
     /// Counters.
@@ -156,12 +219,19 @@ impl StateStore {
         self.stats
     }
 
+    /// What the last load had to work around, for the log; told once.
+    pub fn take_warning(&mut self) -> Option<String> {
+        self.warning.take()
+    }
+
     /// Positions the store at `version`, whose commit returned `id`; version 0 is empty and has
     /// none. Served in place, by undoing the last commit, or by loading, in this order.
     ///
     /// # Errors
     /// `InvalidInput` when id and version disagree or a session is open; `NotFound`, `Corrupt`
-    /// with file, offset and owner when a segment is gone or damaged.
+    /// with file, offset and owner when a segment is gone or damaged, unless it is a base image and
+    /// the segments it replaced are still there: then the state is rebuilt from them, see
+    /// [`StateStore::take_warning`].
     pub fn open(
         &mut self,
         storage: &dyn Storage,
@@ -179,6 +249,7 @@ impl StateStore {
                 version: 0,
                 floor: CheckpointId(0),
                 segment: None,
+                replaced: None,
             },
             None => {
                 return Err(Error::new(
@@ -208,7 +279,8 @@ impl StateStore {
             .as_ref()
             .is_some_and(|before| same_state(&before.id, &wanted))
         {
-            self.table.abort();
+            self.scans.clear();
+            self.families.abort();
             self.at = self.before.take().map(|mut before| {
                 before.adopt(wanted);
                 before
@@ -219,41 +291,217 @@ impl StateStore {
         self.load(storage, wanted)
     }
 
+    /// Positions the store at `version` with no content: its next commit writes the whole content of
+    /// the next version and builds on nothing.
+    ///
+    /// # Errors
+    /// `InvalidInput` when a session is open.
+    pub fn open_empty(&mut self, version: u64) -> Result<()> {
+        if self.in_session {
+            return Err(Error::invalid_input(format!(
+                "{}: cannot open version {version} while a session is open",
+                self.owner
+            )));
+        }
+        self.forget_content();
+        self.at = Some(Position::empty(version));
+        Ok(())
+    }
+
+    /// Positions the store at `to` by loading `from`, an older version, and applying what the
+    /// commits after it changed: a way round segments that `to` is normally loaded from.
+    ///
+    /// `ids` are those of the versions after `from`, of all stores of the partition.
+    ///
+    /// # Errors
+    /// As [`StateStore::open`]; `InvalidInput` when `to` is older than `from`; `Unsupported` when a
+    /// commit in between wrote its whole content instead of its changes.
+    pub fn replay(
+        &mut self,
+        storage: &dyn Storage,
+        from: (u64, Option<&CommitId>),
+        to: &CommitId,
+        ids: &[CommitId],
+    ) -> Result<()> {
+        if to.version < from.0 {
+            return Err(Error::invalid_input(format!(
+                "{}: cannot replay from version {} to the older version {}",
+                self.owner, from.0, to.version
+            )));
+        }
+        self.open(storage, from.0, from.1)?;
+        let position = self.position(storage, to)?;
+        // Until everything is applied the content belongs to no version.
+        self.at = None;
+        self.before = None;
+        self.scans.clear();
+        for version in from.0 + 1..=to.version {
+            if let Some(changelog) = read_changelog(storage, &self.owner, version, ids)? {
+                self.families
+                    .apply(&changelog.payload)
+                    .map_err(|e| e.context(format!("version {version} of {}", self.owner)))?;
+            }
+        }
+        self.at = Some(position);
+        Ok(())
+    }
+
+    /// Writes a new base image if the opened version was rebuilt around a damaged one, so that what
+    /// follows depends on sound segments only. To be called before [`StateStore::begin`].
+    ///
+    /// # Errors
+    /// Those of storage: nothing must be committed then.
+    pub fn mend(&mut self, writer: &SegmentWriter) -> Result<()> {
+        if self.at.as_ref().is_some_and(|at| at.rebuilt) {
+            self.write_base_image(writer)?;
+        }
+        Ok(())
+    }
+
     /// Starts changing the opened version.
     ///
     /// # Errors
-    /// `InvalidInput` when nothing is open or a session is open already.
+    /// `InvalidInput` when nothing is open, a session is open already, or [`StateStore::mend`] was
+    /// not called.
     pub fn begin(&mut self) -> Result<()> {
-        if self.in_session || self.at.is_none() {
-            let why = if self.in_session {
-                "a session is open"
-            } else {
-                "no version is open"
-            };
+        let why_not = match &self.at {
+            _ if self.in_session => Some("a session is open"),
+            None => Some("no version is open"),
+            Some(at) if at.rebuilt => Some("it was rebuilt and must be mended first"),
+            Some(_) => None,
+        };
+        if let Some(why) = why_not {
             return Err(Error::invalid_input(format!("{}: {why}", self.owner)));
         }
-        self.table.begin();
+        self.scans.clear();
+        self.families.begin();
+        self.count_memory()?;
         self.before = None;
         self.in_session = true;
         Ok(())
     }
 
-    /// Sets a key.
+    /// Sets a key to one value.
     ///
     /// # Errors
-    /// `InvalidInput` outside a session, or for an entry above 4 GiB.
-    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.need_session()?;
-        self.table.put(key, value)
+    /// `InvalidInput` outside a session, without such a family, or for an entry above 4 GiB;
+    /// `LimitExceeded` when the memory budget is used up: abort the session.
+    pub fn put(&mut self, family: u32, key: &[u8], value: &[u8]) -> Result<()> {
+        self.write(family, |content| content.put(key, value))
     }
 
-    /// Removes a key; false when it was not there.
+    /// Sets a key to a list of values; an empty one removes the key.
+    ///
+    /// # Errors
+    /// As [`StateStore::put`]; `InvalidInput` for a family with one value per key.
+    pub fn put_list(&mut self, family: u32, key: &[u8], values: &[&[u8]]) -> Result<()> {
+        self.write(family, |content| content.put_list(key, values))
+    }
+
+    /// Appends to the list of a key.
+    ///
+    /// # Errors
+    /// As [`StateStore::put_list`].
+    pub fn append(&mut self, family: u32, key: &[u8], values: &[&[u8]]) -> Result<()> {
+        self.write(family, |content| content.append(key, values))
+    }
+
+    /// Removes a key with all its values; false when it was not there.
+    ///
+    /// # Errors
+    /// `InvalidInput` outside a session or without such a family.
+    pub fn remove(&mut self, family: u32, key: &[u8]) -> Result<bool> {
+        self.need_session()?;
+        self.families.family_mut(family)?.remove(key)
+    }
+
+    /// Number of the column family `name`, which is made when it is not there.
+    ///
+    /// # Errors
+    /// `InvalidInput` outside a session, in a plain store, for a family that was made with another
+    /// number of values per key, and for one family too many.
+    pub fn open_family(&mut self, name: &str, options: FamilyOptions) -> Result<u32> {
+        self.need_session()?;
+        self.families.open(name, options)
+    }
+
+    /// Removes a column family and everything in it; false when it was not there.
     ///
     /// # Errors
     /// `InvalidInput` outside a session.
-    pub fn remove(&mut self, key: &[u8]) -> Result<bool> {
+    pub fn remove_family(&mut self, name: &str) -> Result<bool> {
         self.need_session()?;
-        Ok(self.table.remove(key))
+        self.families.drop_family(name)
+    }
+
+    /// Starts a scan and copies its first batch to `out`, see [`StateStore::scan_on`]. The scan sees
+    /// the content as it is now, whatever the session changes later. It ends with its last entry,
+    /// and when a session begins.
+    ///
+    /// # Errors
+    /// `InvalidInput` without such a family, for a range of a family that is not ordered, for values
+    /// of a family with one value per key, and for one open scan too many.
+    pub fn scan(
+        &mut self,
+        family: u32,
+        what: ScanOf<'_>,
+        max_bytes: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<ScanBatch> {
+        let content = self.families.family_mut(family)?;
+        let mut scan = match what {
+            ScanOf::Keys(range) => content.scan(range, false)?,
+            ScanOf::Values(range) => content.scan(range, true)?,
+            ScanOf::ValuesOfKey(key) => content.scan_values(key)?,
+        };
+        let entries = scan.fill(content, max_bytes, out);
+        if scan.is_over() {
+            return Ok(ScanBatch {
+                scan: None,
+                entries,
+            });
+        }
+        if self.scans.len() >= MAX_OPEN_SCANS {
+            return Err(Error::invalid_input(format!(
+                "{}: {MAX_OPEN_SCANS} scans are open; close iterators that are not read to the end",
+                self.owner
+            )));
+        }
+        // Never 0, which stands for "no scan" on the way to Java.
+        self.last_scan = self.last_scan.checked_add(1).unwrap_or(1);
+        self.scans.insert(self.last_scan, (family, scan));
+        Ok(ScanBatch {
+            scan: Some(self.last_scan),
+            entries,
+        })
+    }
+
+    /// Copies the next entries of a scan to `out` as `key_len u32, value_len u32, key, value`
+    /// (little-endian): as many as fit `max_bytes`, at least one.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a scan that ended.
+    pub fn scan_on(&mut self, scan: u32, max_bytes: usize, out: &mut Vec<u8>) -> Result<ScanBatch> {
+        let Some((family, open)) = self.scans.get_mut(&scan) else {
+            return Err(Error::invalid_input(format!(
+                "{}: this scan ended, at the latest when the next session began",
+                self.owner
+            )));
+        };
+        let entries = open.fill(self.families.family(*family)?, max_bytes, out);
+        let over = open.is_over();
+        if over {
+            self.scans.remove(&scan);
+        }
+        Ok(ScanBatch {
+            scan: (!over).then_some(scan),
+            entries,
+        })
+    }
+
+    /// Ends a scan before its last entry; nothing happens when it ended already.
+    pub fn close_scan(&mut self, scan: u32) {
+        self.scans.remove(&scan);
     }
 
     /// Ends the session: appends what changed and returns the id of the next version. Without
@@ -271,54 +519,90 @@ impl StateStore {
                 self.owner
             )));
         };
-        let next = match self.table.changes() {
+        let next = match self.families.changes() {
             None => {
                 self.stats.empty_commits += 1;
                 at.unchanged()
             }
             Some(changes) => {
-                // Where maintenance does not keep up, the writer bounds the lineage itself.
-                let whole = at.lineage.len() >= MAX_LINEAGE_SEGMENTS;
-                let (kind, lineage, content) = if whole {
-                    (SegmentKind::BaseImage, [].as_slice(), self.table.snapshot())
-                } else {
-                    (SegmentKind::Changelog, at.lineage.as_slice(), changes)
-                };
                 let new = NewSegment {
                     owner: &self.owner,
                     created: CheckpointId(at.id.version + 1),
-                    kind,
-                    lineage,
-                    entries: content.entries(),
+                    kind: SegmentKind::Changelog,
+                    lineage: &at.lineage,
+                    replaced: at.replaced,
+                    entries: changes.entries(),
                 };
-                let payload = content.into_bytes();
+                let payload = changes.into_bytes();
                 let reference = writer.append(&new, &payload)?;
                 self.stats.commits += 1;
                 self.stats.written_bytes += payload.len() as u64;
-                at.with_segment(lineage, reference)
+                at.with_segment(reference)
             }
         };
-        self.table.commit();
+        self.families.commit();
+        // What was committed stays committed: a limit that this exceeds stops the next session.
+        let _ = self.count_memory();
         self.in_session = false;
         let id = next.id;
+        let long = next.lineage.len() > MAX_LINEAGE_SEGMENTS;
         self.before = self.at.replace(next);
+        if long {
+            // Where maintenance does not keep up. The commit stands without it: when this fails,
+            // the next one tries again.
+            let _ = self.write_base_image(writer);
+        }
         Ok(id)
+    }
+
+    /// Writes the content as a base image from memory, for later commits to build on.
+    fn write_base_image(&mut self, writer: &SegmentWriter) -> Result<()> {
+        let Some(at) = self.at.as_ref() else {
+            return Ok(());
+        };
+        let content = self.families.snapshot();
+        // A damaged image stands for nothing: then it is what that one had replaced.
+        let changelog = at.lineage.get(1..).and_then(<[SegmentRef]>::last);
+        let replaced = changelog.copied().or(at.replaced);
+        let new = NewSegment {
+            owner: &self.owner,
+            created: CheckpointId(at.id.version),
+            kind: SegmentKind::BaseImage,
+            lineage: &[],
+            replaced,
+            entries: content.entries(),
+        };
+        let reference = writer.append(&new, &content.into_bytes())?;
+        writer.sync_files(&BTreeSet::from([reference.file]))?;
+        if let Some(at) = self.at.as_mut() {
+            at.lineage = vec![reference];
+            at.lineage_floor = CheckpointId(at.id.version);
+            at.replaced = replaced;
+            at.rebuilt = false;
+        }
+        Ok(())
     }
 
     /// Takes back the open session; nothing happens when there is none.
     pub fn abort(&mut self) {
         if self.in_session {
-            self.table.abort();
+            self.scans.clear();
+            self.families.abort();
+            let _ = self.count_memory();
             self.in_session = false;
         }
     }
 
-    /// The merge that is due once at least `min_changelogs` durable ones lie above the base image;
+    /// The merge that is due: at least `min_changelogs` durable ones lie above the base image, and
+    /// either they are half its size, so that a load is not much longer than it must be and images
+    /// cost at most three times what commits write, or there are [`MAX_WAIT`] times as many. Also as
+    /// soon as any segment lies in one of the `wasteful` files, which go once nobody needs them.
     /// `None` while an earlier image waits for its file to become durable.
     pub fn base_image_task(
         &mut self,
         writer: &SegmentWriter,
         min_changelogs: usize,
+        wasteful: &HashSet<FileId>,
     ) -> Option<BaseImageTask> {
         self.settle_image(writer);
         if self.pending_image.is_some() {
@@ -332,12 +616,22 @@ impl StateStore {
         let from = [&self.at, &self.before]
             .into_iter()
             .flatten()
+            // Nothing is merged from a damaged image.
+            .filter(|position| !position.rebuilt)
             .find(durable)?;
+        let least = min_changelogs.max(1);
         // The first segment is the base image, or the first changelog of a store without one.
-        (from.lineage.len() > min_changelogs.max(1)).then(|| BaseImageTask {
+        let (base, changelogs) = from.lineage.split_first()?;
+        let bytes: u64 = changelogs.iter().map(|segment| segment.len).sum();
+        let due = changelogs.len() >= least
+            && (bytes >= base.len / 2 || changelogs.len() >= least.saturating_mul(MAX_WAIT));
+        let pins = |segment: &SegmentRef| wasteful.contains(&segment.file);
+        (due || from.lineage.iter().any(pins)).then(|| BaseImageTask {
             owner: self.owner.clone(),
             lineage: from.lineage.clone(),
-            created: from.created,
+            // Not when it last changed, but how far it is known not to have: what is older is not
+            // needed any more once commits build on the image.
+            created: CheckpointId(from.id.version),
         })
     }
 
@@ -382,7 +676,52 @@ impl StateStore {
         lineage.extend_from_slice(rest);
         at.lineage = lineage;
         at.lineage_floor = image.created;
+        at.replaced = image.replaces.last().copied();
         true
+    }
+
+    /// Where a store with the content of `id` stands.
+    fn position(&self, storage: &dyn Storage, id: &CommitId) -> Result<Position> {
+        let Some(reference) = id.segment else {
+            return Ok(Position::empty(id.version));
+        };
+        let head = read_head(storage, &reference, &self.owner)?;
+        let mut lineage = head.lineage;
+        lineage.push(reference);
+        Ok(Position {
+            id: *id,
+            lineage,
+            lineage_floor: id.floor,
+            replaced: head.replaced,
+            // It may name segments that replay went round: nothing builds on them.
+            rebuilt: true,
+        })
+    }
+
+    fn forget_content(&mut self) {
+        self.at = None;
+        self.before = None;
+        self.scans.clear();
+        self.families = Families::new(self.families.layout());
+        // Never more than before.
+        let _ = self.count_memory();
+    }
+
+    fn write(&mut self, family: u32, act: impl FnOnce(&mut Family) -> Result<()>) -> Result<()> {
+        self.need_session()?;
+        let content = self.families.family_mut(family)?;
+        let before = content.page_bytes();
+        act(content)?;
+        // Only pages are looked at for every row; the rest is counted along when they grow.
+        if content.page_bytes() == before {
+            return Ok(());
+        }
+        self.count_memory()
+    }
+
+    fn count_memory(&mut self) -> Result<()> {
+        let bytes = self.families.memory_bytes() as u64;
+        self.memory.set(bytes).map_err(|e| e.context(&self.owner))
     }
 
     fn need_session(&self) -> Result<()> {
@@ -397,41 +736,40 @@ impl StateStore {
 
     fn load(&mut self, storage: &dyn Storage, wanted: CommitId) -> Result<()> {
         // Until the load is complete the content belongs to no version.
-        self.at = None;
-        self.before = None;
-        self.table = Table::default();
+        self.forget_content();
         let position = match wanted.segment {
             None => Position {
                 id: wanted,
                 ..Position::empty(wanted.version)
             },
             Some(reference) => {
-                let newest = read_segment(storage, &reference, &self.owner)?;
-                for older in &newest.head.lineage {
-                    let segment = read_segment(storage, older, &self.owner)?;
-                    self.apply(older, &segment.payload)?;
+                let mut restore = Restore {
+                    storage,
+                    owner: &self.owner,
+                    content: &mut self.families,
+                    rebuilt: Vec::new(),
+                };
+                let head = restore.run(&reference, wanted.replaced)?;
+                let rebuilt = !restore.rebuilt.is_empty();
+                if rebuilt {
+                    self.warning = Some(restore.rebuilt.join("; "));
+                    self.stats.rebuilds += 1;
                 }
-                self.apply(&reference, &newest.payload)?;
-                let mut lineage = newest.head.lineage;
+                let mut lineage = head.lineage;
                 lineage.push(reference);
-                let created = newest.head.created;
                 Position {
                     id: wanted,
                     lineage,
                     lineage_floor: wanted.floor,
-                    created,
+                    replaced: head.replaced,
+                    rebuilt,
                 }
             }
         };
+        self.count_memory()?;
         self.at = Some(position);
         self.stats.loads += 1;
         Ok(())
-    }
-
-    fn apply(&mut self, reference: &SegmentRef, payload: &[u8]) -> Result<()> {
-        self.table
-            .apply(payload)
-            .map_err(|e| e.context(format!("{reference}, {}", self.owner)))
     }
 }
 

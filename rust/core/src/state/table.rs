@@ -1,15 +1,19 @@
-//! The content of one store: a hash index over records, with an undo log.
+//! A hash index over records, with an undo log, and where scans need it the order of the keys.
 //!
 //! Changes go in place. The undo log holds the previous record of every key touched since the last
 //! commit, so an abort costs what was changed, and a commit serializes exactly the keys in it. The
 //! log of the last commit is kept until the next session begins: a retry of that commit rewinds
 //! instead of loading.
+//!
+//! Records never change while a scan may read them, and go only when a session begins. So a scan is
+//! a list of records: it sees the table as it was when it was made, whatever the session does.
 
 use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::arena::{Arena, RecordAt};
-use super::entries::{Change, ChangeReader, ChangeWriter};
+use super::arena::{Arena, Record, RecordAt};
+use super::entries::{Change, ChangeWriter};
+use super::order::{KeyRange, Order};
 use crate::error::{Error, Result};
 
 /// Garbage below this is never worth a compaction.
@@ -31,22 +35,9 @@ struct Undo {
     before: RecordAt,
 }
 
-/// Key-value content of one store. Keys and values are opaque bytes.
-///
-/// ```
-/// # use holdfast_core::state::Table;
-/// let mut table = Table::default();
-/// table.begin();
-/// table.put(b"k", b"1")?;
-/// table.commit();
-/// table.begin();
-/// table.remove(b"k");
-/// table.abort();
-/// assert_eq!(table.get(b"k"), Some(b"1".as_slice()));
-/// # Ok::<(), holdfast_core::Error>(())
-/// ```
+/// Keys and values, opaque bytes both.
 #[derive(Debug, Default)]
-pub struct Table {
+pub(super) struct Table {
     index: HashTable<u32>,
     slots: Vec<Slot>,
     free: Vec<u32>,
@@ -55,52 +46,114 @@ pub struct Table {
     session: u32,
     len: usize,
     live_bytes: usize,
-}
-
-/// Result of [`Table::scan`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ScanBatch {
-    /// Where the next scan continues; equal to the end when the scan is over.
-    pub next: u32,
-    /// Entries written.
-    pub entries: u32,
-    /// Bytes needed for the next entry when not even one did fit, else 0.
-    pub needed_bytes: usize,
+    /// The order of the keys, kept only where somebody scans by it.
+    order: Option<Order>,
+    /// A scan of this session may read any record that was there when it was made.
+    pinned: bool,
 }
 
 impl Table {
+    /// Keeps the order of the keys from now on, for scans of ranges.
+    pub(super) fn keep_order(&mut self) {
+        if self.order.is_some() {
+            return;
+        }
+        let linked = self.slots.iter().zip(0u32..);
+        let mut numbers: Vec<u32> = linked
+            .filter(|(slot, _)| !slot.record.is_none())
+            .map(|(_, number)| number)
+            .collect();
+        numbers.sort_unstable_by_key(|number| self.key_of(*number));
+        let mut order = Order::default();
+        for number in numbers {
+            order.insert(number, self.key_of(number), |n| self.key_of(n));
+        }
+        self.order = Some(order);
+    }
+
     /// Number of keys.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.len
     }
 
     /// True when there are no keys.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
+    /// Bytes of the pages that hold records: most of the memory, and known at once.
+    pub(super) fn page_bytes(&self) -> usize {
+        self.arena.capacity_bytes()
+    }
+
     /// Bytes taken from the allocator.
-    pub fn memory_bytes(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         self.arena.capacity_bytes()
             + self.slots.capacity() * size_of::<Slot>()
             + self.index.allocation_size()
             + self.undo.capacity() * size_of::<Undo>()
             + self.free.capacity() * size_of::<u32>()
+            + self.order.as_ref().map_or(0, Order::memory_bytes)
     }
 
     /// Value of `key`.
-    pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
+    pub(super) fn get(&self, key: &[u8]) -> Option<&[u8]> {
+        let record = self.record(self.find_record(key)?)?;
+        Some(record.value)
+    }
+
+    /// Where the record of `key` is.
+    pub(super) fn find_record(&self, key: &[u8]) -> Option<RecordAt> {
         let number = self.find(hash_of(key), key)?;
         let slot = self.slots.get(number as usize)?;
-        if slot.dead {
-            return None;
+        (!slot.dead).then_some(slot.record)
+    }
+
+    /// A record that was found or selected since the session began.
+    pub(super) fn record(&self, at: RecordAt) -> Option<Record<'_>> {
+        self.arena.get(at)
+    }
+
+    /// All entries, in no order.
+    pub(super) fn records(&self) -> impl Iterator<Item = Record<'_>> {
+        let live = self.slots.iter().filter(|slot| !slot.dead);
+        live.filter_map(|slot| self.arena.get(slot.record))
+    }
+
+    /// The records whose keys are in `range`: in the order of the keys where the table keeps it.
+    /// They stay readable, and as they are, until the next session begins.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a range other than all keys of a table that keeps no order.
+    pub(super) fn select(&mut self, range: KeyRange<'_>) -> Result<Vec<RecordAt>> {
+        self.pinned = true;
+        let live = |slot: &&Slot| !slot.dead;
+        match (&self.order, range) {
+            (Some(order), range) => {
+                let numbers = order.slots(range, |number| self.key_of(number));
+                let slots = numbers.iter().filter_map(|n| self.slots.get(*n as usize));
+                Ok(slots.filter(live).map(|slot| slot.record).collect())
+            }
+            (None, KeyRange::All) => Ok(self
+                .slots
+                .iter()
+                .filter(live)
+                .map(|slot| slot.record)
+                .collect()),
+            (None, _) => Err(Error::invalid_input(
+                "this table keeps no order of its keys, so it has no ranges to scan",
+            )),
         }
-        self.arena.get(slot.record).map(|record| record.value)
+    }
+
+    /// Keeps records that were found one by one readable, and as they are, like selected ones.
+    pub(super) fn pin(&mut self) {
+        self.pinned = true;
     }
 
     /// Starts a session. The undo log of the last commit is dropped: from here on [`Table::abort`]
     /// goes back to this point only.
-    pub fn begin(&mut self) {
+    pub(super) fn begin(&mut self) {
         for undo in std::mem::take(&mut self.undo) {
             if self
                 .slots
@@ -110,6 +163,7 @@ impl Table {
                 self.unlink(undo.slot);
             }
         }
+        self.pinned = false;
         self.session = self.session.wrapping_add(1);
         if self.session == 0 {
             self.forget_sessions();
@@ -124,7 +178,7 @@ impl Table {
     ///
     /// # Errors
     /// `InvalidInput` when key and value together exceed 4 GiB.
-    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+    pub(super) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let hash = hash_of(key);
         let Some(number) = self.find(hash, key) else {
             let record = self.push_record(key, value)?;
@@ -144,7 +198,8 @@ impl Table {
             .map_or(0, |record| record.stored_bytes());
         let touched = slot.session == self.session;
         // Only a record born in this session may be overwritten: older ones are the undo log's.
-        let record = if touched && self.arena.overwrite(slot.record, value) {
+        let in_place = touched && !self.pinned;
+        let record = if in_place && self.arena.overwrite(slot.record, value) {
             slot.record
         } else {
             self.push_record(key, value)?
@@ -176,7 +231,7 @@ impl Table {
     }
 
     /// Removes `key`; false when it was not there.
-    pub fn remove(&mut self, key: &[u8]) -> bool {
+    pub(super) fn remove(&mut self, key: &[u8]) -> bool {
         let Some(number) = self.find(hash_of(key), key) else {
             return false;
         };
@@ -208,8 +263,8 @@ impl Table {
         true
     }
 
-    /// What this session changed, sorted by key; `None` when nothing did.
-    pub fn changes(&self) -> Option<ChangeWriter> {
+    /// Appends what this session changed to `out`, sorted by key, each key behind `prefix`.
+    pub(super) fn changes(&self, prefix: &[u8], out: &mut ChangeWriter) {
         let mut changed: Vec<(&[u8], Change<'_>)> = Vec::with_capacity(self.undo.len());
         for undo in &self.undo {
             let Some(slot) = self.slots.get(undo.slot as usize) else {
@@ -225,33 +280,23 @@ impl Table {
                 (false, _) => changed.push((now.key, Change::Put(now.value))),
             }
         }
-        if changed.is_empty() {
-            return None;
-        }
         changed.sort_unstable_by_key(|(key, _)| *key);
-        let mut writer = ChangeWriter::default();
         for (key, change) in changed {
-            writer.push(key, change);
+            out.push(prefix, key, change);
         }
-        Some(writer)
     }
 
-    /// The whole content, sorted by key.
-    pub fn snapshot(&self) -> ChangeWriter {
-        let live = self.slots.iter().filter(|slot| !slot.dead);
-        let mut records: Vec<_> = live
-            .filter_map(|slot| self.arena.get(slot.record))
-            .collect();
+    /// Appends the whole content to `out`, sorted by key, each key behind `prefix`.
+    pub(super) fn snapshot(&self, prefix: &[u8], out: &mut ChangeWriter) {
+        let mut records: Vec<_> = self.records().collect();
         records.sort_unstable_by_key(|record| record.key);
-        let mut writer = ChangeWriter::default();
         for record in records {
-            writer.push(record.key, Change::Put(record.value));
+            out.push(prefix, record.key, Change::Put(record.value));
         }
-        writer
     }
 
     /// Ends the session and keeps its undo log for [`Table::abort`] until the next one begins.
-    pub fn commit(&mut self) {
+    pub(super) fn commit(&mut self) {
         self.session = self.session.wrapping_add(1);
         if self.session == 0 {
             self.forget_sessions();
@@ -259,7 +304,7 @@ impl Table {
     }
 
     /// Takes back what is in the undo log: the open session, or the last commit when none is open.
-    pub fn abort(&mut self) {
+    pub(super) fn abort(&mut self) {
         for undo in std::mem::take(&mut self.undo) {
             let Some(slot) = self.slots.get(undo.slot as usize).copied() else {
                 continue;
@@ -285,67 +330,6 @@ impl Table {
         }
     }
 
-    /// Applies a changelog or base image outside any session.
-    ///
-    /// # Errors
-    /// `Corrupt` when the payload is not a run of entries.
-    pub fn apply(&mut self, payload: &[u8]) -> Result<()> {
-        let mut reader = ChangeReader::new(payload);
-        while let Some((key, change)) = reader.next()? {
-            match change {
-                Change::Put(value) => self.put(key, value)?,
-                Change::Remove => {
-                    self.remove(key);
-                }
-            }
-        }
-        // Loaded content is committed content: there is nothing to go back to.
-        self.begin();
-        Ok(())
-    }
-
-    /// End position for a scan that shall not see keys added from now on.
-    pub fn scan_end(&self) -> u32 {
-        self.slots.len() as u32
-    }
-
-    /// Copies entries from position `from` up to `end` into `out` as
-    /// `key_len u32, value_len u32, key, value` (little-endian), as many as fit `max_bytes`.
-    ///
-    /// Keys removed meanwhile are skipped. A key added meanwhile may or may not be seen, as with
-    /// any weakly consistent iterator.
-    pub fn scan(&self, from: u32, end: u32, max_bytes: usize, out: &mut Vec<u8>) -> ScanBatch {
-        let mut batch = ScanBatch {
-            next: from,
-            entries: 0,
-            needed_bytes: 0,
-        };
-        let start = out.len();
-        let range = self
-            .slots
-            .get(from as usize..end as usize)
-            .unwrap_or_default();
-        for slot in range {
-            if let Some(record) = self.arena.get(slot.record).filter(|_| !slot.dead) {
-                let need = record.stored_bytes();
-                if out.len() - start + need > max_bytes {
-                    if batch.entries == 0 {
-                        batch.needed_bytes = need;
-                    }
-                    return batch;
-                }
-                out.extend_from_slice(&(record.key.len() as u32).to_le_bytes());
-                out.extend_from_slice(&(record.value.len() as u32).to_le_bytes());
-                out.extend_from_slice(record.key);
-                out.extend_from_slice(record.value);
-                batch.entries += 1;
-            }
-            batch.next += 1;
-        }
-        batch.next = end;
-        batch
-    }
-
     fn find(&self, hash: u32, key: &[u8]) -> Option<u32> {
         self.index
             .find(spread(hash), |number| {
@@ -358,6 +342,10 @@ impl Table {
                 })
             })
             .copied()
+    }
+
+    fn key_of(&self, number: u32) -> &[u8] {
+        key_in(&self.slots, &self.arena, number)
     }
 
     fn push_record(&mut self, key: &[u8], value: &[u8]) -> Result<RecordAt> {
@@ -396,6 +384,10 @@ impl Table {
                 .get(*number as usize)
                 .map_or(0, |slot| spread(slot.hash))
         });
+        if let Some(order) = &mut self.order {
+            let key = key_in(slots, &self.arena, number);
+            order.insert(number, key, |n| key_in(slots, &self.arena, n));
+        }
         self.len += 1;
         self.live_bytes += self
             .arena
@@ -406,6 +398,10 @@ impl Table {
 
     /// Drops a slot that holds no live record.
     fn unlink(&mut self, number: u32) {
+        if let Some(order) = &mut self.order {
+            let key_of = |n| key_in(&self.slots, &self.arena, n);
+            order.remove(number, key_of(number), key_of);
+        }
         let Some(slot) = self.slots.get_mut(number as usize) else {
             return;
         };
@@ -443,6 +439,13 @@ impl Table {
         }
         self.arena = arena;
     }
+}
+
+/// The key in a slot; empty for a slot that is not linked.
+fn key_in<'a>(slots: &[Slot], arena: &'a Arena, number: u32) -> &'a [u8] {
+    let slot = slots.get(number as usize);
+    let record = slot.and_then(|slot| arena.get(slot.record));
+    record.map_or(&[], |record| record.key)
 }
 
 fn hash_of(key: &[u8]) -> u32 {

@@ -1,24 +1,33 @@
 package io.holdfast.spark;
 
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.Map;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.ReadStateStore;
-import org.apache.spark.sql.execution.streaming.state.StateStore;
 import org.apache.spark.sql.execution.streaming.state.StateStoreId;
 import org.apache.spark.sql.execution.streaming.state.StateStoreIterator;
 import org.apache.spark.sql.execution.streaming.state.UnsafeRowPair;
-import scala.collection.AbstractIterator;
+import org.apache.spark.sql.types.StructType;
+import scala.Option;
 import scala.collection.Iterator;
 import scala.collection.immutable.Set;
-import scala.collection.immutable.Set$;
-import scala.runtime.BoxedUnit;
+import scala.jdk.javaapi.CollectionConverters;
 
-/** One version of a store, for reading. Returned rows are reused, the bytes behind them are not. */
+/** One version of a store, for reading. */
 final class HoldfastReadStore implements ReadStateStore {
   private final StoreContext context;
   private final TableHandle table;
   private final long version;
-  private final UnsafeRow found;
   private final long[] statsBefore;
+  private final Map<String, StoreFamily> opened = new HashMap<>();
+
+  /** The family of the last call: nearly all calls in a row are for the same one. */
+  private StoreFamily last;
+
+  private String lastName;
 
   /**
    * @param statsBefore counters of the table before this version was opened
@@ -28,7 +37,6 @@ final class HoldfastReadStore implements ReadStateStore {
     this.table = table;
     this.version = version;
     this.statsBefore = statsBefore;
-    found = new UnsafeRow(context.valueSchema.length());
   }
 
   long[] statsBefore() {
@@ -50,79 +58,91 @@ final class HoldfastReadStore implements ReadStateStore {
     return version;
   }
 
+  StoreFamily family(String name) {
+    if (!name.equals(lastName)) {
+      last =
+          opened.computeIfAbsent(
+              name, key -> new StoreFamily(context, table, context.family(key)));
+      lastName = name;
+    }
+    return last;
+  }
+
+  /** Makes later calls look the family up again. */
+  void forget(String name) {
+    opened.remove(name);
+    lastName = null;
+  }
+
   @Override
   public UnsafeRow get(UnsafeRow key, String columnFamily) {
-    requireDefaultFamily(columnFamily);
-    return table.get(key, found) ? found : null;
+    return family(columnFamily).get(key);
   }
 
   @Override
   public boolean keyExists(UnsafeRow key, String columnFamily) {
-    requireDefaultFamily(columnFamily);
-    return table.contains(key);
-  }
-
-  @Override
-  public StateStoreIterator<UnsafeRowPair> iterator(String columnFamily) {
-    requireDefaultFamily(columnFamily);
-    return new StateStoreIterator<>(
-        new Entries(
-            table.scan(), context.keySchema.length(), context.valueSchema.length()),
-        () -> BoxedUnit.UNIT);
-  }
-
-  private static final class Entries extends AbstractIterator<UnsafeRowPair> {
-    private final TableHandle.Scan scan;
-    private final UnsafeRow key;
-    private final UnsafeRow value;
-    private final UnsafeRowPair pair;
-
-    Entries(TableHandle.Scan scan, int keyFields, int valueFields) {
-      this.scan = scan;
-      key = new UnsafeRow(keyFields);
-      value = new UnsafeRow(valueFields);
-      pair = new UnsafeRowPair(key, value);
-    }
-
-    @Override
-    public boolean hasNext() {
-      return scan.hasNext();
-    }
-
-    @Override
-    public UnsafeRowPair next() {
-      if (!scan.hasNext()) {
-        throw new java.util.NoSuchElementException("the scan is over");
-      }
-      scan.next(key, value);
-      return pair.withRows(key, value);
-    }
+    return family(columnFamily).contains(key);
   }
 
   @Override
   public Iterator<UnsafeRow> valuesIterator(UnsafeRow key, String columnFamily) {
-    throw Messages.notServed("several values per key");
+    return family(columnFamily).values(key);
+  }
+
+  @Override
+  public StateStoreIterator<UnsafeRowPair> iterator(String columnFamily) {
+    return family(columnFamily).range(null, null, false);
+  }
+
+  @Override
+  public StateStoreIterator<UnsafeRowPair> iteratorWithMultiValues(String columnFamily) {
+    return family(columnFamily).range(null, null, true);
   }
 
   @Override
   public StateStoreIterator<UnsafeRowPair> prefixScan(UnsafeRow prefix, String columnFamily) {
-    throw Messages.notServed("prefix scans");
+    return family(columnFamily).prefix(prefix, false);
   }
 
   @Override
   public StateStoreIterator<UnsafeRowPair> prefixScanWithMultiValues(
       UnsafeRow prefix, String columnFamily) {
-    throw Messages.notServed("prefix scans");
+    return family(columnFamily).prefix(prefix, true);
   }
 
   @Override
-  public StateStoreIterator<UnsafeRowPair> iteratorWithMultiValues(String columnFamily) {
-    throw Messages.notServed("several values per key");
+  public StateStoreIterator<UnsafeRowPair> rangeScan(
+      Option<UnsafeRow> from, Option<UnsafeRow> to, String columnFamily) {
+    return family(columnFamily).range(orNull(from), orNull(to), false);
   }
 
+  @Override
+  public StateStoreIterator<UnsafeRowPair> rangeScanWithMultiValues(
+      Option<UnsafeRow> from, Option<UnsafeRow> to, String columnFamily) {
+    return family(columnFamily).range(orNull(from), orNull(to), true);
+  }
+
+  private static UnsafeRow orNull(Option<UnsafeRow> bound) {
+    return bound.isDefined() ? bound.get() : null;
+  }
+
+  @Override
+  public void registerColFamily(
+      String name,
+      StructType keySchema,
+      StructType valueSchema,
+      KeyStateEncoderSpec keySpec,
+      boolean severalValues,
+      boolean internal) {
+    context.register(name, valueSchema, keySpec, severalValues, internal);
+  }
+
+  /** Families with entries, and those that Spark described. */
   @Override
   public Set<String> allColumnFamilyNames() {
-    return Set$.MODULE$.<String>empty().incl(StateStore.DEFAULT_COL_FAMILY_NAME());
+    java.util.Set<String> names = new HashSet<>(context.families.keySet());
+    names.addAll(Arrays.asList(table.familyNames()));
+    return CollectionConverters.asScala(names).toSet();
   }
 
   @Override
@@ -133,11 +153,5 @@ final class HoldfastReadStore implements ReadStateStore {
   @Override
   public void release() {
     table.releaseOutsideTask();
-  }
-
-  static void requireDefaultFamily(String columnFamily) {
-    if (!StateStore.DEFAULT_COL_FAMILY_NAME().equals(columnFamily)) {
-      throw Messages.notServed("column family '" + columnFamily + "'");
-    }
   }
 }

@@ -28,6 +28,7 @@ final class HoldfastStateStore implements StateStore {
   private final Option<String> baseId;
   private Phase phase = Phase.OPEN;
   private String committedId;
+  private StateStoreMetrics metrics;
 
   HoldfastStateStore(
       StoreContext context,
@@ -64,17 +65,44 @@ final class HoldfastStateStore implements StateStore {
 
   @Override
   public void put(UnsafeRow key, UnsafeRow value, String columnFamily) {
-    requireOpen(columnFamily);
-    table.put(key, value);
+    forWriting(columnFamily).put(key, value);
+  }
+
+  @Override
+  public void putList(UnsafeRow key, UnsafeRow[] values, String columnFamily) {
+    forWriting(columnFamily).putList(key, values);
+  }
+
+  @Override
+  public void merge(UnsafeRow key, UnsafeRow value, String columnFamily) {
+    forWriting(columnFamily).append(key, value);
+  }
+
+  @Override
+  public void mergeList(UnsafeRow key, UnsafeRow[] values, String columnFamily) {
+    forWriting(columnFamily).append(key, values);
   }
 
   @Override
   public void remove(UnsafeRow key, String columnFamily) {
-    requireOpen(columnFamily);
-    table.remove(key);
+    forWriting(columnFamily).remove(key);
   }
 
-  /** The whole table; also after commit, which is when complete mode reads it. */
+  /** Entries from {@code from} (inclusive) to {@code to} (exclusive) go. */
+  @Override
+  public void deleteRange(UnsafeRow from, UnsafeRow to, String columnFamily) {
+    StoreFamily family = forWriting(columnFamily);
+    StateStoreIterator<UnsafeRowPair> doomed = family.range(from, to, false);
+    try {
+      while (doomed.hasNext()) {
+        family.remove(doomed.next().key());
+      }
+    } finally {
+      doomed.close();
+    }
+  }
+
+  /** The whole family; also after commit, which is when complete mode reads it. */
   @Override
   public StateStoreIterator<UnsafeRowPair> iterator(String columnFamily) {
     return read.iterator(columnFamily);
@@ -83,7 +111,7 @@ final class HoldfastStateStore implements StateStore {
   /** Durable against the executor's death on return; against the machine's at commits/N. */
   @Override
   public long commit() {
-    requireOpen(StateStore.DEFAULT_COL_FAMILY_NAME());
+    requireOpen();
     committedId = table.commit();
     phase = Phase.COMMITTED;
     table.releaseOutsideTask();
@@ -118,7 +146,14 @@ final class HoldfastStateStore implements StateStore {
 
   @Override
   public StateStoreMetrics metrics() {
-    return StoreMetrics.of(read.statsBefore(), table.stats());
+    if (phase == Phase.OPEN) {
+      return StoreMetrics.of(read.statsBefore(), table.stats(), StoreMetrics.NOTHING);
+    }
+    if (metrics == null) {
+      // Taken once: what the manager did is told to one caller only.
+      metrics = StoreMetrics.of(read.statsBefore(), table.stats(), table.takeTotals(version));
+    }
+    return metrics;
   }
 
   @Override
@@ -131,8 +166,12 @@ final class HoldfastStateStore implements StateStore {
         context.id.partitionId(), version + 1, Option.apply(committedId), baseId);
   }
 
-  private void requireOpen(String columnFamily) {
-    HoldfastReadStore.requireDefaultFamily(columnFamily);
+  private StoreFamily forWriting(String columnFamily) {
+    requireOpen();
+    return read.family(columnFamily);
+  }
+
+  private void requireOpen() {
     if (phase != Phase.OPEN) {
       throw new IllegalStateException("The session of " + table + " is " + phase);
     }
@@ -160,38 +199,40 @@ final class HoldfastStateStore implements StateStore {
   }
 
   @Override
+  public StateStoreIterator<UnsafeRowPair> rangeScan(
+      Option<UnsafeRow> from, Option<UnsafeRow> to, String columnFamily) {
+    return read.rangeScan(from, to, columnFamily);
+  }
+
+  @Override
+  public StateStoreIterator<UnsafeRowPair> rangeScanWithMultiValues(
+      Option<UnsafeRow> from, Option<UnsafeRow> to, String columnFamily) {
+    return read.rangeScanWithMultiValues(from, to, columnFamily);
+  }
+
+  @Override
   public Set<String> allColumnFamilyNames() {
     return read.allColumnFamilyNames();
   }
 
   @Override
-  public void putList(UnsafeRow key, UnsafeRow[] values, String columnFamily) {
-    throw Messages.notServed("several values per key");
-  }
-
-  @Override
-  public void merge(UnsafeRow key, UnsafeRow value, String columnFamily) {
-    throw Messages.notServed("several values per key");
-  }
-
-  @Override
-  public void mergeList(UnsafeRow key, UnsafeRow[] values, String columnFamily) {
-    throw Messages.notServed("several values per key");
-  }
-
-  @Override
-  public boolean removeColFamilyIfExists(String columnFamily) {
-    throw Messages.notServed("column families");
-  }
-
-  @Override
   public void createColFamilyIfAbsent(
-      String columnFamily,
+      String name,
       StructType keySchema,
       StructType valueSchema,
-      KeyStateEncoderSpec keyStateEncoderSpec,
-      boolean useMultipleValuesPerKey,
-      boolean isInternal) {
-    throw Messages.notServed("column families");
+      KeyStateEncoderSpec keySpec,
+      boolean severalValues,
+      boolean internal) {
+    requireOpen();
+    context.register(name, valueSchema, keySpec, severalValues, internal);
+  }
+
+  @Override
+  public boolean removeColFamilyIfExists(String name) {
+    requireOpen();
+    boolean stored = context.columns && table.removeFamily(name);
+    boolean described = context.families.remove(name) != null;
+    read.forget(name);
+    return stored || described;
   }
 }

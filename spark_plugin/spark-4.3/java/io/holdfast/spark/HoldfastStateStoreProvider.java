@@ -2,9 +2,10 @@ package io.holdfast.spark;
 
 import java.util.Arrays;
 import java.util.concurrent.locks.ReentrantReadWriteLock;
+import java.util.stream.LongStream;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
-import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.ReadStateStore;
 import org.apache.spark.sql.execution.streaming.state.StateSchemaProvider;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
@@ -15,8 +16,12 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreInstanceMetric;
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider;
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider$;
 import org.apache.spark.sql.execution.streaming.state.StateStoreProviderId;
+import org.apache.spark.sql.execution.streaming.state.SupportsFineGrainedReplay;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.util.NextIterator;
+import scala.Enumeration;
 import scala.Option;
+import scala.Tuple4;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -26,7 +31,8 @@ import scala.jdk.javaapi.CollectionConverters;
  *
  * <p>The driver makes instances only to list metrics, so construction does nothing.
  */
-public final class HoldfastStateStoreProvider implements StateStoreProvider {
+public final class HoldfastStateStoreProvider
+    implements StateStoreProvider, SupportsFineGrainedReplay {
   private volatile boolean unloaded;
   private ReentrantReadWriteLock maintenanceLock = new ReentrantReadWriteLock();
 
@@ -46,48 +52,39 @@ public final class HoldfastStateStoreProvider implements StateStoreProvider {
       boolean useMultipleValuesPerKey,
       Option<StateSchemaProvider> stateSchemaProvider) {
     id = stateStoreId;
-    refuseUnsupported(keyStateEncoderSpec, useColumnFamilies, storeConf, useMultipleValuesPerKey);
+    requireFormat(storeConf);
     requireFileManager(hadoopConf);
-    context = new StoreContext(id, keySchema, valueSchema, storeConf, hadoopConf);
+    context =
+        new StoreContext(
+            id, keySchema, valueSchema, useColumnFamilies, storeConf, hadoopConf, stateSchemaProvider);
+    String family = StateStore.DEFAULT_COL_FAMILY_NAME();
+    FamilySpec spec =
+        FamilySpec.of(
+            context,
+            family,
+            valueSchema,
+            keyStateEncoderSpec,
+            useMultipleValuesPerKey,
+            false,
+            stateSchemaProvider);
+    context.families.put(family, spec);
     HoldfastConf conf = new HoldfastConf(CollectionConverters.asJava(storeConf.sqlConfs()));
+    Native.limitMemory(conf.maxMemoryBytes);
     StateFolder folder = StateFolder.of(id.checkpointRootLocation(), hadoopConf);
     table =
         new TableHandle(
             HoldfastPlugin.executor().acquire(folder, conf),
             Long.toString(id.operatorId()),
             Integer.toString(id.partitionId()),
-            id.storeName());
+            id.storeName(),
+            useColumnFamilies,
+            spec.options);
   }
 
-  private void refuseUnsupported(
-      KeyStateEncoderSpec encoder,
-      boolean columnFamilies,
-      StateStoreConf conf,
-      boolean multipleValues) {
+  private static void requireFormat(StateStoreConf conf) {
     if (!conf.enableStateStoreCheckpointIds()) {
       throw new UnsupportedStateException(
           Messages.formatTooOld(Integer.toString(conf.stateStoreCheckpointFormatVersion())));
-    }
-    if (columnFamilies || multipleValues) {
-      throw new UnsupportedStateException(
-          "Operator "
-              + id.operatorId()
-              + " keeps several column families or values per key (transformWithState, or a join"
-              + " with state format 3 or above); this Holdfast release does not serve it yet. Use"
-              + " another state store provider for this query.");
-    }
-    if (!(encoder instanceof NoPrefixKeyStateEncoderSpec)) {
-      throw new UnsupportedStateException(
-          "Operator "
-              + id.operatorId()
-              + " scans its state by key prefix or range (session windows, timers); this Holdfast"
-              + " release does not serve it yet. Use another state store provider for this"
-              + " query.");
-    }
-    if (conf.rowChecksumEnabled()) {
-      throw new UnsupportedStateException(
-          "spark.sql.streaming.stateStore.rowChecksum.enabled is not served yet. Holdfast checks"
-              + " every segment it reads against a digest; switch the setting off.");
     }
   }
 
@@ -114,17 +111,22 @@ public final class HoldfastStateStoreProvider implements StateStoreProvider {
   @Override
   public StateStore getStore(
       long version, Option<String> checkpointId, boolean forceSnapshotOnCommit, boolean loadEmpty) {
-    if (loadEmpty) {
-      throw new UnsupportedStateException(
-          "Rewriting the state of " + table + " from empty is not served yet");
-    }
-    HoldfastReadStore read = open(version, checkpointId);
+    HoldfastReadStore read =
+        open(
+            version,
+            () -> {
+              if (loadEmpty) {
+                table.openEmpty(version);
+              } else {
+                table.load(version, checkpointId.getOrElse(() -> null));
+              }
+            });
     return write(read, version, checkpointId);
   }
 
   @Override
   public ReadStateStore getReadStore(long version, Option<String> checkpointId) {
-    return open(version, checkpointId);
+    return open(version, () -> table.load(version, checkpointId.getOrElse(() -> null)));
   }
 
   @Override
@@ -140,11 +142,57 @@ public final class HoldfastStateStoreProvider implements StateStoreProvider {
     return write((HoldfastReadStore) readStore, version, checkpointId);
   }
 
-  private HoldfastReadStore open(long version, Option<String> checkpointId) {
+  /** Goes to {@code endVersion} by way of an older version, round what it is normally loaded from. */
+  @Override
+  public StateStore replayStateFromSnapshot(
+      long snapshotVersion,
+      long endVersion,
+      boolean readOnly,
+      Option<String> snapshotId,
+      Option<String> endId) {
+    HoldfastReadStore read = replay(snapshotVersion, endVersion, snapshotId, endId);
+    return write(read, endVersion, endId);
+  }
+
+  @Override
+  public ReadStateStore replayReadStateFromSnapshot(
+      long snapshotVersion, long endVersion, Option<String> snapshotId, Option<String> endId) {
+    return replay(snapshotVersion, endVersion, snapshotId, endId);
+  }
+
+  private HoldfastReadStore replay(
+      long snapshotVersion, long endVersion, Option<String> snapshotId, Option<String> endId) {
+    if (endId.isEmpty()) {
+      throw new UnsupportedStateException(Messages.formatTooOld("1"));
+    }
+    String[] ids =
+        LongStream.rangeClosed(snapshotVersion + 1, endVersion)
+            .mapToObj(context::idsOfVersion)
+            .flatMap(Arrays::stream)
+            .toArray(String[]::new);
+    return open(
+        endVersion,
+        () -> table.replay(snapshotVersion, snapshotId.getOrElse(() -> null), endId.get(), ids));
+  }
+
+  /** Changes of the versions from {@code startVersion} to {@code endVersion}, both included. */
+  @Override
+  public NextIterator<Tuple4<Enumeration.Value, UnsafeRow, UnsafeRow, Object>>
+      getStateStoreChangeDataReader(
+          long startVersion, long endVersion, Option<String> columnFamily, Option<String> endId) {
+    String name = columnFamily.getOrElse(StateStore::DEFAULT_COL_FAMILY_NAME);
+    HoldfastReadStore read =
+        open(endVersion, () -> table.load(endVersion, endId.getOrElse(() -> null)));
+    int number = context.columns ? table.findFamily(name) : Native.ONLY_FAMILY;
+    FamilySpec family = context.family(name);
+    return new ChangeFeed(context, table, family, number, startVersion, read.version());
+  }
+
+  private HoldfastReadStore open(long version, Runnable position) {
     table.acquire();
     try {
       long[] statsBefore = table.stats();
-      table.load(version, checkpointId.getOrElse(() -> null));
+      position.run();
       return new HoldfastReadStore(context, table, version, statsBefore);
     } catch (RuntimeException e) {
       table.releaseOutsideTask();

@@ -2,11 +2,14 @@ package io.holdfast.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.FileNotFoundException;
 import java.io.IOException;
+import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 
 /** Spark's commit log, {@code <checkpoint>/commits/N}: the atomic root of every checkpoint. */
@@ -43,6 +46,34 @@ final class CommitLog {
 
   static Path stateOf(Path entry) {
     return new Path(entry.getParent().getParent(), "state");
+  }
+
+  /**
+   * Ids of all stores of a partition in the entry that made a version.
+   *
+   * @param stateLocation {@code <checkpoint>/state}
+   */
+  static String[] idsOfVersion(
+      String stateLocation, long operator, int partition, long version, Configuration conf) {
+    Path entry =
+        new Path(new Path(new Path(stateLocation).getParent(), "commits"), Long.toString(version - 1));
+    String wanted = operator + "/" + partition;
+    try (InputStream in = entry.getFileSystem(conf).open(entry)) {
+      return holdfastIds(in.readAllBytes()).stream()
+          .filter(store -> store.partition().equals(wanted))
+          .map(store -> store.id)
+          .toArray(String[]::new);
+    } catch (FileNotFoundException e) {
+      throw new IllegalArgumentException(
+          "Batch "
+              + (version - 1)
+              + " has no entry in the commit log any more ("
+              + entry
+              + "); choose a later start, or a larger spark.sql.streaming.minBatchesToRetain.",
+          e);
+    } catch (IOException e) {
+      throw new HoldfastException("Cannot read " + entry, e);
+    }
   }
 
   /**

@@ -1,10 +1,13 @@
 package io.holdfast.spark;
 
+import com.codahale.metrics.MetricRegistry;
 import java.io.IOException;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.SparkContext;
@@ -28,10 +31,26 @@ final class HoldfastDriver implements DriverPlugin {
     }
   }
 
+  /** What the closed files of a folder take. */
+  private static final class Space {
+    final long physicalBytes;
+    final long pinnedBytes;
+
+    Space(long physicalBytes, long pinnedBytes) {
+      this.physicalBytes = physicalBytes;
+      this.pinnedBytes = pinnedBytes;
+    }
+  }
+
+  /** By folder, as of its last clean-up. */
+  private final Map<String, Space> spaces = new ConcurrentHashMap<>();
+
   /** Executor of every term given by this application whose executor may still append. */
   private final Map<String, Map<Long, Executor>> liveTerms = new HashMap<>();
 
-  private final Map<String, Long> lastTerm = new HashMap<>();
+  /** Newest term given by this application; read without the lock, which a reclaim holds long. */
+  private final Map<String, Long> lastTerm = new ConcurrentHashMap<>();
+
   private final DurableFiles durableFiles = new DurableFiles();
   private final PartitionFolders partitionFolders = new PartitionFolders();
   private Reclaimer reclaimer;
@@ -49,6 +68,20 @@ final class HoldfastDriver implements DriverPlugin {
         });
     HoldfastPlugin.started(this);
     return Collections.emptyMap();
+  }
+
+  /** Spark names them {@code plugin.io.holdfast.spark.HoldfastPlugin.<name>}. */
+  @Override
+  public void registerMetrics(String appId, PluginContext context) {
+    MetricRegistry registry = context.metricRegistry();
+    ExecutorTotals.gauge(
+        registry,
+        "closedFileBytes",
+        () -> spaces.values().stream().mapToLong(space -> space.physicalBytes).sum());
+    ExecutorTotals.gauge(
+        registry,
+        "pinnedBytes",
+        () -> spaces.values().stream().mapToLong(space -> space.pinnedBytes).sum());
   }
 
   @Override
@@ -76,6 +109,7 @@ final class HoldfastDriver implements DriverPlugin {
     StateFolder folder = StateFolder.of(state.toString(), conf);
     String[] texts = ids.stream().map(store -> store.id).toArray(String[]::new);
     durableFiles.makeDurable(folder, texts, term -> executorOf(folder.name, term));
+    requireNewest(folder);
     partitionFolders.create(state, ids, conf);
   }
 
@@ -88,15 +122,52 @@ final class HoldfastDriver implements DriverPlugin {
   String reclaim(StateFolder folder, String[] partitions, String[] ids) {
     long[] live;
     long last;
+    List<ExecutorLink> executors;
     synchronized (this) {
-      // Terms given from now on are higher than the last one.
+      // A file of a term given from now on stops the pass: the next one knows it.
       live =
           liveTerms.getOrDefault(folder.name, Collections.emptyMap()).keySet().stream()
               .mapToLong(Long::longValue)
               .toArray();
       last = lastTerm.getOrDefault(folder.name, 0L);
+      executors =
+          liveTerms.getOrDefault(folder.name, Collections.emptyMap()).values().stream()
+              .map(executor -> executor.link)
+              .toList();
     }
-    return Native.reclaim(folder.name, folder.files(), partitions, ids, live, last);
+    String[] done =
+        Native.reclaim(folder.name, folder.files(), partitions, ids, live, last);
+    Space space = new Space(Long.parseLong(done[1]), Long.parseLong(done[2]));
+    spaces.put(folder.name, space);
+    List<String> wasteful = Arrays.asList(done).subList(3, done.length);
+    long toTell = space.pinnedBytes;
+    for (ExecutorLink executor : executors) {
+      executor.tell(new WasteNotice(folder.name, toTell, wasteful));
+      // One of them reports the bytes: tasks' metrics are added up.
+      toTell = 0;
+    }
+    return done[0];
+  }
+
+  /**
+   * Fails when a file of {@code folder} carries a newer term than any this application gave: another
+   * application restarted the query, so this one must not commit any more.
+   */
+  void requireNewest(StateFolder folder) {
+    // Listed first: a term given meanwhile is in lastTerm before its first file exists.
+    long found = Native.newestTerm(folder.name, folder.files());
+    long given = lastTerm.getOrDefault(folder.name, 0L);
+    if (found > given) {
+      throw new HoldfastException(
+          "Another query took over this checkpoint: "
+              + folder.name
+              + " has files of term "
+              + Long.toHexString(found)
+              + ", the newest of this application is "
+              + Long.toHexString(given)
+              + ". The batch was not committed and nothing is lost, but this query must be"
+              + " stopped: only one query may use a checkpoint.");
+    }
   }
 
   /**

@@ -12,8 +12,4 @@ final class Messages {
         + "=2 (holdfast.configure does) and start with a new checkpoint folder: a checkpoint keeps"
         + " the format it was made with.";
   }
-
-  static UnsupportedStateException notServed(String what) {
-    return new UnsupportedStateException("This Holdfast release does not serve " + what + " yet");
-  }
 }

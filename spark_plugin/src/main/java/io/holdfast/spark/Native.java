@@ -18,6 +18,37 @@ final class Native {
   static final int COMPRESSION_NONE = 0;
   static final int COMPRESSION_LZ4 = 1;
 
+  /** Family of a store without column families. */
+  static final int ONLY_FAMILY = 1;
+
+  /** The family serves scans by prefix and range. */
+  static final int ORDERED = 1;
+
+  /** The family has a list of values per key. */
+  static final int SEVERAL_VALUES = 2;
+
+  /** The family is Spark's own: its keys are not counted. */
+  static final int INTERNAL = 4;
+
+  /** One entry per key between two bounds. */
+  static final int SCAN_KEYS = 0;
+
+  /** One entry per value of the keys between two bounds. */
+  static final int SCAN_VALUES = 1;
+
+  /** One entry per key with a prefix. */
+  static final int SCAN_PREFIX = 2;
+
+  /** One entry per value of the keys with a prefix. */
+  static final int SCAN_PREFIX_VALUES = 3;
+
+  /** One entry per value of one key. */
+  static final int SCAN_VALUES_OF_KEY = 4;
+
+  static final int CHANGE_PUT = 0;
+  static final int CHANGE_REMOVE = 1;
+  static final int CHANGE_APPEND = 2;
+
   static {
     load();
   }
@@ -42,40 +73,120 @@ final class Native {
 
   static native void closeManager(long manager);
 
-  static native long openStore(long manager, String operator, String partition, String store);
+  /** Limits the native memory of all stores of this process, in bytes; 0 is no limit. */
+  static native void limitMemory(long bytes);
+
+  /** Bytes of native memory that all stores of this process have taken. */
+  static native long usedMemory();
+
+  /**
+   * @param columns whether the store has column families
+   * @param options {@code ORDERED} and the like, of the one family of a store without column
+   *     families
+   */
+  static native long openStore(
+      long manager, String operator, String partition, String store, boolean columns, int options);
 
   static native void closeStore(long store);
 
-  /** Positions the store at a version; {@code id} is null for version 0. */
-  static native void load(long store, long version, String id);
+  /**
+   * Positions the store at a version; {@code id} is null for version 0.
+   *
+   * @return what damage was worked around, null when there was none
+   */
+  static native String load(long store, long version, String id);
+
+  /** Positions the store at a version without content. */
+  static native void openEmpty(long store, long version);
+
+  /**
+   * Positions the store at a version by loading an older one and applying what later commits changed.
+   *
+   * @param fromId null for version 0
+   * @param ids of the later versions, of all stores of the partition
+   */
+  static native void replay(
+      long store, long fromVersion, String fromId, String toId, String[] ids);
+
+  /**
+   * What the commit of a version changed in one family: {@code kind u8, key_len u32, value_len u32,
+   * key, value} each, kind being one of the {@code CHANGE_} constants.
+   *
+   * @param ids of the version, of all stores of the partition
+   */
+  static native byte[] changes(
+      long store, long version, String[] ids, int family, int options);
 
   static native void begin(long store);
 
+  /** Number of a column family, 0 without it. */
+  static native int findFamily(long store, String name);
+
+  /** Number of a column family, which is made when it is not there. */
+  static native int openFamily(long store, String name, int options);
+
+  /** Removes a column family with its content; false when it was not there. */
+  static native boolean removeFamily(long store, String name);
+
+  static native String[] familyNames(long store);
+
   /** Length of the value, -1 without such a key; above {@code outLen} nothing was copied. */
-  static native int get(long store, long key, int keyLen, long out, int outLen);
+  static native int get(long store, int family, long key, int keyLen, long out, int outLen);
 
-  static native void put(long store, long key, int keyLen, long value, int valueLen);
+  static native void put(long store, int family, long key, int keyLen, long value, int valueLen);
 
-  static native boolean remove(long store, long key, int keyLen);
+  /** Sets the values of a key, or appends to them; {@code values} are {@code len u32, bytes}. */
+  static native void writeList(
+      long store, int family, long key, int keyLen, long values, int valuesLen, boolean append);
 
-  static native int scanEnd(long store);
+  static native boolean remove(long store, int family, long key, int keyLen);
 
-  /** Entries from a position; {@code progress} receives the next position and their number. */
-  static native byte[] scan(long store, int from, int end, int maxBytes, long[] progress);
+  /**
+   * First entries of a new scan, each {@code key_len u32, value_len u32, key, value}.
+   *
+   * @param what one of the {@code SCAN_} constants
+   * @param fromLen negative for no bound, as is {@code toLen}
+   * @param progress receives the scan to go on with, 0 when it is over, and the number of entries
+   */
+  static native byte[] scan(
+      long store,
+      int family,
+      int what,
+      long from,
+      int fromLen,
+      long to,
+      int toLen,
+      int maxBytes,
+      long[] progress);
+
+  /** The next entries of a scan. */
+  static native byte[] scanOn(long store, int scan, int maxBytes, long[] progress);
+
+  /** Ends a scan early. */
+  static native void closeScan(long store, int scan);
 
   /** Writes what changed; returns the id of the next version. */
   static native String commit(long store);
 
   static native void abort(long store);
 
-  /** Version of the base image that was written, -1 when none was due. */
-  static native long writeBaseImage(long store, int minChangelogs);
+  /**
+   * Writes a base image if one is due, or if the store needs a part of a wasteful file.
+   *
+   * @param wasteful names of files that should go
+   * @return version of the base image that commits began to build on since the last call, -1 without
+   *     one
+   */
+  static native long writeBaseImage(long store, int minChangelogs, String[] wasteful);
 
-  /** Keys, memory bytes, loads, rewinds, bytes written, empty commits, commits with changes. */
+  /** Keys, memory bytes, loads, rewinds, bytes written, empty commits, rebuilds, commits. */
   static native long[] storeStats(long store);
 
   /** Highest term that a file in {@code dir} carries, 0 without files. */
   static native long newestTerm(String dir, HadoopFiles files);
+
+  /** Files created, files sealed, segments, bytes of these as stored. */
+  static native long[] writerStats(long manager);
 
   /** Names of files that could not be made durable, one a line; null without any. */
   static native String lostFiles(long manager);
@@ -92,16 +203,17 @@ final class Native {
    * @param partitions {@code operator/partition} of each id
    * @param ids ids of the oldest retained entry of the commit log
    * @param liveTerms terms that may still append
-   * @param lastTerm later terms may append as well
-   * @return what was done, null when nothing was
+   * @param newestTerm newest term that was given; files of a newer one stop it all
+   * @return what was done, empty when nothing was; bytes of the closed files that are left; how many
+   *     of these nobody needs; then the names of the most wasteful files
    */
-  static native String reclaim(
+  static native String[] reclaim(
       String dir,
       HadoopFiles files,
       String[] partitions,
       String[] ids,
       long[] liveTerms,
-      long lastTerm);
+      long newestTerm);
 
   private static void load() {
     String os = System.getProperty("os.name").toLowerCase(Locale.ROOT);

@@ -1,7 +1,6 @@
 package io.holdfast.spark;
 
 import java.lang.ref.Cleaner;
-import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.unsafe.Platform;
 
 /**
@@ -46,11 +45,5 @@ final class Scratch {
 
   int capacity() {
     return memory.capacity;
-  }
-
-  /** Copies the row's bytes to {@code address}. */
-  static void write(UnsafeRow row, long address) {
-    Platform.copyMemory(
-        row.getBaseObject(), row.getBaseOffset(), null, address, row.getSizeInBytes());
   }
 }

@@ -1,15 +1,20 @@
 package io.holdfast.spark;
 
+import java.util.Arrays;
+import java.util.List;
 import org.apache.spark.TaskContext;
-import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.unsafe.Platform;
 import org.apache.spark.util.TaskCompletionListener;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * One native state store: rows in, rows out, used by one task attempt at a time. Independent of the
  * Spark minor.
  */
 final class TableHandle {
+  private static final Logger LOG = LoggerFactory.getLogger(TableHandle.class);
+
   /** How long a task waits for another attempt that still uses the store. */
   private static final long LOCK_TIMEOUT_MS = 60_000;
 
@@ -21,10 +26,24 @@ final class TableHandle {
   private final String name;
   private long user = NOBODY;
 
+  /** Time spent on loads and commits so far, beside the native counters. */
+  private long loadNanos;
+
+  private long commitNanos;
+
+  /**
+   * @param columns whether the store has column families
+   * @param options of the one family of a store without column families
+   */
   TableHandle(
-      HoldfastExecutor.Lease lease, String operator, String partition, String storeName) {
+      HoldfastExecutor.Lease lease,
+      String operator,
+      String partition,
+      String storeName,
+      boolean columns,
+      int options) {
     this.lease = lease;
-    store = Native.openStore(lease.manager, operator, partition, storeName);
+    store = Native.openStore(lease.manager, operator, partition, storeName, columns, options);
     name = "operator " + operator + ", partition " + partition + ", store " + storeName;
   }
 
@@ -94,15 +113,58 @@ final class TableHandle {
   }
 
   void load(long version, String id) {
-    Native.load(store, version, id);
+    long start = System.nanoTime();
+    String workedAround = Native.load(store, version, id);
+    long nanos = System.nanoTime() - start;
+    loadNanos += nanos;
+    HoldfastPlugin.executor().totals().loadNanos.add(nanos);
+    if (workedAround != null) {
+      LOG.warn("Holdfast found damage and worked around it: {}", workedAround);
+    }
+  }
+
+  /** Goes to {@code toId} by way of an older version; see {@link Native#replay}. */
+  void replay(long fromVersion, String fromId, String toId, String[] ids) {
+    Native.replay(store, fromVersion, fromId, toId, ids);
+  }
+
+  /** What one commit changed; see {@link Native#changes}. */
+  byte[] changes(long version, String[] ids, int family, int options) {
+    return Native.changes(store, version, ids, family, options);
+  }
+
+  void openEmpty(long version) {
+    Native.openEmpty(store, version);
   }
 
   void begin() {
     Native.begin(store);
   }
 
+  /** Number of a column family, 0 without it. */
+  int findFamily(String family) {
+    return Native.findFamily(store, family);
+  }
+
+  /** Number of a column family, which is made when it is not there. */
+  int openFamily(String family, int options) {
+    return Native.openFamily(store, family, options);
+  }
+
+  boolean removeFamily(String family) {
+    return Native.removeFamily(store, family);
+  }
+
+  String[] familyNames() {
+    return Native.familyNames(store);
+  }
+
   String commit() {
+    long start = System.nanoTime();
     String id = Native.commit(store);
+    long nanos = System.nanoTime() - start;
+    commitNanos += nanos;
+    HoldfastPlugin.executor().totals().appendNanos.add(nanos);
     lease.reportLostFiles();
     return id;
   }
@@ -118,94 +180,159 @@ final class TableHandle {
 
   long writeBaseImage(int minChangelogs) {
     try {
-      return Native.writeBaseImage(store, minChangelogs);
+      return Native.writeBaseImage(store, minChangelogs, lease.wasteful());
     } finally {
       lease.reportLostFiles();
     }
   }
 
+  /** {@link Native#storeStats}, then milliseconds spent on loads and on commits. */
   long[] stats() {
-    return Native.storeStats(store);
+    long[] counters = Native.storeStats(store);
+    long[] all = Arrays.copyOf(counters, counters.length + 2);
+    all[counters.length] = loadNanos / 1_000_000;
+    all[counters.length + 1] = commitNanos / 1_000_000;
+    return all;
   }
 
-  /** Points {@code into} at a copy of the value; false without such a key. */
-  boolean get(UnsafeRow key, UnsafeRow into) {
-    int keyBytes = key.getSizeInBytes();
+  /** See {@link HoldfastExecutor.Lease#takeTotals}. */
+  long[] takeTotals(long version) {
+    return lease.takeTotals(version);
+  }
+
+  /** A copy of the value; null without such a key. */
+  byte[] get(int family, Bytes key) {
     Scratch scratch = Scratch.current();
-    long address = scratch.reserve(keyBytes);
-    Scratch.write(key, address);
-    int room = scratch.capacity() - keyBytes;
-    int found = Native.get(store, address, keyBytes, address + keyBytes, room);
+    long address = scratch.reserve(key.length);
+    key.copyTo(address);
+    int room = scratch.capacity() - key.length;
+    int found = Native.get(store, family, address, key.length, address + key.length, room);
     if (found > room) {
-      address = scratch.reserve(Math.addExact(keyBytes, found));
-      found = Native.get(store, address, keyBytes, address + keyBytes, found);
+      address = scratch.reserve(Math.addExact(key.length, found));
+      found = Native.get(store, family, address, key.length, address + key.length, found);
     }
     if (found < 0) {
-      return false;
+      return null;
     }
-    // A fresh array: callers may keep what the row points to after the next get.
+    // A fresh array: callers may keep what a row points to after the next get.
     byte[] value = new byte[found];
-    Platform.copyMemory(null, address + keyBytes, value, Platform.BYTE_ARRAY_OFFSET, found);
-    into.pointTo(value, found);
-    return true;
+    Platform.copyMemory(null, address + key.length, value, Platform.BYTE_ARRAY_OFFSET, found);
+    return value;
   }
 
-  boolean contains(UnsafeRow key) {
-    int keyBytes = key.getSizeInBytes();
-    long address = Scratch.current().reserve(keyBytes);
-    Scratch.write(key, address);
-    return Native.get(store, address, keyBytes, 0, 0) >= 0;
+  boolean contains(int family, Bytes key) {
+    long address = toScratch(key);
+    return Native.get(store, family, address, key.length, 0, 0) >= 0;
   }
 
-  void put(UnsafeRow key, UnsafeRow value) {
-    int keyBytes = key.getSizeInBytes();
-    int valueBytes = value.getSizeInBytes();
-    long address = Scratch.current().reserve(Math.addExact(keyBytes, valueBytes));
-    Scratch.write(key, address);
-    Scratch.write(value, address + keyBytes);
-    Native.put(store, address, keyBytes, address + keyBytes, valueBytes);
+  void put(int family, Bytes key, Bytes value) {
+    long address = Scratch.current().reserve(Math.addExact(key.length, value.length));
+    key.copyTo(address);
+    value.copyTo(address + key.length);
+    Native.put(store, family, address, key.length, address + key.length, value.length);
   }
 
-  void remove(UnsafeRow key) {
-    int keyBytes = key.getSizeInBytes();
-    long address = Scratch.current().reserve(keyBytes);
-    Scratch.write(key, address);
-    Native.remove(store, address, keyBytes);
+  /** Sets the values of a key, or appends to them. */
+  void writeList(int family, Bytes key, List<Bytes> values, boolean append) {
+    int total = 0;
+    for (Bytes value : values) {
+      total = Math.addExact(total, Math.addExact(value.length, 4));
+    }
+    long address = Scratch.current().reserve(Math.addExact(key.length, total));
+    key.copyTo(address);
+    long at = address + key.length;
+    for (Bytes value : values) {
+      Platform.putInt(null, at, value.length);
+      value.copyTo(at + 4);
+      at += 4 + value.length;
+    }
+    Native.writeList(
+        store, family, address, key.length, address + key.length, total, append);
   }
 
-  /** A pass over all entries; entries removed meanwhile are skipped. */
-  Scan scan() {
-    return new Scan();
+  void remove(int family, Bytes key) {
+    Native.remove(store, family, toScratch(key), key.length);
   }
 
-  final class Scan {
-    private final int end = Native.scanEnd(store);
+  private static long toScratch(Bytes bytes) {
+    long address = Scratch.current().reserve(bytes.length);
+    bytes.copyTo(address);
+    return address;
+  }
+
+  /**
+   * A pass over entries as they are now, whatever is changed meanwhile.
+   *
+   * @param what one of {@link Native}'s {@code SCAN_} constants
+   * @param from null for no bound, as is {@code to}
+   */
+  Scan scan(int family, int what, Bytes from, Bytes to) {
+    return new Scan(family, what, from, to);
+  }
+
+  final class Scan implements AutoCloseable {
     private final long[] progress = new long[2];
-    private byte[] batch = new byte[0];
+    private byte[] batch;
     private int position;
-    private int next;
     private int left;
 
+    private Scan(int family, int what, Bytes from, Bytes to) {
+      int fromBytes = from == null ? 0 : from.length;
+      long address =
+          Scratch.current().reserve(Math.addExact(fromBytes, to == null ? 0 : to.length));
+      if (from != null) {
+        from.copyTo(address);
+      }
+      if (to != null) {
+        to.copyTo(address + fromBytes);
+      }
+      batch =
+          Native.scan(
+              store,
+              family,
+              what,
+              address,
+              from == null ? -1 : fromBytes,
+              address + fromBytes,
+              to == null ? -1 : to.length,
+              SCAN_BATCH_BYTES,
+              progress);
+      left = (int) progress[1];
+    }
+
     boolean hasNext() {
-      while (left == 0 && next < end) {
+      if (left == 0 && progress[0] != 0) {
         // A fresh array per batch: rows handed out earlier stay valid.
-        batch = Native.scan(store, next, end, SCAN_BATCH_BYTES, progress);
-        next = (int) progress[0];
-        left = (int) progress[1];
+        batch = Native.scanOn(store, (int) progress[0], SCAN_BATCH_BYTES, progress);
         position = 0;
+        left = (int) progress[1];
       }
       return left > 0;
     }
 
-    /** Points both rows at the next entry. Call only after {@link #hasNext} said yes. */
-    void next(UnsafeRow key, UnsafeRow value) {
-      long at = Platform.BYTE_ARRAY_OFFSET + position;
+    /** Hands the next entry to {@code reader}. Call only after {@link #hasNext} said yes. */
+    void next(EntryReader reader) {
+      long at = Platform.BYTE_ARRAY_OFFSET + (long) position;
       int keyBytes = Platform.getInt(batch, at);
       int valueBytes = Platform.getInt(batch, at + 4);
-      key.pointTo(batch, at + 8, keyBytes);
-      value.pointTo(batch, at + 8 + keyBytes, valueBytes);
-      position += 8 + keyBytes + valueBytes;
+      int keyAt = position + 8;
+      position = keyAt + keyBytes + valueBytes;
       left--;
+      reader.read(batch, keyAt, keyBytes, keyAt + keyBytes, valueBytes);
     }
+
+    @Override
+    public void close() {
+      if (progress[0] != 0) {
+        Native.closeScan(store, (int) progress[0]);
+        progress[0] = 0;
+      }
+      left = 0;
+    }
+  }
+
+  /** Receives an entry of a scan as two ranges of an array that is not written to again. */
+  interface EntryReader {
+    void read(byte[] bytes, int keyAt, int keyBytes, int valueAt, int valueBytes);
   }
 }

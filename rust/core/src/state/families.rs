@@ -1,0 +1,320 @@
+//! The column families of one store.
+//!
+//! A plain store has one table and its keys go to files as they are. A store with column families
+//! has a directory of names, one table per family, and a second one for families with several values
+//! per key; on disk all of them share one space of keys, told apart by the first two bytes.
+
+use super::entries::{Change, ChangeReader, ChangeWriter};
+use super::family::{Family, FamilyOptions};
+use super::table::Table;
+use crate::error::{Error, Result};
+
+/// Families are numbered from 1; two numbers on disk for each, below 2^16, and 0 for the directory.
+const MAX_FAMILIES: u32 = (1 << 15) - 1;
+const DIRECTORY: u16 = 0;
+
+/// The family of a plain store, and the first of a store with column families.
+pub const FIRST_FAMILY: u32 = 1;
+
+/// How the keys of a store are laid out on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// One family without a name.
+    Plain(FamilyOptions),
+    /// Families by name, made while the store is in use.
+    Columns,
+}
+
+/// All tables of one store.
+#[derive(Debug)]
+pub struct Families {
+    layout: Layout,
+    /// Name -> number and options. The only truth about which families there are.
+    directory: Table,
+    /// By number, from [`FIRST_FAMILY`]. May hold families that an abort took back: they are empty.
+    families: Vec<Family>,
+}
+
+impl Families {
+    pub(super) fn new(layout: Layout) -> Self {
+        let families = match layout {
+            Layout::Plain(options) => vec![Family::new(options)],
+            Layout::Columns => Vec::new(),
+        };
+        Self {
+            layout,
+            directory: Table::default(),
+            families,
+        }
+    }
+
+    pub(super) fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The family with this number.
+    ///
+    /// # Errors
+    /// `InvalidInput` when there is none.
+    pub fn family(&self, number: u32) -> Result<&Family> {
+        let found = self.families.get(index_of(number));
+        found.ok_or_else(|| no_family(number))
+    }
+
+    pub(super) fn family_mut(&mut self, number: u32) -> Result<&mut Family> {
+        let found = self.families.get_mut(index_of(number));
+        found.ok_or_else(|| no_family(number))
+    }
+
+    /// Number of the family `name`; `None` when there is none.
+    ///
+    /// # Errors
+    /// `Corrupt` when the directory cannot be read.
+    pub fn find(&self, name: &str) -> Result<Option<u32>> {
+        let entry = self.directory.get(name.as_bytes());
+        entry
+            .map(|entry| decode_entry(name.as_bytes(), entry).map(|(number, _)| number))
+            .transpose()
+    }
+
+    /// Names of all families.
+    pub fn names(&self) -> Vec<String> {
+        let keys = self.directory.records().map(|record| record.key);
+        keys.map(|name| String::from_utf8_lossy(name).into_owned())
+            .collect()
+    }
+
+    /// Number of the family `name`, which is made when it is not there. Options that are missing are
+    /// added: a family that was made without scans may be scanned by a later program.
+    pub(super) fn open(&mut self, name: &str, options: FamilyOptions) -> Result<u32> {
+        if let Layout::Plain(_) = self.layout {
+            return Err(Error::invalid_input(format!(
+                "a store without column families cannot have one named {name:?}"
+            )));
+        }
+        let found = self.directory.get(name.as_bytes());
+        if let Some((number, known)) = found
+            .map(|entry| decode_entry(name.as_bytes(), entry))
+            .transpose()?
+        {
+            if known.several_values != options.several_values {
+                return Err(Error::invalid_input(format!(
+                    "column family {name:?} was made with {} per key and cannot be opened with {}",
+                    values(known),
+                    values(options)
+                )));
+            }
+            let more = FamilyOptions {
+                ordered: known.ordered || options.ordered,
+                ..options
+            };
+            self.family_mut(number)?.set_options(more);
+            return Ok(number);
+        }
+        let number = self.families.len() as u32 + FIRST_FAMILY;
+        if number > MAX_FAMILIES {
+            return Err(Error::invalid_input(format!(
+                "column family {name:?} is one too many: a store can make {MAX_FAMILIES}"
+            )));
+        }
+        self.families.push(Family::new(options));
+        self.directory
+            .put(name.as_bytes(), &encode_entry(number, options))?;
+        Ok(number)
+    }
+
+    /// Drops a family and everything in it; false when it was not there.
+    pub(super) fn drop_family(&mut self, name: &str) -> Result<bool> {
+        let Some(number) = self.find(name)? else {
+            return Ok(false);
+        };
+        self.family_mut(number)?.clear()?;
+        Ok(self.directory.remove(name.as_bytes()))
+    }
+
+    /// Keys in families of users: Spark marks its own ones.
+    pub fn keys(&self) -> u64 {
+        let users = self
+            .families
+            .iter()
+            .filter(|family| !family.options().internal);
+        users.map(|family| family.len() as u64).sum()
+    }
+
+    /// Bytes taken from the allocator.
+    pub fn memory_bytes(&self) -> usize {
+        self.tables().map(|(_, table)| table.memory_bytes()).sum()
+    }
+
+    pub(super) fn begin(&mut self) {
+        self.each(Table::begin);
+    }
+
+    pub(super) fn commit(&mut self) {
+        self.each(Table::commit);
+    }
+
+    pub(super) fn abort(&mut self) {
+        self.each(Table::abort);
+    }
+
+    /// What the session changed; `None` when nothing did.
+    pub(super) fn changes(&self) -> Option<ChangeWriter> {
+        let mut out = ChangeWriter::default();
+        for (prefix, table) in self.tables() {
+            table.changes(prefix.bytes(self.layout), &mut out);
+        }
+        (out.entries() > 0).then_some(out)
+    }
+
+    /// The whole content.
+    pub(super) fn snapshot(&self) -> ChangeWriter {
+        let mut out = ChangeWriter::default();
+        for (prefix, table) in self.tables() {
+            table.snapshot(prefix.bytes(self.layout), &mut out);
+        }
+        out
+    }
+
+    /// Applies a changelog or base image outside any session.
+    ///
+    /// # Errors
+    /// `Corrupt` when the payload is not a run of entries of this layout.
+    pub(super) fn apply(&mut self, payload: &[u8]) -> Result<()> {
+        let mut reader = ChangeReader::new(payload);
+        while let Some((key, change)) = reader.next()? {
+            let (table, key) = self.route(key)?;
+            match change {
+                Change::Put(value) => table.put(key, value)?,
+                Change::Remove => {
+                    table.remove(key);
+                }
+            }
+        }
+        self.read_directory()?;
+        // Loaded content is committed content: there is nothing to go back to.
+        self.begin();
+        Ok(())
+    }
+
+    /// The table that an entry on disk belongs to, and its key there.
+    fn route<'k>(&mut self, key: &'k [u8]) -> Result<(&mut Table, &'k [u8])> {
+        if let Layout::Plain(_) = self.layout {
+            return Ok((self.family_mut(FIRST_FAMILY)?.heads_mut(), key));
+        }
+        let (number, key) = split_key(key)?;
+        if number == DIRECTORY {
+            return Ok((&mut self.directory, key));
+        }
+        self.make_up_to(u32::from(number / 2));
+        let family = self.family_mut(u32::from(number / 2))?;
+        let table = if number % 2 == 0 {
+            family.heads_mut()
+        } else {
+            family.elements_mut()
+        };
+        Ok((table, key))
+    }
+
+    fn make_up_to(&mut self, number: u32) {
+        while self.families.len() < number as usize {
+            self.families.push(Family::new(FamilyOptions::default()));
+        }
+    }
+
+    /// Makes the families that the directory names be as it says.
+    fn read_directory(&mut self) -> Result<()> {
+        let entries = self.directory.records();
+        let known: Vec<_> = entries
+            .map(|entry| decode_entry(entry.key, entry.value))
+            .collect::<Result<_>>()?;
+        for (number, options) in known {
+            self.make_up_to(number);
+            self.family_mut(number)?.set_options(options);
+        }
+        Ok(())
+    }
+
+    fn tables(&self) -> impl Iterator<Item = (Prefix, &Table)> {
+        let directory = std::iter::once((Prefix::new(DIRECTORY), &self.directory));
+        let numbered = (1u16..).zip(&self.families);
+        directory.chain(numbered.flat_map(|(number, family)| {
+            let (heads, elements) = family.tables();
+            [
+                (Prefix::new(number * 2), heads),
+                (Prefix::new(number * 2 + 1), elements),
+            ]
+        }))
+    }
+
+    fn each(&mut self, mut act: impl FnMut(&mut Table)) {
+        act(&mut self.directory);
+        for family in &mut self.families {
+            family.each(&mut act);
+        }
+    }
+}
+
+/// First bytes of a table's keys on disk. Big-endian, so that tables follow each other by number.
+struct Prefix([u8; 2]);
+
+impl Prefix {
+    fn new(number: u16) -> Self {
+        Self(number.to_be_bytes())
+    }
+
+    fn bytes(&self, layout: Layout) -> &[u8] {
+        match layout {
+            Layout::Plain(_) => &[],
+            Layout::Columns => &self.0,
+        }
+    }
+}
+
+/// Parts a key on disk of a store with column families.
+pub(super) fn split_key(key: &[u8]) -> Result<(u16, &[u8])> {
+    let (number, key) = key.split_first_chunk::<2>().ok_or_else(|| {
+        Error::corrupt("a key without the number of its column family".to_owned())
+    })?;
+    Ok((u16::from_be_bytes(*number), key))
+}
+
+fn encode_entry(number: u32, options: FamilyOptions) -> [u8; 5] {
+    let [a, b, c, d] = number.to_le_bytes();
+    [a, b, c, d, options.to_bits()]
+}
+
+fn decode_entry(name: &[u8], entry: &[u8]) -> Result<(u32, FamilyOptions)> {
+    match entry {
+        [a, b, c, d, bits] if number_in_bounds([*a, *b, *c, *d]) => Ok((
+            u32::from_le_bytes([*a, *b, *c, *d]),
+            FamilyOptions::from_bits(*bits),
+        )),
+        _ => Err(Error::corrupt(format!(
+            "directory entry of column family {:?} is {entry:02x?}: expected a number from 1 to \
+             {MAX_FAMILIES} and options, 5 bytes",
+            String::from_utf8_lossy(name),
+        ))),
+    }
+}
+
+/// A number above the bound would make a load allocate for families nobody has.
+fn number_in_bounds(number: [u8; 4]) -> bool {
+    (FIRST_FAMILY..=MAX_FAMILIES).contains(&u32::from_le_bytes(number))
+}
+
+fn index_of(number: u32) -> usize {
+    number.wrapping_sub(FIRST_FAMILY) as usize
+}
+
+fn values(options: FamilyOptions) -> &'static str {
+    if options.several_values {
+        "several values"
+    } else {
+        "one value"
+    }
+}
+
+fn no_family(number: u32) -> Error {
+    Error::invalid_input(format!("there is no column family number {number}"))
+}

@@ -1,0 +1,287 @@
+//! One column family: keys with one value each, or with a list of values each.
+//!
+//! A list is kept element by element, so appending to a long list writes one element, in memory and
+//! in the changelog: the first table has the number of elements of every key, the second one the
+//! elements, by key and position.
+
+use super::arena::RecordAt;
+use super::order::KeyRange;
+use super::scan::Scan;
+use super::table::Table;
+use crate::error::{Error, Result};
+
+/// What a family can do beyond looking up single keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FamilyOptions {
+    /// Scans by prefix and range, in the order of the keys.
+    pub ordered: bool,
+    /// A list of values per key.
+    pub several_values: bool,
+    /// Belongs to Spark, not to a user: its keys are not counted.
+    pub internal: bool,
+}
+
+impl FamilyOptions {
+    pub(super) fn to_bits(self) -> u8 {
+        u8::from(self.ordered) | u8::from(self.several_values) << 1 | u8::from(self.internal) << 2
+    }
+
+    /// Bits of later versions are ignored.
+    pub fn from_bits(bits: u8) -> Self {
+        Self {
+            ordered: bits & 1 != 0,
+            several_values: bits & 2 != 0,
+            internal: bits & 4 != 0,
+        }
+    }
+}
+
+/// The content of one column family.
+#[derive(Debug)]
+pub struct Family {
+    options: FamilyOptions,
+    /// Key -> value, or key -> number of elements (u64, little-endian).
+    heads: Table,
+    /// Key and position (u64, big-endian) -> element.
+    elements: Table,
+}
+
+impl Family {
+    pub(super) fn new(options: FamilyOptions) -> Self {
+        let mut heads = Table::default();
+        if options.ordered {
+            heads.keep_order();
+        }
+        Self {
+            options,
+            heads,
+            elements: Table::default(),
+        }
+    }
+
+    /// What it can do.
+    pub fn options(&self) -> FamilyOptions {
+        self.options
+    }
+
+    /// Changes what it can do. The order of the keys, once kept, is kept on.
+    pub(super) fn set_options(&mut self, options: FamilyOptions) {
+        if options.ordered {
+            self.heads.keep_order();
+        }
+        self.options = options;
+    }
+
+    /// Number of keys.
+    pub fn len(&self) -> usize {
+        self.heads.len()
+    }
+
+    /// True without keys.
+    pub fn is_empty(&self) -> bool {
+        self.heads.is_empty()
+    }
+
+    pub(super) fn page_bytes(&self) -> usize {
+        self.heads.page_bytes() + self.elements.page_bytes()
+    }
+
+    /// The value of `key`, the first one of a list.
+    pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
+        if self.options.several_values {
+            self.heads.get(key)?;
+            return self.elements.get(&element_key(key, 0));
+        }
+        self.heads.get(key)
+    }
+
+    /// Sets `key` to one value.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an entry above 4 GiB.
+    pub(super) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        if self.options.several_values {
+            return self.put_list(key, &[value]);
+        }
+        self.heads.put(key, value)
+    }
+
+    /// Sets `key` to a list; an empty one removes it.
+    ///
+    /// # Errors
+    /// As [`Family::put`]; for a family with one value per key.
+    pub(super) fn put_list(&mut self, key: &[u8], values: &[&[u8]]) -> Result<()> {
+        self.need_lists()?;
+        let before = self.elements_of(key)?;
+        self.write_elements(key, 0, values)?;
+        let after = values.len() as u64;
+        for position in after..before {
+            self.elements.remove(&element_key(key, position));
+        }
+        self.set_elements_of(key, after)
+    }
+
+    /// Appends to the list of `key`.
+    ///
+    /// # Errors
+    /// As [`Family::put_list`].
+    pub(super) fn append(&mut self, key: &[u8], values: &[&[u8]]) -> Result<()> {
+        self.need_lists()?;
+        let before = self.elements_of(key)?;
+        self.write_elements(key, before, values)?;
+        self.set_elements_of(key, before + values.len() as u64)
+    }
+
+    /// Removes a key with all its values; false when it was not there.
+    ///
+    /// # Errors
+    /// `Corrupt` when the number of elements cannot be read.
+    pub(super) fn remove(&mut self, key: &[u8]) -> Result<bool> {
+        if self.options.several_values {
+            for position in 0..self.elements_of(key)? {
+                self.elements.remove(&element_key(key, position));
+            }
+        }
+        Ok(self.heads.remove(key))
+    }
+
+    /// Removes everything.
+    pub(super) fn clear(&mut self) -> Result<()> {
+        for table in [&mut self.heads, &mut self.elements] {
+            for at in table.select(KeyRange::All)? {
+                if let Some(key) = table.record(at).map(|record| record.key.to_vec()) {
+                    table.remove(&key);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A scan of the keys in `range`. `every_value` asks for an entry per value of a list, else there
+    /// is one per key, with its first value.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a range of a family that is not ordered.
+    pub(super) fn scan(&mut self, range: KeyRange<'_>, every_value: bool) -> Result<Scan> {
+        let heads = self.heads.select(range)?;
+        if !self.options.several_values {
+            return Ok(Scan::of_keys(heads));
+        }
+        self.elements.pin();
+        let mut entries = Vec::with_capacity(heads.len());
+        for head in heads {
+            let Some(record) = self.heads.record(head) else {
+                continue;
+            };
+            let count = decode_count(record.value)?;
+            let wanted = if every_value { count } else { count.min(1) };
+            self.add_elements(head, record.key, wanted, &mut entries)?;
+        }
+        Ok(Scan::of_elements(entries))
+    }
+
+    /// A scan of the values of one key.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a family with one value per key.
+    pub(super) fn scan_values(&mut self, key: &[u8]) -> Result<Scan> {
+        self.need_lists()?;
+        self.heads.pin();
+        self.elements.pin();
+        let mut entries = Vec::new();
+        if let Some(head) = self.heads.find_record(key) {
+            self.add_elements(head, key, self.elements_of(key)?, &mut entries)?;
+        }
+        Ok(Scan::of_elements(entries))
+    }
+
+    /// Key and value of an entry of a scan.
+    pub(super) fn entry(
+        &self,
+        head: RecordAt,
+        element: Option<RecordAt>,
+    ) -> Option<(&[u8], &[u8])> {
+        let head = self.heads.record(head)?;
+        let value = match element {
+            None => head.value,
+            Some(element) => self.elements.record(element)?.value,
+        };
+        Some((head.key, value))
+    }
+
+    pub(super) fn heads_mut(&mut self) -> &mut Table {
+        &mut self.heads
+    }
+
+    pub(super) fn elements_mut(&mut self) -> &mut Table {
+        &mut self.elements
+    }
+
+    pub(super) fn tables(&self) -> (&Table, &Table) {
+        (&self.heads, &self.elements)
+    }
+
+    pub(super) fn each(&mut self, act: &mut impl FnMut(&mut Table)) {
+        act(&mut self.heads);
+        act(&mut self.elements);
+    }
+
+    fn need_lists(&self) -> Result<()> {
+        if self.options.several_values {
+            return Ok(());
+        }
+        Err(Error::invalid_input(
+            "this column family has one value per key, not a list",
+        ))
+    }
+
+    fn elements_of(&self, key: &[u8]) -> Result<u64> {
+        self.heads.get(key).map_or(Ok(0), decode_count)
+    }
+
+    fn set_elements_of(&mut self, key: &[u8], count: u64) -> Result<()> {
+        if count == 0 {
+            self.heads.remove(key);
+            return Ok(());
+        }
+        self.heads.put(key, &count.to_le_bytes())
+    }
+
+    fn write_elements(&mut self, key: &[u8], from: u64, values: &[&[u8]]) -> Result<()> {
+        for (position, value) in (from..).zip(values) {
+            self.elements.put(&element_key(key, position), value)?;
+        }
+        Ok(())
+    }
+
+    fn add_elements(
+        &self,
+        head: RecordAt,
+        key: &[u8],
+        count: u64,
+        entries: &mut Vec<(RecordAt, RecordAt)>,
+    ) -> Result<()> {
+        for position in 0..count {
+            let element = self.elements.find_record(&element_key(key, position));
+            let element = element.ok_or_else(|| {
+                Error::corrupt(format!("value {position} of {count} of a key is missing"))
+            })?;
+            entries.push((head, element));
+        }
+        Ok(())
+    }
+}
+
+fn element_key(key: &[u8], position: u64) -> Vec<u8> {
+    [key, &position.to_be_bytes()].concat()
+}
+
+fn decode_count(value: &[u8]) -> Result<u64> {
+    let bytes = <[u8; 8]>::try_from(value).map_err(|_| {
+        Error::corrupt(format!(
+            "the number of values of a key has {} bytes, expected 8",
+            value.len()
+        ))
+    })?;
+    Ok(u64::from_le_bytes(bytes))
+}

@@ -1,0 +1,175 @@
+//! What single commits changed, and versions rebuilt from an older one.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use holdfast_core::manager::{SegmentWriter, WriterOptions};
+use holdfast_core::state::{
+    ChangeKind, CommitId, FIRST_FAMILY, FamilyOfInterest, FamilyOptions, Layout, StateStore,
+    for_each_change, read_changelog,
+};
+use holdfast_core::storage::{LocalStorage, Storage};
+use holdfast_core::{ErrorKind, Owner, Term};
+
+const PLAIN: Layout = Layout::Plain(FamilyOptions {
+    ordered: false,
+    several_values: false,
+    internal: false,
+});
+
+struct World {
+    _dir: tempfile::TempDir,
+    storage: Arc<dyn Storage>,
+    writer: SegmentWriter,
+}
+
+fn world() -> World {
+    let dir = tempfile::tempdir().unwrap();
+    let storage: Arc<dyn Storage> = Arc::new(LocalStorage::new(dir.path()));
+    let writer = SegmentWriter::open(Arc::clone(&storage), Term(1), WriterOptions::default());
+    World {
+        _dir: dir,
+        storage,
+        writer,
+    }
+}
+
+fn store(world: &World, name: &str, layout: Layout) -> StateStore {
+    let mut store = StateStore::new(Owner::new("", "0", "7", name), layout);
+    store.open(world.storage.as_ref(), 0, None).unwrap();
+    store
+}
+
+fn commit(store: &mut StateStore, world: &World, puts: &[(&str, &str)]) -> CommitId {
+    store.begin().unwrap();
+    for (key, value) in puts {
+        let (key, value) = (key.as_bytes(), value.as_bytes());
+        store.put(FIRST_FAMILY, key, value).unwrap();
+    }
+    store.commit(&world.writer).unwrap()
+}
+
+fn value(store: &StateStore, key: &str) -> Option<String> {
+    let family = store.families().family(FIRST_FAMILY).unwrap();
+    let value = family.get(key.as_bytes())?;
+    Some(String::from_utf8(value.to_vec()).unwrap())
+}
+
+#[test]
+fn a_changelog_is_found_among_the_ids_of_all_stores_of_the_partition() {
+    let world = world();
+    let (mut left, mut right) = (store(&world, "left", PLAIN), store(&world, "right", PLAIN));
+    let ids = [
+        commit(&mut right, &world, &[("r", "1")]),
+        commit(&mut left, &world, &[("l", "1")]),
+    ];
+    let read = |store: &StateStore, version, ids: &[CommitId]| {
+        read_changelog(world.storage.as_ref(), store.owner(), version, ids).unwrap()
+    };
+    let found = read(&left, 1, &ids).unwrap();
+    assert_eq!(found.head.owner, *left.owner());
+    let unchanged = [
+        commit(&mut right, &world, &[]),
+        commit(&mut left, &world, &[("l", "2")]),
+    ];
+    assert!(
+        read(&right, 2, &unchanged).is_none(),
+        "the id names an older segment"
+    );
+    assert!(read(&left, 2, &ids).is_none(), "no id of that version");
+}
+
+#[test]
+fn changes_of_values_and_of_lists_are_told_apart() {
+    let world = world();
+    let mut store = store(&world, "default", Layout::Columns);
+    store.begin().unwrap();
+    let options = |several_values| FamilyOptions {
+        several_values,
+        ..FamilyOptions::default()
+    };
+    let single = store.open_family("single", options(false)).unwrap();
+    let lists = store.open_family("lists", options(true)).unwrap();
+    store.put(single, b"a", b"1").unwrap();
+    store.put(single, b"b", b"1").unwrap();
+    store.append(lists, b"a", &[b"x", b"y"]).unwrap();
+    store.append(lists, b"b", &[b"z"]).unwrap();
+    store.commit(&world.writer).unwrap();
+    store.begin().unwrap();
+    store.put(single, b"a", b"2").unwrap();
+    store.remove(single, b"b").unwrap();
+    store.append(lists, b"a", &[b"w"]).unwrap();
+    store.remove(lists, b"b").unwrap();
+    let id = store.commit(&world.writer).unwrap();
+    let changelog = read_changelog(world.storage.as_ref(), store.owner(), 2, &[id]);
+    let payload = changelog.unwrap().unwrap().payload;
+    let of = |number, several_values| {
+        let mut seen = Vec::new();
+        let interest = FamilyOfInterest {
+            number,
+            several_values,
+        };
+        for_each_change(&payload, Layout::Columns, interest, |kind, key, value| {
+            seen.push((kind, key.to_vec(), value.to_vec()));
+        })
+        .unwrap();
+        seen
+    };
+    let put = (ChangeKind::Put, b"a".to_vec(), b"2".to_vec());
+    let gone = (ChangeKind::Remove, b"b".to_vec(), Vec::new());
+    let appended = (ChangeKind::Append, b"a".to_vec(), b"w".to_vec());
+    assert_eq!(of(single, false), [put, gone.clone()]);
+    assert_eq!(of(lists, true), [gone, appended]);
+}
+
+#[test]
+fn a_version_is_reached_from_an_older_one_by_what_later_commits_changed() {
+    let world = world();
+    let mut store = store(&world, "default", PLAIN);
+    let mut ids = Vec::new();
+    for i in 0..5 {
+        let (counter, fresh) = (i.to_string(), format!("k{i}"));
+        ids.push(commit(
+            &mut store,
+            &world,
+            &[("k", &counter), (&fresh, "x")],
+        ));
+    }
+    // From here on the lineage is a base image: replay goes round it.
+    world.writer.sync().unwrap();
+    let image = store
+        .base_image_task(&world.writer, 2, &HashSet::new())
+        .unwrap();
+    store.accept(image.run(world.storage.as_ref(), &world.writer).unwrap());
+    world.writer.sync().unwrap();
+    ids.push(commit(&mut store, &world, &[("k", "5")]));
+    ids.push(commit(&mut store, &world, &[]));
+    let last = *ids.last().unwrap();
+    let mut reader = StateStore::new(store.owner().clone(), PLAIN);
+    let from = (3, Some(&ids[2]));
+    reader
+        .replay(world.storage.as_ref(), from, &last, &ids)
+        .unwrap();
+    let expected = [
+        ("k", Some("5")),
+        ("k0", Some("x")),
+        ("k4", Some("x")),
+        ("k9", None),
+    ];
+    for (key, expected) in expected {
+        assert_eq!(value(&reader, key).as_deref(), expected, "{key}");
+    }
+    // Nothing builds on a lineage that may have been gone round for a reason.
+    assert!(reader.begin().is_err());
+    reader.mend(&world.writer).unwrap();
+    let next = commit(&mut reader, &world, &[("k", "6")]);
+    assert_eq!(
+        next.floor.0, 6,
+        "a new base image, of the state after version 6"
+    );
+    let error = reader
+        .replay(world.storage.as_ref(), (7, Some(&last)), &ids[2], &ids)
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+}

@@ -1,0 +1,527 @@
+//! The content of a store against plain maps: sessions, aborts, rewinds, loads, scans, lists,
+//! column families.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use holdfast_core::manager::{SegmentWriter, WriterOptions};
+use holdfast_core::state::{
+    CommitId, FIRST_FAMILY, FamilyOptions, KeyRange, Layout, MemoryBudget, ScanOf, StateStore,
+};
+use holdfast_core::storage::{LocalStorage, Storage};
+use holdfast_core::{ErrorKind, Owner, Term};
+use proptest::prelude::*;
+
+/// Key -> its values, by family.
+type Model = BTreeMap<&'static str, BTreeMap<Vec<u8>, Vec<Vec<u8>>>>;
+type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+type Inside = Box<dyn Fn(&[u8]) -> bool>;
+
+const FAMILIES: [(&str, FamilyOptions); 4] = [
+    ("values", options(false, false)),
+    ("ordered", options(true, false)),
+    ("lists", options(false, true)),
+    ("ordered lists", options(true, true)),
+];
+
+const fn options(ordered: bool, several_values: bool) -> FamilyOptions {
+    FamilyOptions {
+        ordered,
+        several_values,
+        internal: false,
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put(usize, u8, Vec<u8>),
+    PutList(usize, u8, Vec<Vec<u8>>),
+    Append(usize, u8, Vec<Vec<u8>>),
+    Remove(usize, u8),
+    RemoveFamily(usize),
+    Commit,
+    Abort,
+    /// Commit, then go back, as a retried task does.
+    CommitAndRewind,
+    /// Commit, then load it in another store.
+    CommitAndLoad,
+    /// Commit, merge a base image from files, then load in another store.
+    CommitAndMerge,
+}
+
+fn value() -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(any::<u8>(), 0..30)
+}
+
+fn values() -> impl Strategy<Value = Vec<Vec<u8>>> {
+    prop::collection::vec(value(), 0..4)
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let (family, key) = (0usize..4, 0u8..24);
+    prop_oneof![
+        8 => (family.clone(), key.clone(), value()).prop_map(|(f, k, v)| Step::Put(f, k, v)),
+        3 => (2usize..4, key.clone(), values()).prop_map(|(f, k, v)| Step::PutList(f, k, v)),
+        4 => (2usize..4, key.clone(), values()).prop_map(|(f, k, v)| Step::Append(f, k, v)),
+        5 => (family.clone(), key).prop_map(|(f, k)| Step::Remove(f, k)),
+        1 => family.prop_map(Step::RemoveFamily),
+        2 => Just(Step::Commit),
+        1 => Just(Step::Abort),
+        1 => Just(Step::CommitAndRewind),
+        1 => Just(Step::CommitAndLoad),
+        1 => Just(Step::CommitAndMerge),
+    ]
+}
+
+struct World {
+    storage: Arc<dyn Storage>,
+    writer: SegmentWriter,
+    _dir: tempfile::TempDir,
+}
+
+fn world() -> World {
+    let dir = tempfile::tempdir().unwrap();
+    let storage: Arc<dyn Storage> = Arc::new(LocalStorage::new(dir.path()));
+    let writer = SegmentWriter::open(Arc::clone(&storage), Term(1), WriterOptions::default());
+    World {
+        storage,
+        writer,
+        _dir: dir,
+    }
+}
+
+fn store(layout: Layout) -> StateStore {
+    StateStore::new(Owner::new("", "0", "7", "default"), layout)
+}
+
+fn load(world: &World, id: &CommitId) -> StateStore {
+    let mut store = store(Layout::Columns);
+    store
+        .open(world.storage.as_ref(), id.version, Some(id))
+        .unwrap();
+    store
+}
+
+fn parse(bytes: &[u8], into: &mut Entries) {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let key_len = u32::from_le_bytes(rest[..4].try_into().unwrap()) as usize;
+        let value_len = u32::from_le_bytes(rest[4..8].try_into().unwrap()) as usize;
+        let (key, value) = rest[8..8 + key_len + value_len].split_at(key_len);
+        into.push((key.to_vec(), value.to_vec()));
+        rest = &rest[8 + key_len + value_len..];
+    }
+}
+
+/// All entries of a scan, read in batches of `max_bytes`.
+fn scan(store: &mut StateStore, family: u32, what: ScanOf<'_>, max_bytes: usize) -> Entries {
+    let (mut entries, mut bytes) = (Entries::new(), Vec::new());
+    let mut batch = store.scan(family, what, max_bytes, &mut bytes).unwrap();
+    loop {
+        let before = entries.len();
+        parse(&bytes, &mut entries);
+        assert_eq!(entries.len() - before, batch.entries as usize);
+        let Some(more) = batch.scan else {
+            return entries;
+        };
+        bytes.clear();
+        batch = store.scan_on(more, max_bytes, &mut bytes).unwrap();
+        assert!(batch.entries > 0);
+    }
+}
+
+fn key_of(k: u8) -> Vec<u8> {
+    // Keys that are prefixes of others, and shared beginnings.
+    vec![k / 6; usize::from(k % 6) + 1]
+}
+
+fn number(store: &StateStore, family: usize) -> Option<u32> {
+    store.families().find(FAMILIES[family].0).unwrap()
+}
+
+fn open(store: &mut StateStore, family: usize) -> u32 {
+    let (name, options) = FAMILIES[family];
+    store.open_family(name, options).unwrap()
+}
+
+fn sorted(mut entries: Entries, ordered: bool) -> Entries {
+    if !ordered {
+        // Stable: values of one key keep their order.
+        entries.sort_by(|a, b| a.0.cmp(&b.0));
+    }
+    entries
+}
+
+fn check(store: &mut StateStore, model: &Model, max_bytes: usize) {
+    let keys: usize = model.values().map(BTreeMap::len).sum();
+    assert_eq!(store.families().keys(), keys as u64);
+    for (family, (name, options)) in FAMILIES.iter().enumerate() {
+        let Some(number) = number(store, family) else {
+            assert!(model.get(name).is_none_or(BTreeMap::is_empty));
+            continue;
+        };
+        let empty = BTreeMap::new();
+        let content = model.get(name).unwrap_or(&empty);
+        for k in 0..24 {
+            let key = key_of(k);
+            let expected = content.get(&key);
+            let got = store.families().family(number).unwrap().get(&key);
+            assert_eq!(got, expected.map(|values| values[0].as_slice()));
+            if options.several_values {
+                let values = scan(store, number, ScanOf::ValuesOfKey(&key), max_bytes);
+                let values: Vec<_> = values.into_iter().map(|(_, value)| value).collect();
+                assert_eq!(values, expected.cloned().unwrap_or_default());
+            }
+        }
+        let expect = |inside: &dyn Fn(&[u8]) -> bool, every_value: bool| {
+            let inside = content.iter().filter(|(key, _)| inside(key));
+            let entries = inside.flat_map(|(key, values)| {
+                let count = if every_value { values.len() } else { 1 };
+                values[..count]
+                    .iter()
+                    .map(|value| (key.clone(), value.clone()))
+            });
+            entries.collect::<Entries>()
+        };
+        let mut ranges: Vec<(KeyRange<'_>, Inside)> = vec![(KeyRange::All, Box::new(|_| true))];
+        let (low, high) = ([1u8, 1], [2u8, 2, 2]);
+        if options.ordered {
+            ranges.push((
+                KeyRange::Prefix(&low),
+                Box::new(move |key| key.starts_with(&low)),
+            ));
+            let between = KeyRange::Between {
+                from: Some(&low),
+                to: Some(&high),
+            };
+            let inside = move |key: &[u8]| key >= low.as_slice() && key < high.as_slice();
+            ranges.push((between, Box::new(inside)));
+        }
+        for (range, inside) in ranges {
+            for every_value in [false, true] {
+                let what = if every_value {
+                    ScanOf::Values(range)
+                } else {
+                    ScanOf::Keys(range)
+                };
+                let got = scan(store, number, what, max_bytes);
+                let got = sorted(got, options.ordered);
+                assert_eq!(got, expect(&*inside, every_value), "{name} {range:?}");
+            }
+        }
+    }
+}
+
+fn apply(store: &mut StateStore, model: &mut Model, step: &Step) {
+    match step {
+        Step::Put(family, k, value) => {
+            let number = open(store, *family);
+            store.put(number, &key_of(*k), value).unwrap();
+            let content = model.entry(FAMILIES[*family].0).or_default();
+            content.insert(key_of(*k), vec![value.clone()]);
+        }
+        Step::PutList(family, k, values) | Step::Append(family, k, values) => {
+            let number = open(store, *family);
+            let slices: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
+            let content = model.entry(FAMILIES[*family].0).or_default();
+            let list = content.entry(key_of(*k)).or_default();
+            if matches!(step, Step::PutList(..)) {
+                store.put_list(number, &key_of(*k), &slices).unwrap();
+                list.clear();
+            } else {
+                store.append(number, &key_of(*k), &slices).unwrap();
+            }
+            list.extend(values.iter().cloned());
+            if list.is_empty() {
+                content.remove(&key_of(*k));
+            }
+        }
+        Step::Remove(family, k) => {
+            let number = open(store, *family);
+            let content = model.entry(FAMILIES[*family].0).or_default();
+            let there = content.remove(&key_of(*k)).is_some();
+            assert_eq!(store.remove(number, &key_of(*k)).unwrap(), there);
+        }
+        Step::RemoveFamily(family) => {
+            let name = FAMILIES[*family].0;
+            let there = store.families().find(name).unwrap().is_some();
+            assert_eq!(store.remove_family(name).unwrap(), there);
+            model.remove(name);
+        }
+        _ => unreachable!("steps that end a session"),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn the_content_equals_maps_through_sessions_aborts_rewinds_and_loads(
+        steps in prop::collection::vec(step(), 1..120), max_bytes in 16usize..400
+    ) {
+        let world = world();
+        let mut store = store(Layout::Columns);
+        store.open(world.storage.as_ref(), 0, None).unwrap();
+        let (mut now, mut committed) = (Model::new(), Model::new());
+        let mut id: Option<CommitId> = None;
+        store.begin().unwrap();
+        for step in &steps {
+            match step {
+                Step::Abort => {
+                    store.abort();
+                    now = committed.clone();
+                }
+                Step::CommitAndRewind => {
+                    store.commit(&world.writer).unwrap();
+                    let version = id.map_or(0, |id| id.version);
+                    store.open(world.storage.as_ref(), version, id.as_ref()).unwrap();
+                    prop_assert_eq!(store.stats().loads, 1, "served by undo");
+                    now = committed.clone();
+                }
+                Step::Commit | Step::CommitAndLoad | Step::CommitAndMerge => {
+                    let new = store.commit(&world.writer).unwrap();
+                    id = Some(new);
+                    committed = now.clone();
+                    // What is not durable is neither merged nor built on.
+                    world.writer.sync().unwrap();
+                    if matches!(step, Step::CommitAndMerge)
+                        && let Some(task) = store.base_image_task(&world.writer, 1, &HashSet::new())
+                    {
+                        let image = task.run(world.storage.as_ref(), &world.writer).unwrap();
+                        store.accept(image);
+                        world.writer.sync().unwrap();
+                    }
+                    if !matches!(step, Step::Commit) {
+                        check(&mut load(&world, &new), &committed, max_bytes);
+                    }
+                }
+                step => {
+                    apply(&mut store, &mut now, step);
+                    continue;
+                }
+            }
+            check(&mut store, &now, max_bytes);
+            store.begin().unwrap();
+        }
+        check(&mut store, &now, max_bytes);
+    }
+}
+
+#[test]
+fn a_scan_sees_the_content_as_it_was_when_it_began() {
+    for (family, (name, _)) in FAMILIES.iter().enumerate() {
+        let world = world();
+        let mut store = store(Layout::Columns);
+        store.open(world.storage.as_ref(), 0, None).unwrap();
+        store.begin().unwrap();
+        let number = open(&mut store, family);
+        for k in 0..100u8 {
+            store.put(number, &[k], &[k; 8]).unwrap();
+        }
+        let (mut entries, mut bytes) = (Entries::new(), Vec::new());
+        let what = ScanOf::Values(KeyRange::All);
+        let mut batch = store.scan(number, what, 50, &mut bytes).unwrap();
+        // Overwritten in place, removed, added, in front of the scan and behind it.
+        for k in 0..100u8 {
+            match k % 3 {
+                0 => store.put(number, &[k], &[0xff; 8]).unwrap(),
+                1 => assert!(store.remove(number, &[k]).unwrap()),
+                _ => store.put(number, &[k, k], b"new").unwrap(),
+            }
+        }
+        loop {
+            parse(&bytes, &mut entries);
+            let Some(more) = batch.scan else { break };
+            bytes.clear();
+            batch = store.scan_on(more, 50, &mut bytes).unwrap();
+        }
+        let expected: Entries = (0..100u8).map(|k| (vec![k], vec![k; 8])).collect();
+        assert_eq!(sorted(entries, false), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_scan_ends_when_the_next_session_begins_or_when_it_is_closed() {
+    let world = world();
+    let mut store = store(Layout::Plain(options(true, false)));
+    store.open(world.storage.as_ref(), 0, None).unwrap();
+    store.begin().unwrap();
+    for k in 0..50u8 {
+        store.put(FIRST_FAMILY, &[k], &[k]).unwrap();
+    }
+    let mut bytes = Vec::new();
+    let all = ScanOf::Keys(KeyRange::All);
+    let mut start = |store: &mut StateStore| {
+        let batch = store.scan(FIRST_FAMILY, all, 10, &mut bytes).unwrap();
+        batch.scan.unwrap()
+    };
+    let first = start(&mut store);
+    store.close_scan(first);
+    let second = start(&mut store);
+    store.commit(&world.writer).unwrap();
+    assert!(
+        store.scan_on(second, 10, &mut Vec::new()).is_ok(),
+        "also after the commit"
+    );
+    store.begin().unwrap();
+    for scan in [first, second] {
+        let error = store.scan_on(scan, 10, &mut Vec::new()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    }
+}
+
+#[test]
+fn appending_to_a_long_list_writes_what_was_appended() {
+    let world = world();
+    let mut store = store(Layout::Columns);
+    store.open(world.storage.as_ref(), 0, None).unwrap();
+    let long = vec![vec![7u8; 100]; 1_000];
+    let long: Vec<&[u8]> = long.iter().map(Vec::as_slice).collect();
+    store.begin().unwrap();
+    let number = open(&mut store, 2);
+    store.append(number, b"k", &long).unwrap();
+    store.commit(&world.writer).unwrap();
+    let before = store.stats().written_bytes;
+    store.begin().unwrap();
+    store.append(number, b"k", &[b"one more"]).unwrap();
+    store.commit(&world.writer).unwrap();
+    assert!(store.stats().written_bytes - before < 100);
+}
+
+#[test]
+fn an_aborted_session_leaves_no_family_behind_and_a_dropped_one_comes_back_empty() {
+    let world = world();
+    let mut store = store(Layout::Columns);
+    store.open(world.storage.as_ref(), 0, None).unwrap();
+    store.begin().unwrap();
+    let number = open(&mut store, 1);
+    store.put(number, b"k", b"1").unwrap();
+    store.abort();
+    assert!(store.families().names().is_empty());
+    store.begin().unwrap();
+    let number = open(&mut store, 1);
+    store.put(number, b"k", b"2").unwrap();
+    store.commit(&world.writer).unwrap();
+    store.begin().unwrap();
+    assert!(store.remove_family("ordered").unwrap());
+    // The same name again, with lists this time.
+    let number = store.open_family("ordered", options(true, true)).unwrap();
+    store.append(number, b"l", &[b"3", b"4"]).unwrap();
+    let id = store.commit(&world.writer).unwrap();
+    let mut loaded = load(&world, &id);
+    assert_eq!(loaded.families().names(), ["ordered"]);
+    let number = loaded.families().find("ordered").unwrap().unwrap();
+    let values = scan(&mut loaded, number, ScanOf::Values(KeyRange::All), 1 << 20);
+    assert_eq!(values.len(), 2);
+    loaded.begin().unwrap();
+    let error = loaded
+        .open_family("ordered", options(true, false))
+        .unwrap_err();
+    assert!(error.to_string().contains("several values"), "{error}");
+}
+
+#[test]
+fn ranges_of_an_unordered_family_and_families_of_a_plain_store_are_refused() {
+    let world = world();
+    let mut store = store(Layout::Plain(options(false, false)));
+    store.open(world.storage.as_ref(), 0, None).unwrap();
+    store.begin().unwrap();
+    let prefix = ScanOf::Keys(KeyRange::Prefix(b"a"));
+    let refused = [
+        store
+            .scan(FIRST_FAMILY, prefix, 10, &mut Vec::new())
+            .unwrap_err(),
+        store.open_family("f", options(false, false)).unwrap_err(),
+        store.append(FIRST_FAMILY, b"k", &[b"v"]).unwrap_err(),
+        store.put(9, b"k", b"v").unwrap_err(),
+    ];
+    for error in refused {
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    }
+}
+
+#[test]
+fn a_store_opened_empty_writes_the_whole_of_its_next_version() {
+    let world = world();
+    let mut store = store(Layout::Plain(options(false, false)));
+    store.open(world.storage.as_ref(), 0, None).unwrap();
+    store.begin().unwrap();
+    store.put(FIRST_FAMILY, b"old", b"1").unwrap();
+    let first = store.commit(&world.writer).unwrap();
+    store.open_empty(1).unwrap();
+    store.begin().unwrap();
+    store.put(FIRST_FAMILY, b"new", b"2").unwrap();
+    let second = store.commit(&world.writer).unwrap();
+    assert_eq!(second.floor.0, 2, "nothing older is needed");
+    let mut loaded = StateStore::new(store.owner().clone(), Layout::Plain(options(false, false)));
+    loaded
+        .open(world.storage.as_ref(), 2, Some(&second))
+        .unwrap();
+    assert_eq!(loaded.families().keys(), 1);
+    // The version it stood at is not taken for the one it was opened empty at.
+    store.open_empty(1).unwrap();
+    store.open(world.storage.as_ref(), 1, Some(&first)).unwrap();
+    let family = store.families().family(FIRST_FAMILY).unwrap();
+    assert_eq!(family.get(b"old"), Some(b"1".as_slice()));
+}
+
+#[test]
+fn memory_stays_bounded_when_the_same_keys_are_rewritten() {
+    let world = world();
+    let mut store = store(Layout::Plain(options(true, false)));
+    store.open(world.storage.as_ref(), 0, None).unwrap();
+    let mut most = 0;
+    for round in 0..200u32 {
+        store.begin().unwrap();
+        for key in 0..500u32 {
+            let value = [round.to_le_bytes(), key.to_le_bytes()].concat();
+            store.put(FIRST_FAMILY, &key.to_le_bytes(), &value).unwrap();
+        }
+        store.commit(&world.writer).unwrap();
+        most = most.max(store.families().memory_bytes());
+    }
+    assert!(most < 500 * 400, "{most} bytes for 500 small entries");
+}
+
+#[test]
+fn stores_share_a_memory_budget_and_fail_with_its_limit_before_they_exceed_it_by_much() {
+    let world = world();
+    let budget = Arc::new(MemoryBudget::unlimited());
+    let open = |name: &str| {
+        let owner = Owner::new("", "0", "7", name);
+        let layout = Layout::Plain(options(true, false));
+        let mut store = StateStore::within(owner, layout, Arc::clone(&budget));
+        store.open(world.storage.as_ref(), 0, None).unwrap();
+        store.begin().unwrap();
+        store
+    };
+    let fill = |store: &mut StateStore, entries: u32| {
+        (0..entries).try_for_each(|n| store.put(FIRST_FAMILY, &n.to_be_bytes(), &[0; 100]))
+    };
+    let (mut first, mut second) = (open("first"), open("second"));
+    fill(&mut first, 10_000).unwrap();
+    let id = first.commit(&world.writer).unwrap();
+    let of_first = first.families().memory_bytes() as u64;
+    assert_eq!(budget.used_bytes(), of_first);
+    budget.set_limit_bytes(of_first * 3 / 2);
+    let error = fill(&mut second, 10_000).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::LimitExceeded);
+    assert!(error.to_string().contains("Raise the limit"), "{error}");
+    assert!(
+        budget.used_bytes() < of_first * 3 / 2 + (2 << 20),
+        "a page and its index"
+    );
+    drop(second);
+    assert_eq!(budget.used_bytes(), of_first);
+    // A load counts as well, and a store that failed holds nothing.
+    let mut third = open("first");
+    third.abort();
+    let error = third
+        .open(world.storage.as_ref(), 1, Some(&id))
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::LimitExceeded);
+    budget.set_limit_bytes(of_first * 3);
+    third.open(world.storage.as_ref(), 1, Some(&id)).unwrap();
+    drop((first, third));
+    assert_eq!(budget.used_bytes(), 0);
+}
