@@ -40,8 +40,9 @@ class Report:
     kills_at_points: int
     files_max: int
     file_bytes_max: int
-    #: Native memory of the state stores, as the query's progress reports it.
-    store_memory_first: int
+    #: Native memory of the state stores, as the query's progress reports it: the most in the first
+    #: half of the batches, and in all.
+    store_memory_half: int
     store_memory_max: int
     #: Memory of the JVM: the most of all runs; of the longest run after a third and at its end.
     process_max: int
@@ -134,7 +135,7 @@ def soak(world: World, *, batches: int, restarts: int, seed: int) -> Report:
         kills_at_points=at_points,
         files_max=watch.files_max,
         file_bytes_max=watch.file_bytes_max,
-        store_memory_first=memory[0],
+        store_memory_half=max(memory[: len(memory) // 2]),
         store_memory_max=max(memory),
         process_max=max(max(samples, default=0) for samples in watch.process),
         process_third=longest[len(longest) // 3],

@@ -70,7 +70,10 @@ def test_executors_killed_at_one_point_after_the_other(
     world: World, spark: SparkSession, chain: Sequence[str]
 ) -> None:
     world.feed(BATCHES)
-    job = world.start(CLUSTER, spark__deploy__maxExecutorRetries="-1")
+    # One task may be hit by many of the kills.
+    job = world.start(
+        CLUSTER, spark__deploy__maxExecutorRetries="-1", spark__task__maxFailures="20"
+    )
     for point in chain:
         world.arm(point)
         world.feed(BATCHES)
