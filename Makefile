@@ -48,6 +48,18 @@ test-rust: tools  ## tests of the Rust crates
 test-python: $(VENV)/installed  ## tests of the installed package: python, command line, Spark
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
+.PHONY: test-matrix
+test-matrix: $(VENV)/installed  ## the operator matrix in full, on 1, 20 and 200 partitions
+	$(BIN)/python -m pytest tests/spark/test_operators.py -m '' $(PYTEST_ARGS)
+
+.PHONY: test-full
+test-full: $(VENV)/installed  ## what takes too long for every run: the whole matrix, kill -9 at every point
+	$(BIN)/python -m pytest -m full $(PYTEST_ARGS)
+
+.PHONY: soak
+soak: $(VENV)/installed  ## 500 batches with random restarts (SOAK_ARGS=... are passed on)
+	PYTHONPATH=tests/spark $(BIN)/python -m soak $(SOAK_ARGS)
+
 .PHONY: lint
 lint: $(VENV)/installed  ## formatting, clippy, ruff, mypy, stubs, javac; a warning is an error
 	cargo fmt --all --check

@@ -18,7 +18,9 @@ USAGE_ERROR = 2
 def print_conf(arguments: argparse.Namespace) -> None:
     """Print the Spark settings as lines of ``spark-defaults.conf``."""
     settings = holdfast.spark_conf(
-        max_file_bytes=arguments.max_file_bytes, compression=arguments.compression
+        max_file_bytes=arguments.max_file_bytes,
+        compression=arguments.compression,
+        max_memory_bytes=arguments.max_memory_bytes,
     )
     width = max(map(len, settings))
     for key, value in settings.items():
@@ -52,6 +54,12 @@ def parser() -> argparse.ArgumentParser:
         help="size at which a physical file is sealed (default: %(default)s)",
     )
     conf.add_argument("--compression", default="lz4", help="lz4 (default) or none")
+    conf.add_argument(
+        "--max-memory-bytes",
+        type=int,
+        metavar="BYTES",
+        help="limit on native memory per executor (default: none)",
+    )
     conf.set_defaults(run=print_conf)
 
     jar = commands.add_parser("jar", help="print the path of the Spark plugin's jar")

@@ -17,6 +17,7 @@ Compression = Literal["lz4", "none"]
 DEFAULT_MAX_FILE_BYTES: Final = 32 * 1024 * 1024
 MIN_MAX_FILE_BYTES: Final = 4 * 1024
 MAX_MAX_FILE_BYTES: Final = 1 << 40
+MIN_MAX_MEMORY_BYTES: Final = 1 << 20
 
 SPARK_MINOR: Final = "4.3"
 SCALA: Final = "2.13"
@@ -58,6 +59,7 @@ def spark_conf(
     *,
     max_file_bytes: int = DEFAULT_MAX_FILE_BYTES,
     compression: Compression = "lz4",
+    max_memory_bytes: int | None = None,
 ) -> dict[str, str]:
     """Return the Spark settings of Holdfast, for ``spark-defaults.conf`` or ``--conf``.
 
@@ -68,6 +70,11 @@ def spark_conf(
         the segment that crosses it is still written whole. From 4 KiB to 1 TiB.
     compression : {"lz4", "none"}, default "lz4"
         How payloads are compressed on disk. Every build reads both.
+    max_memory_bytes : int, optional
+        Limit in bytes on the native memory that the state of one executor takes, 1 MiB or more. A
+        task that needs more fails with an error that says so, instead of the whole executor being
+        killed. Without it there is no limit. Native memory is not part of the JVM's heap: leave
+        room for it in ``spark.executor.memoryOverhead``.
 
     Returns
     -------
@@ -102,6 +109,15 @@ def spark_conf(
             f"max_file_bytes={max_file_bytes!r} is not allowed: expected a number of bytes from "
             f"{MIN_MAX_FILE_BYTES} to {MAX_MAX_FILE_BYTES}"
         )
+    if max_memory_bytes is not None and (
+        not isinstance(max_memory_bytes, int)
+        or isinstance(max_memory_bytes, bool)
+        or max_memory_bytes < MIN_MAX_MEMORY_BYTES
+    ):
+        raise ValueError(
+            f"max_memory_bytes={max_memory_bytes!r} is not allowed: expected None or a number of "
+            f"bytes, {MIN_MAX_MEMORY_BYTES} or more"
+        )
     if compression not in get_args(Compression):
         raise ValueError(
             f"compression={compression!r} is not allowed: expected one of "
@@ -119,6 +135,7 @@ def spark_conf(
         f"{store}.checkpointFormatVersion": "2",
         f"{store}.holdfast.maxFileBytes": str(max_file_bytes),
         f"{store}.holdfast.compression": compression,
+        f"{store}.holdfast.maxMemoryBytes": str(max_memory_bytes or 0),
     }
 
 
@@ -127,6 +144,7 @@ def configure(
     *,
     max_file_bytes: int = DEFAULT_MAX_FILE_BYTES,
     compression: Compression = "lz4",
+    max_memory_bytes: int | None = None,
 ) -> SparkSession.Builder:
     """Set everything Holdfast needs on a session builder.
 
@@ -137,7 +155,7 @@ def configure(
     ----------
     builder : pyspark.sql.SparkSession.Builder
         A builder whose session has not been created yet.
-    max_file_bytes, compression
+    max_file_bytes, compression, max_memory_bytes
         As in `spark_conf`.
 
     Returns
@@ -161,7 +179,11 @@ def configure(
     >>> from pyspark.sql import SparkSession
     >>> spark = holdfast.configure(SparkSession.builder.appName("counts")).getOrCreate()
     """
-    settings = spark_conf(max_file_bytes=max_file_bytes, compression=compression)
+    settings = spark_conf(
+        max_file_bytes=max_file_bytes,
+        compression=compression,
+        max_memory_bytes=max_memory_bytes,
+    )
     options: dict[str, Any] = builder._options
     _require_spark_minor()
     _require_classic(options)

@@ -23,6 +23,9 @@ SPARK_MINOR = "4.3"
 SCALA = "2.13"
 JAVA_RELEASE = 17
 
+# What depends on the Spark minor.
+SHIM = ROOT / "spark_plugin" / f"spark-{SPARK_MINOR}"
+
 # The oldest time a zip entry can carry: equal inputs give equal jars.
 ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
@@ -36,6 +39,11 @@ JAVAC_FLAGS = [
     "-proc:none",
     "-encoding",
     "UTF-8",
+    # Stubs: Spark classes as javac accepts them. It reads them, and compiles none into the jar.
+    "-sourcepath",
+    str(SHIM / "stubs"),
+    "-Xprefer:source",
+    "-implicit:none",
 ]
 
 
@@ -161,7 +169,7 @@ def java_sources() -> list[Path]:
     """Return all Java sources: the common ones and the shim of this Spark minor."""
     folders = [
         ROOT / "spark_plugin" / "src" / "main" / "java",
-        ROOT / "spark_plugin" / f"spark-{SPARK_MINOR}" / "java",
+        SHIM / "java",
     ]
     return sorted(file for folder in folders for file in folder.rglob("*.java"))
 

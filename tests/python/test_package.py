@@ -60,10 +60,11 @@ def run_cli(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_conf_prints_only_settings_on_stdout() -> None:
-    done = run_cli("conf", "--max-file-bytes", "65536", "--compression", "none")
+    options = ("--max-file-bytes", "65536", "--compression", "none", "--max-memory-bytes", "4194304")
+    done = run_cli("conf", *options)
     assert done.returncode == 0
     assert dict(line.split(None, 1) for line in done.stdout.splitlines()) == holdfast.spark_conf(
-        max_file_bytes=65536, compression="none"
+        max_file_bytes=65536, compression="none", max_memory_bytes=4194304
     )
     assert "append" in done.stderr
 

@@ -66,12 +66,14 @@ def test_spark_conf_holds_every_setting_as_text() -> None:
         f"{STORE}.checkpointFormatVersion": "2",
         f"{STORE}.holdfast.maxFileBytes": "33554432",
         f"{STORE}.holdfast.compression": "lz4",
+        f"{STORE}.holdfast.maxMemoryBytes": "0",
     }
 
 
 def test_options_reach_their_keys() -> None:
-    conf = holdfast.spark_conf(max_file_bytes=8192, compression="none")
+    conf = holdfast.spark_conf(max_file_bytes=8192, compression="none", max_memory_bytes=1 << 30)
     assert conf[f"{STORE}.holdfast.maxFileBytes"] == "8192"
+    assert conf[f"{STORE}.holdfast.maxMemoryBytes"] == "1073741824"
     assert conf[f"{STORE}.holdfast.compression"] == "none"
 
 
@@ -102,6 +104,12 @@ def test_a_wrong_file_size_is_refused_with_option_value_and_range(value: object)
     with pytest.raises(ValueError, match=r"max_file_bytes=.* from 4096 to 1099511627776") as caught:
         holdfast.spark_conf(max_file_bytes=value)  # type: ignore[arg-type]
     assert repr(value) in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [0, 1023, -1, True, 1.5e9, "1g"])
+def test_a_memory_limit_out_of_range_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match=r"max_memory_bytes=.* 1048576 or more"):
+        holdfast.spark_conf(max_memory_bytes=value)  # type: ignore[arg-type]
 
 
 def test_a_wrong_compression_is_refused_with_the_allowed_ones(

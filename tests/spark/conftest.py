@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from faults import World
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -33,3 +36,21 @@ def provider(spark: SparkSession) -> Iterator[Callable[[str], None]]:
 
     yield lambda name: select_provider(spark, name)
     select_provider(spark, "holdfast")
+
+
+@pytest.fixture(scope="session")
+def fault_points(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library that stops processes at named points."""
+    from faults import compiled_points
+
+    return compiled_points(tmp_path_factory.mktemp("points"))
+
+
+@pytest.fixture
+def world(tmp_path: Path, fault_points: Path) -> Iterator[World]:
+    """An empty checkpoint for fault jobs; what still runs in the end is killed."""
+    from faults import World
+
+    world = World(tmp_path / "world", fault_points)
+    yield world
+    world.end()

@@ -33,6 +33,16 @@ def wait_to_be_killed(control: Path) -> None:
     sys.exit("nobody killed this job")
 
 
+def wait_for_go(control: Path) -> None:
+    """Says where it stands and waits until the test has done its part; not a second time."""
+    if (control / "go").exists():
+        return
+    (control / "blocked").touch()
+    deadline = time.monotonic() + BLOCK_SECONDS
+    while not (control / "go").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--master", required=True)
@@ -40,23 +50,33 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument(
         "--block",
-        choices=["none", "tasks", "before-commit", "between", "task-once"],
+        choices=["none", "tasks", "before-commit", "before-commit-once", "between", "task-once"],
         default="none",
         help="tasks: partition 1 of batch --at never ends. before-commit: all its tasks are done, "
         "its entry in the commit log is not written. between: all input is processed. "
-        "task-once: as tasks, but goes on once 'go' appears in the control folder.",
+        "task-once, before-commit-once: as tasks and before-commit, but the job goes on once 'go' "
+        "appears in the control folder.",
     )
+    parser.add_argument("--checkpoint", help="default: the folder's own")
+    parser.add_argument("--classes", help="class path of the file system 'objects:'")
     parser.add_argument("--at", type=int, default=2, help="batch to stop in")
     args = parser.parse_args()
     control = args.folder / "control"
     control.mkdir(parents=True, exist_ok=True)
     output = args.folder / "output"
 
-    spark = holdfast.configure(
+    settings = (
         builder(args.master, args.folder / "warehouse")
         .config("spark.executor.memory", "1g")
         .config("spark.task.maxFailures", "4")
-    ).getOrCreate()
+    )
+    if args.classes:
+        settings = (
+            settings.config("spark.driver.extraClassPath", args.classes)
+            .config("spark.executor.extraClassPath", args.classes)
+            .config("spark.hadoop.fs.objects.impl", "ObjectsFileSystem")
+        )
+    spark = holdfast.configure(settings).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
 
     def slow_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -68,11 +88,8 @@ def main() -> None:
         if context.partitionId() == 1 and batch == str(at):
             if block == "tasks":
                 wait_to_be_killed(control)
-            if block == "task-once" and not (control / "go").exists():
-                (control / "blocked").touch()
-                deadline = time.monotonic() + BLOCK_SECONDS
-                while not (control / "go").exists() and time.monotonic() < deadline:
-                    time.sleep(0.05)
+            if block == "task-once":
+                wait_for_go(control)
 
     def publish(batch: DataFrame, batch_id: int) -> None:
         staged = output / f".batch-{batch_id}"
@@ -82,6 +99,8 @@ def main() -> None:
         staged.rename(final)
         if block == "before-commit" and batch_id == at:
             wait_to_be_killed(control)
+        if block == "before-commit-once" and batch_id == at:
+            wait_for_go(control)
 
     block, at = args.block, args.at
     counted = (
@@ -92,7 +111,7 @@ def main() -> None:
     query = (
         counted.mapInArrow(slow_partition, counted.schema)
         .writeStream.outputMode("update")
-        .option("checkpointLocation", str(args.folder / "checkpoint"))
+        .option("checkpointLocation", args.checkpoint or str(args.folder / "checkpoint"))
         .trigger(availableNow=True)
         .foreachBatch(publish)
         .start()

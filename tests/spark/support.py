@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,19 +36,16 @@ def builder(master: str, warehouse: Path) -> SparkSession.Builder:
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.sql.adaptive.enabled", "false")
         .config("spark.sql.session.timeZone", "UTC")
+        # Frequent maintenance, so that every test runs beside base images being written.
+        .config(STATE + "maintenanceInterval", "500ms")
+        .config(STATE + "minDeltasForSnapshot", "3")
         .config("spark.sql.warehouse.dir", str(warehouse))
     )
 
 
 def local_session(warehouse: Path) -> SparkSession:
     """A ``local[2]`` session configured by :func:`holdfast.configure`."""
-    # Frequent maintenance, so that every test runs beside base images being written.
-    base = (
-        builder("local[2]", warehouse)
-        .config(STATE + "maintenanceInterval", "500ms")
-        .config(STATE + "minDeltasForSnapshot", "3")
-    )
-    session = holdfast.configure(base).getOrCreate()
+    session = holdfast.configure(builder("local[2]", warehouse)).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
 
@@ -57,6 +54,22 @@ def select_provider(spark: SparkSession, name: str) -> None:
     """Selects the provider for queries started from now on."""
     spark.conf.set(STATE + "providerClass", PROVIDERS[name])
     spark.conf.set(STATE + "checkpointFormatVersion", "1" if name == "hdfs" else "2")
+
+
+@contextmanager
+def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """Settings of the queries started inside; undone afterwards."""
+    before = {key: spark.conf.get(key, None) for key in values}
+    try:
+        for key, value in values.items():
+            spark.conf.set(key, value)
+        yield
+    finally:
+        for key, old in before.items():
+            if old is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, old)
 
 
 def write_batch(folder: Path, number: int, rows: Sequence[dict[str, Any]]) -> None:
@@ -69,11 +82,8 @@ def write_batch(folder: Path, number: int, rows: Sequence[dict[str, Any]]) -> No
     staged.rename(folder / f"batch-{number:05d}.parquet")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Run:
-    """Rows of every batch, in a canonical order."""
-
-    batches: dict[int, list[tuple[Any, ...]]]
+# Rows of every batch, in a canonical order.
+Batches = dict[int, list[tuple[Any, ...]]]
 
 
 def source(spark: SparkSession, folder: Path) -> DataFrame:
@@ -92,9 +102,7 @@ def canonical(rows: Sequence[Row]) -> list[tuple[Any, ...]]:
     return sorted((tuple(row) for row in rows), key=repr)
 
 
-def drain(
-    frame: DataFrame, *, checkpoint: Path, mode: str, into: dict[int, list[tuple[Any, ...]]]
-) -> Any:
+def drain(frame: DataFrame, *, checkpoint: Path | str, mode: str, into: Batches) -> Any:
     """Runs the query until its input is used up; returns the finished StreamingQuery."""
 
     def keep(batch: DataFrame, batch_id: int) -> None:
@@ -111,29 +119,29 @@ def drain(
     return query
 
 
-def run_in_two_parts(
+def run(
     spark: SparkSession,
     *,
-    inputs: dict[str, list[list[dict[str, Any]]]],
+    inputs: Mapping[str, Sequence[Sequence[dict[str, Any]]]],
     query: Callable[[dict[str, DataFrame]], DataFrame],
     mode: str,
     folder: Path,
-) -> Run:
-    """Feeds half of the batches, stops, restarts from the checkpoint, feeds the rest."""
-    batches: dict[int, list[tuple[Any, ...]]] = {}
+    parts: int = 2,
+) -> Batches:
+    """Feeds the batches of every stream in equal parts; between them the query is restarted."""
+    batches: Batches = {}
     count = max(len(rows) for rows in inputs.values())
-    half = count // 2
     folders = {name: folder / name for name in inputs}
     for path in folders.values():
         path.mkdir(parents=True)
-    for part in (range(half), range(half, count)):
+    for part in range(parts):
         for name, rows in inputs.items():
-            for number in part:
+            for number in range(count * part // parts, count * (part + 1) // parts):
                 if number < len(rows):
                     write_batch(folders[name], number, rows[number])
         frames = {name: source(spark, path) for name, path in folders.items()}
         drain(query(frames), checkpoint=folder / "checkpoint", mode=mode, into=batches)
-    return Run(batches=batches)
+    return batches
 
 
 def merged_files(checkpoint: Path) -> list[Path]:

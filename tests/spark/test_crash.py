@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -56,12 +56,14 @@ class Job:
 
     started: ClassVar[list[Job]] = []
 
-    def __init__(self, folder: Path, *, master: str, block: str, at: int = 2) -> None:
+    def __init__(
+        self, folder: Path, *, master: str, block: str, at: int = 2, arguments: Sequence[str] = ()
+    ) -> None:
         self.folder = folder
         self.blocked = folder / "control" / "blocked"
         self.blocked.unlink(missing_ok=True)
         self.log = (folder / "log.txt").open("ab")
-        arguments = ["--master", master, "--block", block, "--at", str(at)]
+        arguments = ["--master", master, "--block", block, "--at", str(at), *arguments]
         arguments += ["--input", str(folder / "input"), "--folder", str(folder)]
         self.process = subprocess.Popen(
             [sys.executable, str(JOB), *arguments],
@@ -90,9 +92,13 @@ class Job:
         self.log.close()
 
     def finish(self) -> None:
+        assert self.wait() == 0, self.tail()
+
+    def wait(self) -> int:
+        """Exit status, once it has ended."""
         code = self.process.wait(timeout=WAIT_SECONDS)
         self.log.close()
-        assert code == 0, self.tail()
+        return code
 
     def executors(self) -> list[int]:
         """Executor processes of this job, by what /proc says."""

@@ -7,8 +7,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import holdfast
-from support import STATE, commit_ids, drain, merged_files, source, write_batch
+from support import STATE, commit_ids, drain, merged_files, settings, source, write_batch
 
 
 def snapshot(folder: Path) -> dict[str, str]:
@@ -27,19 +26,6 @@ def snapshot(folder: Path) -> dict[str, str]:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
-
-
-@contextmanager
-def setting(spark: SparkSession, key: str, value: str) -> Iterator[None]:
-    before = spark.conf.get(key, None)
-    spark.conf.set(key, value)
-    try:
-        yield
-    finally:
-        if before is None:
-            spark.conf.unset(key)
-        else:
-            spark.conf.set(key, before)
 
 
 @pytest.fixture
@@ -91,7 +77,7 @@ def test_checkpoint_format_1_is_refused_before_anything_is_written(
 ) -> None:
     checkpoint = tmp_path / "checkpoint"
     refusal = pytest.raises(Exception, match="needs state store checkpoint format 2, found 1")
-    with setting(spark, STATE + "checkpointFormatVersion", "1"), refusal:
+    with settings(spark, {STATE + "checkpointFormatVersion": "1"}), refusal:
         run(spark, folder, checkpoint)
     assert snapshot(tmp_path).keys() == {"input/batch-00000.parquet"}
 
@@ -240,3 +226,20 @@ def test_half_a_configuration_says_what_is_missing(missing: str, said: str, tmp_
     )
     assert said in text
     assert "holdfast.configure" in text
+
+
+def test_state_beyond_the_memory_bound_fails_the_task_and_commits_nothing(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    with (
+        setting(spark, STATE + "holdfast.maxMemoryBytes", "1000"),
+        pytest.raises(StreamingQueryException) as failure,
+    ):
+        run(spark, folder, checkpoint)
+    assert "the limit is 1000" in str(failure.value)
+    assert "holdfast.maxMemoryBytes" in str(failure.value)
+    assert "operator 0, partition" in str(failure.value)
+    assert not (checkpoint / "commits" / "0").exists()
+    with setting(spark, STATE + "holdfast.maxMemoryBytes", str(1 << 40)):
+        assert len(run(spark, folder, checkpoint)[0]) == 40

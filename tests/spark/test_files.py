@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from support import STATE, commit_ids, drain, merged_files, source, write_batch
+from support import STATE, commit_ids, drain, merged_files, settings, source, write_batch
 
 
 @pytest.fixture
@@ -21,12 +21,9 @@ def counted_checkpoint(spark: SparkSession, tmp_path: Path) -> Path:
     everything = [{"key": i} for i in range(2_000)]
     for number, rows in enumerate([everything, everything, [{"key": 7}]]):
         write_batch(folder, number, rows)
-    spark.conf.set("spark.sql.shuffle.partitions", "200")
-    try:
+    with settings(spark, {"spark.sql.shuffle.partitions": "200"}):
         counts = source(spark, folder).groupBy("key").count()
         drain(counts, checkpoint=checkpoint, mode="update", into={})
-    finally:
-        spark.conf.set("spark.sql.shuffle.partitions", "4")
     return checkpoint
 
 
@@ -108,22 +105,17 @@ def test_files_that_no_retained_batch_needs_are_reclaimed(
     folder, checkpoint = tmp_path / "input", tmp_path / "checkpoint"
     folder.mkdir()
     batches, keys = 60, 40
-    settings = {
+    frequent = {
         "spark.sql.streaming.minBatchesToRetain": "2",
         # Every segment fills a file, so that files stand for segments.
         STATE + "holdfast.maxFileBytes": "1",
     }
-    for key, value in settings.items():
-        spark.conf.set(key, value)
-    try:
+    with settings(spark, frequent):
         for number in range(batches):
             write_batch(folder, number, [{"key": key} for key in range(keys)])
             if number % 20 == 19:
                 counts = source(spark, folder).groupBy("key").count()
                 drain(counts, checkpoint=checkpoint, mode="update", into={})
-    finally:
-        for key in settings:
-            spark.conf.unset(key)
     # 60 batches of 4 partitions wrote 240 changelogs, one file each.
     deadline = time.monotonic() + 60
     while len(merged_files(checkpoint)) > 120 and time.monotonic() < deadline:

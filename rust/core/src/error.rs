@@ -22,8 +22,12 @@ pub enum ErrorKind {
     InvalidInput,
     /// The attempt was decided already: late work is not accepted.
     AttemptEnded,
+    /// A newer incarnation took over. Stop this one.
+    Fenced,
     /// An earlier failure made this object unusable. Open it again.
     Poisoned,
+    /// A configured limit was reached. Raise it, or need less.
+    LimitExceeded,
     /// A newer format or another version wrote this.
     Unsupported,
 }

@@ -25,20 +25,24 @@ fn any_head() -> impl Strategy<Value = SegmentHead> {
             digest,
         }
     });
-    let lineage = prop::collection::vec(reference, 0..40);
-    (owner, any::<u64>(), 1..5u8, lineage, any::<u64>()).prop_map(
-        |((pipeline, operator, region, store), created, kind, lineage, entries)| SegmentHead {
-            owner: Owner {
-                pipeline,
-                operator,
-                region,
-                store,
-            },
-            created: CheckpointId(created),
-            kind: SegmentKind::from_tag(kind).unwrap(),
-            lineage,
-            payload_bytes: 0,
-            entries,
+    let lineage = prop::collection::vec(reference.clone(), 0..40);
+    let replaced = prop::option::of(reference);
+    (owner, any::<u64>(), 1..5u8, lineage, replaced, any::<u64>()).prop_map(
+        |((pipeline, operator, region, store), created, kind, lineage, replaced, entries)| {
+            SegmentHead {
+                owner: Owner {
+                    pipeline,
+                    operator,
+                    region,
+                    store,
+                },
+                created: CheckpointId(created),
+                kind: SegmentKind::from_tag(kind).unwrap(),
+                lineage,
+                replaced,
+                payload_bytes: 0,
+                entries,
+            }
         },
     )
 }
@@ -73,6 +77,7 @@ proptest! {
                 created: head.created,
                 kind: head.kind,
                 lineage: &head.lineage,
+                replaced: head.replaced,
                 entries: head.entries,
             };
             let reference = writer.append(&new, &payload).unwrap();

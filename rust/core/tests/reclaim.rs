@@ -11,7 +11,7 @@ use holdfast_core::format::Compression;
 use holdfast_core::gc::{FileFacts, plan, reclaim};
 use holdfast_core::manager::SegmentWriter;
 use holdfast_core::storage::{FaultyStorage, Operation, Storage};
-use holdfast_core::{CheckpointId, FileId, Owner, Term};
+use holdfast_core::{CheckpointId, ErrorKind, FileId, Owner, Term};
 use proptest::prelude::*;
 
 fn file(term: u64, seq: u32) -> FileId {
@@ -29,8 +29,9 @@ fn floors(list: &[(&str, u64)]) -> impl Fn(&Owner) -> Option<CheckpointId> + use
     move |owner| known.get(owner).copied()
 }
 
-fn terms(list: &[u64]) -> HashSet<Term> {
-    list.iter().copied().map(Term).collect()
+fn terms(list: &[u64]) -> impl Fn(Term) -> bool + 'static {
+    let live: HashSet<u64> = list.iter().copied().collect();
+    move |term| live.contains(&term.0)
 }
 
 /// One file of `term` with these segments.
@@ -68,6 +69,7 @@ fn only_closed_files_below_every_floor_go() {
         storage.as_ref(),
         &floors(&[("a", 4), ("b", 5)]),
         &terms(&[4, 6]),
+        Term(99),
     )
     .unwrap();
     assert_eq!(report.deleted, [old_sealed, open_and_dead, sealed_and_live]);
@@ -91,7 +93,7 @@ fn files_of_dead_terms_without_a_segment_go() {
         .unwrap();
     }
     std::fs::write(path.with_file_name("notes.txt"), b"not ours").unwrap();
-    let report = reclaim(storage.as_ref(), &floors(&[]), &terms(&[2])).unwrap();
+    let report = reclaim(storage.as_ref(), &floors(&[]), &terms(&[2]), Term(99)).unwrap();
     assert_eq!(report.deleted, [torn]);
     assert_eq!(report.kept, [file(2, 1)], "its writer is alive");
     assert_eq!(report.unreadable.len(), 1, "ten bytes that are no header");
@@ -110,10 +112,16 @@ fn damaged_and_unreadable_files_are_kept_and_reported() {
     let fine = write(&storage, 3, &[("a", 1)], true);
     // Reading: the trailer of file 1, its two windows, then the trailer of file 2.
     let calls = storage.calls(Operation::Read);
-    reclaim(storage.as_ref(), &floors(&[]), &terms(&[])).unwrap();
+    reclaim(storage.as_ref(), &floors(&[]), &terms(&[]), Term(99)).unwrap();
     let per_run = storage.calls(Operation::Read) - calls;
     storage.fail_nth(Operation::Read, per_run - 3);
-    let report = reclaim(storage.as_ref(), &floors(&[("a", 9)]), &terms(&[])).unwrap();
+    let report = reclaim(
+        storage.as_ref(),
+        &floors(&[("a", 9)]),
+        &terms(&[]),
+        Term(99),
+    )
+    .unwrap();
     let names: Vec<_> = report.unreadable.iter().map(|(file, _)| *file).collect();
     assert_eq!(names, [damaged, unreadable]);
     assert_eq!(report.deleted, [fine]);
@@ -126,7 +134,13 @@ fn a_delete_that_fails_does_not_stop_the_others() {
     let first = write(&storage, 1, &[("a", 1)], true);
     let second = write(&storage, 2, &[("a", 1)], true);
     storage.fail_nth(Operation::Delete, 1);
-    let report = reclaim(storage.as_ref(), &floors(&[("a", 9)]), &terms(&[])).unwrap();
+    let report = reclaim(
+        storage.as_ref(),
+        &floors(&[("a", 9)]),
+        &terms(&[]),
+        Term(99),
+    )
+    .unwrap();
     assert_eq!(
         report
             .failed
@@ -136,14 +150,43 @@ fn a_delete_that_fails_does_not_stop_the_others() {
         [first]
     );
     assert_eq!(report.deleted, [second]);
-    let report = reclaim(storage.as_ref(), &floors(&[("a", 9)]), &terms(&[])).unwrap();
+    let report = reclaim(
+        storage.as_ref(),
+        &floors(&[("a", 9)]),
+        &terms(&[]),
+        Term(99),
+    )
+    .unwrap();
     assert_eq!(report.deleted, [first]);
+}
+
+#[test]
+fn nothing_is_deleted_once_a_newer_incarnation_writes() {
+    let (_dir, storage) = faulty();
+    let files = [
+        write(&storage, 1, &[("a", 1)], true),
+        write(&storage, 2, &[], true),
+        write(&storage, 5, &[("a", 1)], true),
+    ];
+    let floor = floors(&[("a", 9)]);
+    let error = reclaim(storage.as_ref(), &floor, &terms(&[4]), Term(4)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Fenced);
+    assert!(error.to_string().contains(&files[2].file_name()), "{error}");
+    assert_eq!(left(&storage), [files[0], files[2]]);
+    let report = reclaim(storage.as_ref(), &floor, &terms(&[5]), Term(5)).unwrap();
+    assert_eq!(report.deleted, [files[0], files[2]]);
 }
 
 #[test]
 fn an_absent_root_has_nothing_to_reclaim() {
     let (_dir, storage) = faulty();
-    let report = reclaim(storage.as_ref(), &floors(&[("a", 9)]), &terms(&[])).unwrap();
+    let report = reclaim(
+        storage.as_ref(),
+        &floors(&[("a", 9)]),
+        &terms(&[]),
+        Term(99),
+    )
+    .unwrap();
     assert!(report.deleted.is_empty() && report.kept.is_empty());
 }
 

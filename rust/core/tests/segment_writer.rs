@@ -232,7 +232,10 @@ impl Storage for HandleSyncOnly {
         self.0.location()
     }
     fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
+        Capabilities {
+            sync_by_name: false,
+            ..self.0.capabilities()
+        }
     }
     fn create(&self, name: &str) -> Result<Box<dyn AppendFile>> {
         self.0.create(name)
@@ -244,7 +247,7 @@ impl Storage for HandleSyncOnly {
         self.0.len(name)
     }
     fn sync(&self, _: &str) -> Result<()> {
-        Err(Error::new(ErrorKind::Unsupported, "only the writer can"))
+        Err(Error::new(ErrorKind::Storage, "only the writer can"))
     }
     fn delete(&self, name: &str) -> Result<()> {
         self.0.delete(name)

@@ -33,6 +33,7 @@ fn append(manager: &SnapshotManager, owner: &Owner, created: u64) -> Result<Segm
         created: id(created),
         kind,
         lineage: &[],
+        replaced: None,
         entries: 1,
     };
     manager.append(&new, &payload(created, 2000))

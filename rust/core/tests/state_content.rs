@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use holdfast_core::manager::{SegmentWriter, WriterOptions};
 use holdfast_core::state::{
-    CommitId, FIRST_FAMILY, FamilyOptions, KeyRange, Layout, ScanOf, StateStore,
+    CommitId, FIRST_FAMILY, FamilyOptions, KeyRange, Layout, MemoryBudget, ScanOf, StateStore,
 };
 use holdfast_core::storage::{LocalStorage, Storage};
 use holdfast_core::{ErrorKind, Owner, Term};
@@ -282,11 +282,14 @@ proptest! {
                     let new = store.commit(&world.writer).unwrap();
                     id = Some(new);
                     committed = now.clone();
+                    // What is not durable is neither merged nor built on.
+                    world.writer.sync().unwrap();
                     if matches!(step, Step::CommitAndMerge)
-                        && let Some(task) = store.base_image_task(1)
+                        && let Some(task) = store.base_image_task(&world.writer, 1)
                     {
                         let image = task.run(world.storage.as_ref(), &world.writer).unwrap();
-                        assert!(store.install(&image));
+                        store.accept(image);
+                        world.writer.sync().unwrap();
                     }
                     if !matches!(step, Step::Commit) {
                         check(&mut load(&world, &new), &committed, max_bytes);
@@ -478,4 +481,47 @@ fn memory_stays_bounded_when_the_same_keys_are_rewritten() {
         most = most.max(store.families().memory_bytes());
     }
     assert!(most < 500 * 400, "{most} bytes for 500 small entries");
+}
+
+#[test]
+fn stores_share_a_memory_budget_and_fail_with_its_limit_before_they_exceed_it_by_much() {
+    let world = world();
+    let budget = Arc::new(MemoryBudget::unlimited());
+    let open = |name: &str| {
+        let owner = Owner::new("", "0", "7", name);
+        let layout = Layout::Plain(options(true, false));
+        let mut store = StateStore::within(owner, layout, Arc::clone(&budget));
+        store.open(world.storage.as_ref(), 0, None).unwrap();
+        store.begin().unwrap();
+        store
+    };
+    let fill = |store: &mut StateStore, entries: u32| {
+        (0..entries).try_for_each(|n| store.put(FIRST_FAMILY, &n.to_be_bytes(), &[0; 100]))
+    };
+    let (mut first, mut second) = (open("first"), open("second"));
+    fill(&mut first, 10_000).unwrap();
+    let id = first.commit(&world.writer).unwrap();
+    let of_first = first.families().memory_bytes() as u64;
+    assert_eq!(budget.used_bytes(), of_first);
+    budget.set_limit_bytes(of_first * 3 / 2);
+    let error = fill(&mut second, 10_000).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::LimitExceeded);
+    assert!(error.to_string().contains("Raise the limit"), "{error}");
+    assert!(
+        budget.used_bytes() < of_first * 3 / 2 + (2 << 20),
+        "a page and its index"
+    );
+    drop(second);
+    assert_eq!(budget.used_bytes(), of_first);
+    // A load counts as well, and a store that failed holds nothing.
+    let mut third = open("first");
+    third.abort();
+    let error = third
+        .open(world.storage.as_ref(), 1, Some(&id))
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::LimitExceeded);
+    budget.set_limit_bytes(of_first * 3);
+    third.open(world.storage.as_ref(), 1, Some(&id)).unwrap();
+    drop((first, third));
+    assert_eq!(budget.used_bytes(), 0);
 }

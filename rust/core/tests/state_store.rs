@@ -1,28 +1,30 @@
 //! A store over real files: commits, loads by lineage, rewinds, base images, damage.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
 
+use common::{content, plain};
 use holdfast_core::format::read_head;
 use holdfast_core::manager::{SegmentWriter, WriterOptions};
-use holdfast_core::state::{
-    CommitId, FIRST_FAMILY, FamilyOptions, KeyRange, Layout, ScanOf, StateStore,
-};
-use holdfast_core::storage::{LocalStorage, Storage};
+use holdfast_core::state::{CommitId, FIRST_FAMILY, StateStore};
+use holdfast_core::storage::{FaultyStorage, LocalStorage, Operation, Storage};
 use holdfast_core::{CheckpointId, ErrorKind, Owner, Term};
 
 struct World {
     dir: tempfile::TempDir,
-    storage: Arc<dyn Storage>,
+    storage: Arc<FaultyStorage>,
     writer: SegmentWriter,
 }
 
 fn world() -> World {
     let dir = tempfile::tempdir().unwrap();
-    let storage: Arc<dyn Storage> = Arc::new(LocalStorage::new(dir.path()));
-    let writer = SegmentWriter::open(Arc::clone(&storage), Term(1), WriterOptions::default());
+    let local = Arc::new(LocalStorage::new(dir.path()));
+    let storage = Arc::new(FaultyStorage::new(local));
+    let writer = SegmentWriter::open(storage.clone(), Term(1), WriterOptions::default());
     World {
         dir,
         storage,
@@ -32,10 +34,6 @@ fn world() -> World {
 
 fn owner() -> Owner {
     Owner::new("", "0", "17", "default")
-}
-
-fn plain() -> Layout {
-    Layout::Plain(FamilyOptions::default())
 }
 
 fn commit(
@@ -54,25 +52,6 @@ fn commit(
         store.remove(FIRST_FAMILY, key.as_bytes()).unwrap();
     }
     store.commit(&world.writer).unwrap()
-}
-
-fn content(store: &mut StateStore) -> BTreeMap<String, String> {
-    let mut out = Vec::new();
-    let all = ScanOf::Keys(KeyRange::All);
-    store.scan(FIRST_FAMILY, all, usize::MAX, &mut out).unwrap();
-    let mut found = BTreeMap::new();
-    let mut rest = out.as_slice();
-    while !rest.is_empty() {
-        let key_len = u32::from_le_bytes(rest[..4].try_into().unwrap()) as usize;
-        let value_len = u32::from_le_bytes(rest[4..8].try_into().unwrap()) as usize;
-        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-        found.insert(
-            text(&rest[8..8 + key_len]),
-            text(&rest[8 + key_len..8 + key_len + value_len]),
-        );
-        rest = &rest[8 + key_len + value_len..];
-    }
-    found
 }
 
 fn loaded(world: &World, id: &CommitId) -> BTreeMap<String, String> {
@@ -198,15 +177,15 @@ fn base_images_shorten_the_lineage_and_older_versions_stay_loadable() {
         ids.push(commit(&mut store, &world, &[(&key, &value)], &[&gone]));
         contents.push(content(&mut store));
     }
-    assert!(store.base_image_task(12).is_none());
-    let task = store.base_image_task(10).unwrap();
+    world.writer.sync().unwrap();
+    assert!(store.base_image_task(&world.writer, 12).is_none());
+    let task = store.base_image_task(&world.writer, 10).unwrap();
     // The store moves on while the image is merged.
     ids.push(commit(&mut store, &world, &[("late", "1")], &[]));
     contents.push(content(&mut store));
     let image = task.run(world.storage.as_ref(), &world.writer).unwrap();
-    assert_eq!(image.created(), CheckpointId(12));
-    assert!(store.install(&image));
-    assert!(!store.install(&image), "it is installed already");
+    store.accept(image);
+    world.writer.sync().unwrap();
     // The lineage is image + late: an unchanged commit still names the old lineage and its floor.
     let unchanged = commit(&mut store, &world, &[], &[]);
     assert_eq!(unchanged.floor, CheckpointId(1));
@@ -230,12 +209,97 @@ fn an_idle_store_ends_up_as_one_base_image() {
     for i in 0..3 {
         commit(&mut store, &world, &[("k", &i.to_string())], &[]);
     }
-    let image = store.base_image_task(2).unwrap();
-    let image = image.run(world.storage.as_ref(), &world.writer).unwrap();
-    assert!(store.install(&image));
+    write_image(&mut store, &world);
+    world.writer.sync().unwrap();
     let idle = commit(&mut store, &world, &[], &[]);
     assert_eq!(idle.floor, CheckpointId(3));
     assert_eq!(loaded(&world, &idle), map(&[("k", "2")]));
+}
+
+/// Makes the lineage durable and merges it, as maintenance between two batches does.
+fn write_image(store: &mut StateStore, world: &World) {
+    world.writer.sync().unwrap();
+    let task = store.base_image_task(&world.writer, 1).unwrap();
+    let image = task.run(world.storage.as_ref(), &world.writer).unwrap();
+    store.accept(image);
+}
+
+fn lineage_of(world: &World, id: &CommitId) -> usize {
+    let head = read_head(world.storage.as_ref(), &id.segment.unwrap(), &owner()).unwrap();
+    head.lineage.len()
+}
+
+#[test]
+fn a_base_image_is_cited_only_once_it_is_durable() {
+    let world = world();
+    let mut store = opened(&world);
+    for i in 0..3 {
+        commit(&mut store, &world, &[("k", &i.to_string())], &[]);
+    }
+    let syncs = world.writer.stats().syncs;
+    write_image(&mut store, &world);
+    let after_image = world.writer.stats().syncs;
+    assert_eq!(after_image, syncs + 1, "only the test's own sync");
+    let before = commit(&mut store, &world, &[("k", "before")], &[]);
+    assert_eq!(lineage_of(&world, &before), 3, "three changelogs");
+    assert_eq!(store.take_installed_image(), None);
+    world.writer.sync().unwrap();
+    let after = commit(&mut store, &world, &[("k", "after")], &[]);
+    assert_eq!(lineage_of(&world, &after), 2, "the image and a changelog");
+    assert_eq!(after.floor, CheckpointId(3));
+    assert_eq!(store.take_installed_image(), Some(CheckpointId(3)));
+    assert_eq!(store.take_installed_image(), None);
+    assert_eq!(loaded(&world, &after), map(&[("k", "after")]));
+}
+
+#[test]
+fn a_base_image_in_a_lost_file_is_never_cited() {
+    let world = world();
+    let mut store = opened(&world);
+    for i in 0..3 {
+        commit(&mut store, &world, &[("k", &i.to_string())], &[]);
+    }
+    world.writer.seal().unwrap();
+    write_image(&mut store, &world);
+    world.storage.fail_nth(Operation::Sync, 1);
+    world.writer.sync().unwrap_err();
+    // Somebody else's sync of the same file succeeds, and proves nothing.
+    for object in world.storage.list().unwrap() {
+        world.storage.sync(&object.name).unwrap();
+    }
+    let next = commit(&mut store, &world, &[("k", "next")], &[]);
+    assert_eq!(lineage_of(&world, &next), 3, "three changelogs, no image");
+    assert_eq!(next.floor, CheckpointId(1));
+    // Maintenance writes another one.
+    write_image(&mut store, &world);
+    world.writer.seal().unwrap();
+    let last = commit(&mut store, &world, &[("k", "last")], &[]);
+    assert_eq!(lineage_of(&world, &last), 1);
+}
+
+#[test]
+fn only_durable_changelogs_are_merged() {
+    let world = world();
+    let mut store = opened(&world);
+    for i in 0..2 {
+        commit(&mut store, &world, &[("k", &i.to_string())], &[]);
+    }
+    assert!(
+        store.base_image_task(&world.writer, 1).is_none(),
+        "nothing is durable"
+    );
+    world.writer.sync().unwrap();
+    // A batch is under way: this commit may never become part of a checkpoint.
+    let third = commit(&mut store, &world, &[("k", "2")], &[]);
+    let task = store.base_image_task(&world.writer, 1).unwrap();
+    let image = task.run(world.storage.as_ref(), &world.writer).unwrap();
+    store.accept(image);
+    world.writer.sync().unwrap();
+    assert_eq!(lineage_of(&world, &third), 2);
+    let next = commit(&mut store, &world, &[("k", "3")], &[]);
+    assert_eq!(lineage_of(&world, &next), 2, "the image and the third");
+    assert_eq!(next.floor, CheckpointId(2), "the image holds version 2");
+    assert_eq!(loaded(&world, &next), map(&[("k", "3")]));
 }
 
 #[test]
@@ -271,11 +335,8 @@ fn a_lineage_continues_across_writers_and_terms() {
     let mut store = opened(&world);
     let first = commit(&mut store, &world, &[("a", "1")], &[]);
     drop(store);
-    let second_writer = SegmentWriter::open(
-        Arc::clone(&world.storage),
-        Term(2),
-        WriterOptions::default(),
-    );
+    let second_writer =
+        SegmentWriter::open(world.storage.clone(), Term(2), WriterOptions::default());
     let mut moved = StateStore::new(owner(), plain());
     moved.open(world.storage.as_ref(), 1, Some(&first)).unwrap();
     moved.begin().unwrap();

@@ -4,24 +4,25 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use holdfast_core::state::CommitId;
-use holdfast_core::storage::{LocalStorage, Storage};
 use holdfast_core::{CheckpointId, Error, FileId, Owner, SegmentRef, Term, gc};
-use jni::objects::{JClass, JLongArray, JObjectArray, JString};
+use jni::EnvUnowned;
+use jni::objects::{JClass, JLongArray, JObject, JObjectArray, JString};
 use jni::sys::jlong;
-use jni::{Env, EnvUnowned};
 
-use crate::guard::{Failure, with_env};
+use crate::guard::with_env;
+use crate::manager::{storage, strings};
 
-/// `Native.newestTerm(String dir): long`: the highest term that any file in `dir` carries, 0 when
-/// there is none.
+/// `Native.newestTerm(String dir, HadoopFiles files): long`: the highest term that any file in
+/// `dir` carries, 0 when there is none.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_newestTerm<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
     dir: JString<'local>,
+    files: JObject<'local>,
 ) -> jlong {
     with_env(env, |env| {
-        let listed = LocalStorage::new(dir.try_to_string(env)?).list()?;
+        let listed = storage(env, &dir, &files)?.list()?;
         let newest = listed
             .iter()
             .filter_map(|object| FileId::parse(&object.name))
@@ -57,20 +58,25 @@ extern "system" fn Java_io_holdfast_spark_Native_referencedEnds<'local>(
     })
 }
 
-/// `Native.syncFile(String dir, String file, long end)`: makes a file survive a machine crash up to
-/// `end`. A file that is gone, or shorter, is an error.
+/// `Native.adoptFile(String dir, HadoopFiles files, String file, long end)`: makes a file whose
+/// writer is gone survive a machine crash, as far as storage can do that for somebody else's file,
+/// and checks that nothing of it is missing before `end`. A file that is gone, or shorter, is an
+/// error.
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_holdfast_spark_Native_syncFile<'local>(
+extern "system" fn Java_io_holdfast_spark_Native_adoptFile<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
     dir: JString<'local>,
+    files: JObject<'local>,
     file: JString<'local>,
     end: jlong,
 ) {
     with_env(env, |env| {
-        let storage = LocalStorage::new(dir.try_to_string(env)?);
+        let storage = storage(env, &dir, &files)?;
         let name = file.try_to_string(env)?;
-        storage.sync(&name)?;
+        if storage.capabilities().sync_by_name {
+            storage.sync(&name)?;
+        }
         let found = storage.len(&name)?;
         let end = u64::try_from(end).unwrap_or(u64::MAX);
         if found < end {
@@ -84,23 +90,26 @@ extern "system" fn Java_io_holdfast_spark_Native_syncFile<'local>(
     });
 }
 
-/// `Native.reclaim(String dir, String[] partitions, String[] ids, long[] liveTerms): String`:
-/// deletes the files that nobody appends to and that hold nothing a retained version needs.
+/// `Native.reclaim(String dir, HadoopFiles files, String[] partitions, String[] ids, long[]
+/// liveTerms, long newestTerm): String`: deletes the files that nobody appends to and that hold
+/// nothing a retained version needs.
 ///
 /// `ids[i]` is the id of a store of `partitions[i]` (`operator/partition`) in the oldest retained
-/// entry of the commit log; `liveTerms` are the terms that may still append. Returns what was done,
-/// for the log, null when nothing was.
+/// entry of the commit log; `liveTerms` are the terms that may still append, `newestTerm` is the
+/// newest that was given. Returns what was done, for the log, null when nothing was.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_reclaim<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
     dir: JString<'local>,
+    files: JObject<'local>,
     partitions: JObjectArray<'local, JString<'local>>,
     ids: JObjectArray<'local, JString<'local>>,
     live_terms: JLongArray<'local>,
+    newest_term: jlong,
 ) -> JString<'local> {
     with_env(env, |env| {
-        let storage = LocalStorage::new(dir.try_to_string(env)?);
+        let storage = storage(env, &dir, &files)?;
         // The stores of a partition are named by operators; the oldest of them speaks for all.
         let mut floors: HashMap<String, CheckpointId> = HashMap::new();
         for (partition, id) in strings(env, &partitions)?
@@ -119,7 +128,9 @@ extern "system" fn Java_io_holdfast_spark_Native_reclaim<'local>(
                 .get(&format!("{}/{}", owner.operator, owner.region))
                 .copied()
         };
-        let report = gc::reclaim(&storage, &floor_of, &live)?;
+        let may_append = |term: Term| live.contains(&term);
+        let newest = Term(newest_term as u64);
+        let report = gc::reclaim(storage.as_ref(), &floor_of, &may_append, newest)?;
         let mut said = Vec::new();
         if !report.deleted.is_empty() {
             let (files, bytes) = (report.deleted.len(), report.deleted_bytes);
@@ -139,18 +150,4 @@ extern "system" fn Java_io_holdfast_spark_Native_reclaim<'local>(
         }
         Ok(env.new_string(said.join("; "))?)
     })
-}
-
-pub(crate) fn strings<'local>(
-    env: &mut Env<'local>,
-    array: &JObjectArray<'local, JString<'local>>,
-) -> Result<Vec<String>, Failure> {
-    let mut texts = Vec::new();
-    for i in 0..array.len(env)? {
-        let text = array.get_element(env, i)?;
-        texts.push(text.try_to_string(env)?);
-        // Thousands of partitions must not pile up in the local reference table.
-        env.delete_local_ref(text);
-    }
-    Ok(texts)
 }

@@ -56,6 +56,10 @@ fn java_exception(failure: &Failure) -> (&'static JNIStr, String) {
         },
     };
     match failure {
+        Failure::Core(error) if error.kind() == ErrorKind::LimitExceeded => (
+            class,
+            format!("{error} (spark.sql.streaming.stateStore.holdfast.maxMemoryBytes)"),
+        ),
         Failure::Core(error) => (class, error.to_string()),
         _ => (class, String::new()),
     }

@@ -5,8 +5,11 @@
 //! Java exceptions. Objects are named by handles of index and generation ([`handles`]), so use
 //! after close throws instead of crashing.
 
+#[cfg(feature = "conformance")]
+mod conformance;
 mod driver;
 mod guard;
+mod hadoop;
 mod handles;
 mod manager;
 mod store;

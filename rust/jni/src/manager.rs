@@ -1,17 +1,19 @@
 //! One manager per executor process and checkpoint root: storage, and the writer of its merged
 //! files.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use holdfast_core::format::Compression;
 use holdfast_core::manager::{SegmentWriter, WriterOptions};
 use holdfast_core::storage::{LocalStorage, Storage};
 use holdfast_core::{Error, FileId, Term};
-use jni::EnvUnowned;
-use jni::objects::{JClass, JString};
+use jni::objects::{JClass, JObject, JObjectArray, JString};
 use jni::sys::{jint, jlong};
+use jni::{Env, EnvUnowned};
 
-use crate::guard::{Failure, with_env};
+use crate::guard::{Failure, primitive, with_env};
+use crate::hadoop::HadoopStorage;
 use crate::handles::Handles;
 
 pub(crate) struct Manager {
@@ -43,19 +45,49 @@ fn compression(code: jint) -> Result<Compression, Failure> {
     }
 }
 
-/// `Native.openManager(String dir, long term, long maxFileBytes, int compression): long`. Term 0
-/// opens for reading only.
+/// The folder `dir`: local, or reached through `files`, a `HadoopFiles`, unless that is null.
+pub(crate) fn storage(
+    env: &Env<'_>,
+    dir: &JString<'_>,
+    files: &JObject<'_>,
+) -> Result<Arc<dyn Storage>, Failure> {
+    let dir = dir.try_to_string(env)?;
+    Ok(if files.is_null() {
+        Arc::new(LocalStorage::new(dir))
+    } else {
+        Arc::new(HadoopStorage::new(env, files, dir)?)
+    })
+}
+
+/// Java strings as Rust strings.
+pub(crate) fn strings<'local>(
+    env: &mut Env<'local>,
+    array: &JObjectArray<'local, JString<'local>>,
+) -> Result<Vec<String>, Failure> {
+    let mut texts = Vec::new();
+    for i in 0..array.len(env)? {
+        let text = array.get_element(env, i)?;
+        texts.push(text.try_to_string(env)?);
+        // Thousands of partitions must not pile up in the local reference table.
+        env.delete_local_ref(text);
+    }
+    Ok(texts)
+}
+
+/// `Native.openManager(String dir, HadoopFiles files, long term, long maxFileBytes, int
+/// compression): long`. Term 0 opens for reading only.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_openManager<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
     dir: JString<'local>,
+    files: JObject<'local>,
     term: jlong,
     max_file_bytes: jlong,
     compression_code: jint,
 ) -> jlong {
     with_env(env, |env| {
-        let storage: Arc<dyn Storage> = Arc::new(LocalStorage::new(dir.try_to_string(env)?));
+        let storage = storage(env, &dir, &files)?;
         let writer = match u64::try_from(term) {
             Ok(0) | Err(_) => None,
             Ok(term) => {
@@ -74,22 +106,47 @@ extern "system" fn Java_io_holdfast_spark_Native_openManager<'local>(
     })
 }
 
-/// `Native.closeManager(long manager)`: seals the open file. Closing twice does nothing.
+/// `Native.seal(long manager)`: seals the open file.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_seal<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    manager: jlong,
+) {
+    primitive(env, || Ok(MANAGERS.get(manager)?.writer()?.seal()?));
+}
+
+/// `Native.closeManager(long manager)`. Closing twice does nothing.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_closeManager<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
     manager: jlong,
 ) {
-    with_env(env, |_| {
-        if let Some(writer) = MANAGERS
-            .remove(manager)
-            .as_ref()
-            .and_then(|m| m.writer.as_ref())
-        {
-            writer.seal()?;
-        }
+    primitive(env, || {
+        MANAGERS.remove(manager);
         Ok(())
+    });
+}
+
+/// `Native.syncFiles(long manager, String[] names)`: makes files of this manager survive a machine
+/// crash; on object stores this seals them.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_syncFiles<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    manager: jlong,
+    names: JObjectArray<'local, JString<'local>>,
+) {
+    with_env(env, |env| {
+        let manager = MANAGERS.get(manager)?;
+        let mut files = BTreeSet::new();
+        for name in strings(env, &names)? {
+            files.insert(FileId::parse(&name).ok_or_else(|| {
+                Error::invalid_input(format!("{name:?} is not the name of a physical file"))
+            })?);
+        }
+        Ok(manager.writer()?.sync_files(&files)?)
     });
 }
 

@@ -1,10 +1,10 @@
 //! State stores. Rows cross as addresses of memory that Java owns; scans cross in batches.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use holdfast_core::state::{
-    ChangeKind, CommitId, FamilyOfInterest, FamilyOptions, KeyRange, Layout, ScanBatch, ScanOf,
-    StateStore, for_each_change, read_changelog,
+    ChangeKind, CommitId, FamilyOfInterest, FamilyOptions, KeyRange, Layout, MemoryBudget,
+    ScanBatch, ScanOf, StateStore, for_each_change, read_changelog,
 };
 use holdfast_core::{Error, Owner};
 use jni::objects::{JByteArray, JClass, JLongArray, JObjectArray, JString};
@@ -12,10 +12,9 @@ use jni::sys::{jboolean, jint, jlong};
 use jni::{Env, EnvUnowned};
 use parking_lot::Mutex;
 
-use crate::driver::strings;
 use crate::guard::{Failure, primitive, with_env};
 use crate::handles::Handles;
-use crate::manager::{MANAGERS, Manager};
+use crate::manager::{MANAGERS, Manager, strings};
 
 struct Store {
     manager: Arc<Manager>,
@@ -23,6 +22,32 @@ struct Store {
 }
 
 static STORES: Handles<Store> = Handles::new("state store");
+
+/// Native memory of all stores of this process.
+static MEMORY: LazyLock<Arc<MemoryBudget>> = LazyLock::new(Arc::default);
+
+/// `Native.limitMemory(long bytes)`: limits the memory of all stores of this process; 0 is no limit.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_limitMemory<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    bytes: jlong,
+) {
+    primitive(env, || {
+        let limit = u64::try_from(bytes).ok().filter(|limit| *limit > 0);
+        MEMORY.set_limit_bytes(limit.unwrap_or(u64::MAX));
+        Ok(())
+    });
+}
+
+/// `Native.usedMemory(): long`: bytes of native memory that all stores of this process have taken.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_usedMemory<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+) -> jlong {
+    primitive(env, || Ok(MEMORY.used_bytes() as jlong))
+}
 
 /// Bytes that Java lends for the time of one call.
 ///
@@ -82,7 +107,7 @@ extern "system" fn Java_io_holdfast_spark_Native_openStore<'local>(
         let manager = MANAGERS.get(manager)?;
         Ok(STORES.insert(Store {
             manager,
-            state: Mutex::new(StateStore::new(owner, layout)),
+            state: Mutex::new(StateStore::within(owner, layout, Arc::clone(&MEMORY))),
         }))
     })
 }
@@ -100,8 +125,8 @@ extern "system" fn Java_io_holdfast_spark_Native_closeStore<'local>(
     });
 }
 
-/// `Native.load(long store, long version, String id)`: positions the store; `id` is null for
-/// version 0.
+/// `Native.load(long store, long version, String id): String`: positions the store; `id` is null for
+/// version 0. Returns what damage was worked around, null when there was none.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_load<'local>(
     env: EnvUnowned<'local>,
@@ -109,7 +134,7 @@ extern "system" fn Java_io_holdfast_spark_Native_load<'local>(
     store: jlong,
     version: jlong,
     id: JString<'local>,
-) {
+) -> JString<'local> {
     with_env(env, |env| {
         let id = if id.is_null() {
             None
@@ -123,8 +148,12 @@ extern "system" fn Java_io_holdfast_spark_Native_load<'local>(
             .transpose()
             .map_err(|e| e.context(state.owner()))?;
         let version = version_of(version)?;
-        Ok(state.open(store.manager.storage.as_ref(), version, id.as_ref())?)
-    });
+        state.open(store.manager.storage.as_ref(), version, id.as_ref())?;
+        match state.take_warning() {
+            Some(warning) => Ok(env.new_string(warning)?),
+            None => Ok(JString::null()),
+        }
+    })
 }
 
 /// `Native.begin(long store)`.
@@ -135,7 +164,11 @@ extern "system" fn Java_io_holdfast_spark_Native_begin<'local>(
     store: jlong,
 ) {
     primitive(env, || {
-        STORES.with(store, |store| Ok(store.state.lock().begin()?))
+        STORES.with(store, |store| {
+            let mut state = store.state.lock();
+            state.mend(store.manager.writer()?)?;
+            Ok(state.begin()?)
+        })
     });
 }
 
@@ -579,8 +612,8 @@ extern "system" fn Java_io_holdfast_spark_Native_abort<'local>(
 }
 
 /// `Native.writeBaseImage(long store, int minChangelogs): long`: merges the store's lineage from
-/// files when at least that many changelogs have gathered. Returns the version of the new base
-/// image, -1 when none was due or the store moved on.
+/// files when at least that many changelogs have gathered. Returns the version of the base image
+/// that commits began to build on since the last call, -1 without one.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_writeBaseImage<'local>(
     env: EnvUnowned<'local>,
@@ -590,26 +623,23 @@ extern "system" fn Java_io_holdfast_spark_Native_writeBaseImage<'local>(
 ) -> jlong {
     primitive(env, || {
         let store = STORES.get(store)?;
-        let task = store
-            .state
-            .lock()
-            .base_image_task(min_changelogs.max(1) as usize);
-        let Some(task) = task else {
-            return Ok(-1);
+        let writer = store.manager.writer()?;
+        let (task, installed) = {
+            let mut state = store.state.lock();
+            let task = state.base_image_task(writer, min_changelogs.max(1) as usize);
+            (task, state.take_installed_image())
         };
-        // The store is not locked while files are read, merged and written.
-        let image = task.run(store.manager.storage.as_ref(), store.manager.writer()?)?;
-        let installed = store.state.lock().install(&image);
-        Ok(if installed {
-            image.created().0 as jlong
-        } else {
-            -1
-        })
+        if let Some(task) = task {
+            // The store is not locked while files are read, merged and written.
+            let image = task.run(store.manager.storage.as_ref(), writer)?;
+            store.state.lock().accept(image);
+        }
+        Ok(installed.map_or(-1, |created| created.0 as jlong))
     })
 }
 
 /// `Native.storeStats(long store): long[]`: keys, memory bytes, loads, rewinds, bytes written,
-/// commits without changes, commits with changes.
+/// commits without changes, rebuilds, commits with changes.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_storeStats<'local>(
     env: EnvUnowned<'local>,
@@ -627,6 +657,7 @@ extern "system" fn Java_io_holdfast_spark_Native_storeStats<'local>(
                 stats.rewinds,
                 stats.written_bytes,
                 stats.empty_commits,
+                stats.rebuilds,
                 stats.commits,
             ]
             .map(|n| n as jlong))

@@ -5,8 +5,8 @@ use std::error::Error as _;
 use holdfast_core::{Error, ErrorKind};
 use pyo3::create_exception;
 use pyo3::exceptions::{
-    PyFileExistsError, PyFileNotFoundError, PyNotImplementedError, PyOSError, PyRuntimeError,
-    PyValueError,
+    PyFileExistsError, PyFileNotFoundError, PyMemoryError, PyNotImplementedError, PyOSError,
+    PyRuntimeError, PyValueError,
 };
 use pyo3::prelude::*;
 
@@ -34,6 +34,7 @@ pub(crate) fn to_py(error: Error) -> PyErr {
         ErrorKind::Corrupt => CorruptSegmentError::new_err(message),
         ErrorKind::InvalidInput => PyValueError::new_err(message),
         ErrorKind::AttemptEnded => AttemptEndedError::new_err(message),
+        ErrorKind::LimitExceeded => PyMemoryError::new_err(message),
         // As `zipfile` has it: the file may be sound, this build cannot read it.
         ErrorKind::Unsupported => PyNotImplementedError::new_err(message),
         _ => os_error(&error, message),

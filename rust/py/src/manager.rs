@@ -209,6 +209,7 @@ impl SnapshotManager {
             created: CheckpointId(checkpoint),
             kind,
             lineage: &lineage,
+            replaced: None,
             entries,
         };
         payload

@@ -90,6 +90,7 @@ impl Storage for SimStorage {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             durable_append: self.durable_append,
+            sync_by_name: self.durable_append,
         }
     }
 

@@ -120,6 +120,7 @@ impl Task {
             created: CheckpointId(self.attempt),
             kind: SegmentKind::Snapshot,
             lineage: &self.kept,
+            replaced: None,
             entries: 1,
         };
         let appended = world.manager.append(&new, &payload);

@@ -44,6 +44,8 @@ pub(super) struct HeadMessage {
     pub payload_bytes: u64,
     #[prost(uint64, tag = "6")]
     pub entries: u64,
+    #[prost(bytes = "vec", tag = "7")]
+    pub replaced: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -139,11 +141,19 @@ impl TryFrom<HeadMessage> for SegmentHead {
                     .map_err(|e| Error::corrupt(format!("lineage of a segment: {e}")))
             })
             .collect();
+        let replaced = match message.replaced.as_slice() {
+            [] => None,
+            bytes => Some(
+                SegmentRef::from_bytes(bytes)
+                    .map_err(|e| Error::corrupt(format!("replaced segment: {e}")))?,
+            ),
+        };
         Ok(Self {
             owner: owner_from(message.owner)?,
             created: CheckpointId(message.created),
             kind: kind_from(message.kind)?,
             lineage: lineage?,
+            replaced,
             payload_bytes: message.payload_bytes,
             entries: message.entries,
         })

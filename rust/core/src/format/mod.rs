@@ -74,6 +74,8 @@ pub struct NewSegment<'a> {
     pub kind: SegmentKind,
     /// Segments it builds on, oldest first.
     pub lineage: &'a [SegmentRef],
+    /// As [`SegmentHead::replaced`].
+    pub replaced: Option<SegmentRef>,
     /// Number of entries in the payload, for display.
     pub entries: u64,
 }
@@ -89,6 +91,10 @@ pub struct SegmentHead {
     pub kind: SegmentKind,
     /// Segments it builds on, oldest first.
     pub lineage: Vec<SegmentRef>,
+    /// Newest of the segments that the base image stands for: this one if it is one, else the first
+    /// of its lineage. Builds on the others, so the state can be rebuilt from it for as long as they
+    /// are kept.
+    pub replaced: Option<SegmentRef>,
     /// Size of the payload in bytes, uncompressed.
     pub payload_bytes: u64,
     /// Number of entries in the payload, for display.

@@ -44,6 +44,9 @@ pub(crate) fn encode_segment(
         lineage: new.lineage.iter().map(|r| r.to_bytes().to_vec()).collect(),
         payload_bytes: payload.len() as u64,
         entries: new.entries,
+        replaced: new
+            .replaced
+            .map_or_else(Vec::new, |r| r.to_bytes().to_vec()),
     };
     let head = head.encode_to_vec();
     let room = match compression {

@@ -6,8 +6,6 @@
 
 mod reclaim;
 
-use std::collections::HashSet;
-
 use crate::ids::{CheckpointId, FileId, Owner, Term};
 
 pub use reclaim::{ReclaimReport, reclaim};
@@ -25,13 +23,13 @@ pub struct FileFacts {
     pub segments: Vec<(Owner, CheckpointId)>,
 }
 
-/// The files that may go: nobody appends to them (they are sealed, or their term is not live), and
+/// The files that may go: nobody appends to them (they are sealed, or the holder of their term is gone), and
 /// every segment is older than the oldest checkpoint its owner still needs.
 ///
-/// `floor_of` tells that checkpoint of an owner; an owner without one keeps its files. `live_terms` has every term that may still append.
+/// `floor_of` tells that checkpoint of an owner; an owner without one keeps its files. `may_append`
+/// tells whether the holder of a term may still append.
 ///
 /// ```
-/// use std::collections::HashSet;
 /// use holdfast_core::gc::{FileFacts, plan};
 /// use holdfast_core::{CheckpointId, FileId, Owner, Term};
 /// let owner = Owner::new("", "0", "7", "default");
@@ -39,20 +37,20 @@ pub struct FileFacts {
 /// let segments = vec![(owner.clone(), CheckpointId(4))];
 /// let facts = FileFacts { file, sealed: true, damaged: false, segments };
 /// let floor = |id| move |_: &Owner| Some(CheckpointId(id));
-/// let none = HashSet::new();
-/// assert_eq!(plan(&[facts.clone()], &floor(4), &none), []);
-/// assert_eq!(plan(&[facts], &floor(5), &none), [file]);
+/// let nobody = |_| false;
+/// assert_eq!(plan(&[facts.clone()], &floor(4), &nobody), []);
+/// assert_eq!(plan(&[facts], &floor(5), &nobody), [file]);
 /// ```
 pub fn plan(
     files: &[FileFacts],
     floor_of: &dyn Fn(&Owner) -> Option<CheckpointId>,
-    live_terms: &HashSet<Term>,
+    may_append: &dyn Fn(Term) -> bool,
 ) -> Vec<FileId> {
     let unneeded = |(owner, created): &(Owner, CheckpointId)| {
         floor_of(owner).is_some_and(|floor| *created < floor)
     };
     let may_go = |facts: &&FileFacts| {
-        let closed = facts.sealed || !live_terms.contains(&facts.file.term);
+        let closed = facts.sealed || !may_append(facts.file.term);
         closed && !facts.damaged && facts.segments.iter().all(unneeded)
     };
     files

@@ -26,15 +26,17 @@ pub struct ReclaimReport {
 /// Deletes the files of `storage` that may go, see [`plan`]. Objects that are no physical files are
 /// left alone.
 ///
-/// `live_terms` must have every term that was handed out and is not known to be dead: no term may
-/// be handed out between taking that set and this call.
+/// `may_append` must be true for every term that was handed out and is not known to be dead;
+/// `newest_term` is the newest of all that were handed out before this call.
 ///
 /// # Errors
-/// Those of listing. Nothing was deleted then.
+/// Those of listing; `Fenced` when a file carries a newer term, so that somebody else looks after
+/// these files now. Nothing was deleted then.
 pub fn reclaim(
     storage: &dyn Storage,
     floor_of: &dyn Fn(&Owner) -> Option<CheckpointId>,
-    live_terms: &HashSet<Term>,
+    may_append: &dyn Fn(Term) -> bool,
+    newest_term: Term,
 ) -> Result<ReclaimReport> {
     let mut report = ReclaimReport::default();
     let mut sizes = HashMap::new();
@@ -43,7 +45,17 @@ pub fn reclaim(
         let Some(file) = FileId::parse(&object.name) else {
             continue;
         };
-        match classify(storage, file, live_terms) {
+        if file.term > newest_term {
+            return Err(Error::new(
+                ErrorKind::Fenced,
+                format!(
+                    "{}/{file} has term {}, newer than {newest_term}: another application took over",
+                    storage.location(),
+                    file.term
+                ),
+            ));
+        }
+        match classify(storage, file, may_append) {
             Ok(known) => {
                 if known.damaged {
                     let message = "some of its bytes do not verify: it may hold more segments";
@@ -61,7 +73,7 @@ pub fn reclaim(
         }
     }
     // From here on, and not earlier, files are deleted.
-    let going: HashSet<FileId> = plan(&facts, floor_of, live_terms).into_iter().collect();
+    let going: HashSet<FileId> = plan(&facts, floor_of, may_append).into_iter().collect();
     for FileFacts { file, .. } in facts {
         if !going.contains(&file) {
             report.kept.push(file);
@@ -78,11 +90,15 @@ pub fn reclaim(
     Ok(report)
 }
 
-fn classify(storage: &dyn Storage, file: FileId, live_terms: &HashSet<Term>) -> Result<FileFacts> {
+fn classify(
+    storage: &dyn Storage,
+    file: FileId,
+    may_append: &dyn Fn(Term) -> bool,
+) -> Result<FileFacts> {
     if let Some(index) = read_sealed_index(storage, file)? {
         return Ok(facts(index));
     }
-    if live_terms.contains(&file.term) {
+    if may_append(file.term) {
         // It stays whatever it holds: no need to scan what somebody is writing.
         return Ok(FileFacts {
             file,

@@ -11,6 +11,7 @@ mod writer;
 mod writer_stats;
 
 pub use crate::liveness::{Fallbacks, Retained};
+pub use open_file::Durability;
 pub use restore::RestoredCheckpoint;
 pub use snapshot_manager::{ManagerOptions, SnapshotManager};
 pub use status::{FileStatus, ManagerStats, SegmentStatus};

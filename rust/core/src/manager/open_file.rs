@@ -132,13 +132,16 @@ impl OpenFile {
             drop(durability);
             return self.close(storage, observer).map(|()| Synced::Now);
         }
-        // By name, without our lock, so that others append meanwhile; through the handle where
-        // storage cannot do that.
-        let synced = storage.sync(&self.id.file_name());
+        // By name without our lock, so that others append meanwhile, where storage can do that.
+        let by_name = storage
+            .capabilities()
+            .sync_by_name
+            .then(|| storage.sync(&self.id.file_name()));
         let mut inner = self.inner.lock();
-        let synced = match (synced, inner.handle.as_mut()) {
-            (Err(e), Some(handle)) if e.kind() == ErrorKind::Unsupported => handle.sync(),
-            (synced, _) => synced,
+        let synced = match (by_name, inner.handle.as_mut()) {
+            (Some(synced), _) => synced,
+            (None, Some(handle)) => handle.sync(),
+            (None, None) => return Err(self.lost(&inner, storage)),
         };
         match synced {
             Ok(()) => {
@@ -221,6 +224,16 @@ impl OpenFile {
         inner.status == Status::Closed && inner.durable_bytes < inner.good_bytes
     }
 
+    /// Whether the bytes before `end` survive a machine crash.
+    pub fn durability(&self, end: u64) -> Durability {
+        let inner = self.inner.lock();
+        match inner.status {
+            _ if inner.durable_bytes >= end => Durability::Durable,
+            Status::Open | Status::Closing => Durability::Pending,
+            Status::Sealed | Status::Closed => Durability::Lost,
+        }
+    }
+
     pub fn is_sealed(&self) -> bool {
         self.inner.lock().status == Status::Sealed
     }
@@ -263,6 +276,17 @@ impl OpenFile {
             inner.good_bytes
         )
     }
+}
+
+/// Whether a segment survives a machine crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// It does.
+    Durable,
+    /// Once its file is synced or sealed.
+    Pending,
+    /// Nobody can tell any more: its file could not be synced or sealed.
+    Lost,
 }
 
 /// Whether a sync was needed.

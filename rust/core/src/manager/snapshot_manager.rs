@@ -59,6 +59,7 @@ impl Default for ManagerOptions {
 ///     created: id,
 ///     kind: SegmentKind::Snapshot,
 ///     lineage: &[],
+///     replaced: None,
 ///     entries: 1,
 /// };
 /// manager.started(id);

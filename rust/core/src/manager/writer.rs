@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::observer::{FileChange, Nobody, Observer};
-use super::open_file::{Appended, Bounds, OpenFile, Synced};
+use super::open_file::{Appended, Bounds, Durability, OpenFile, Synced};
 use super::writer_stats::{Counters, WriterStats, add};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Compression, IndexEntry, NewSegment, encode_file_header, encode_segment};
@@ -64,6 +64,7 @@ struct Files {
 ///     created: CheckpointId(1),
 ///     kind: SegmentKind::Snapshot,
 ///     lineage: &[],
+///     replaced: None,
 ///     entries: 1,
 /// };
 /// let reference = writer.append(&new, b"state")?;
@@ -178,6 +179,15 @@ impl SegmentWriter {
         let files: Vec<_> = self.files.lock().unsettled.values().cloned().collect();
         let lost = files.iter().filter(|file| file.is_lost());
         lost.map(|file| file.id).collect()
+    }
+
+    /// Whether a segment survives a machine crash. One of another writer does: only segments of
+    /// completed checkpoints are known elsewhere.
+    pub fn durability(&self, segment: &SegmentRef) -> Durability {
+        let file = self.files.lock().unsettled.get(&segment.file).cloned();
+        file.map_or(Durability::Durable, |file| {
+            file.durability(segment.offset.saturating_add(segment.len))
+        })
     }
 
     /// What was done so far.
@@ -325,7 +335,11 @@ impl SegmentWriter {
     }
 
     fn sync_file(&self, file: &Arc<OpenFile>) -> Result<()> {
+        let was_sealed = file.is_sealed();
         let synced = file.make_durable(self.storage.as_ref(), self.observer.as_ref());
+        if !was_sealed && file.is_sealed() {
+            add(&self.counters.files_sealed, 1);
+        }
         if !matches!(synced, Ok(Synced::Already)) {
             add(&self.counters.syncs, 1);
         }

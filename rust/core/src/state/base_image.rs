@@ -4,7 +4,7 @@
 //! new base image, newest change first. The live table and its writer are not involved.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::BinaryHeap;
 
 use super::entries::{Change, ChangeReader, ChangeWriter};
 use crate::error::{Error, Result};
@@ -13,7 +13,7 @@ use crate::ids::{CheckpointId, Owner, SegmentRef};
 use crate::manager::SegmentWriter;
 use crate::storage::Storage;
 
-/// What to merge: a lineage as it stood when the task was made.
+/// What to merge: a durable lineage as it stood when the task was made.
 #[derive(Clone, Debug)]
 pub struct BaseImageTask {
     pub(super) owner: Owner,
@@ -23,19 +23,13 @@ pub struct BaseImageTask {
     pub(super) created: CheckpointId,
 }
 
-/// A base image that is durable, and the segments it stands for.
+/// A base image and the segments it stands for. It may be cited once its file is durable, which is
+/// up to whoever makes the writer's files durable: maintenance syncs nothing.
 #[derive(Clone, Debug)]
 pub struct BaseImage {
     pub(super) reference: SegmentRef,
     pub(super) created: CheckpointId,
     pub(super) replaces: Vec<SegmentRef>,
-}
-
-impl BaseImage {
-    /// Checkpoint whose state the image holds.
-    pub fn created(&self) -> CheckpointId {
-        self.created
-    }
 }
 
 impl BaseImageTask {
@@ -56,11 +50,10 @@ impl BaseImageTask {
             created: self.created,
             kind: SegmentKind::BaseImage,
             lineage: &[],
+            replaced: self.lineage.last().copied(),
             entries,
         };
         let reference = writer.append(&new, &merged.into_bytes())?;
-        // Later commits will cite the image without writing it: it must be durable before that.
-        writer.sync_files(&BTreeSet::from([reference.file]))?;
         Ok(BaseImage {
             reference,
             created: self.created,

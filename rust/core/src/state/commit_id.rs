@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::ids::{CheckpointId, SegmentRef};
+use crate::ids::{CheckpointId, SEGMENT_REF_BYTES, SegmentRef};
 
 const PREFIX: &str = "hf1-";
 
@@ -24,15 +24,18 @@ pub struct CommitId {
     pub floor: CheckpointId,
     /// The newest segment of the lineage; `None` for a store that was never written.
     pub segment: Option<SegmentRef>,
+    /// Where `segment` is a base image: the newest segment it replaced. The image's own head says
+    /// so as well, but is lost with the image.
+    pub replaced: Option<SegmentRef>,
 }
 
 impl fmt::Display for CommitId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut bytes = Vec::with_capacity(60);
+        let mut bytes = Vec::with_capacity(104);
         bytes.extend_from_slice(&self.version.to_le_bytes());
         bytes.extend_from_slice(&self.floor.0.to_le_bytes());
-        if let Some(segment) = &self.segment {
-            bytes.extend_from_slice(&segment.to_bytes());
+        for reference in self.segment.iter().chain(&self.replaced) {
+            bytes.extend_from_slice(&reference.to_bytes());
         }
         write!(f, "{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes))
     }
@@ -56,14 +59,19 @@ impl FromStr for CommitId {
         let bytes = URL_SAFE_NO_PAD.decode(encoded).map_err(|_| malformed())?;
         let (version, rest) = bytes.split_first_chunk::<8>().ok_or_else(malformed)?;
         let (floor, rest) = rest.split_first_chunk::<8>().ok_or_else(malformed)?;
-        let segment = match rest {
-            [] => None,
-            rest => Some(SegmentRef::from_bytes(rest).map_err(|_| malformed())?),
-        };
+        let mut references = rest
+            .chunks(SEGMENT_REF_BYTES)
+            .map(|bytes| SegmentRef::from_bytes(bytes).map_err(|_| malformed()));
+        let segment = references.next().transpose()?;
+        let replaced = references.next().transpose()?;
+        if references.next().is_some() {
+            return Err(malformed());
+        }
         Ok(Self {
             version: u64::from_le_bytes(*version),
             floor: CheckpointId(u64::from_le_bytes(*floor)),
             segment,
+            replaced,
         })
     }
 }
@@ -90,11 +98,19 @@ mod tests {
                 version: 3,
                 floor: CheckpointId(1),
                 segment: Some(segment),
+                replaced: None,
+            },
+            CommitId {
+                version: 3,
+                floor: CheckpointId(3),
+                segment: Some(segment),
+                replaced: Some(SegmentRef { len: 5, ..segment }),
             },
             CommitId {
                 version: 1,
                 floor: CheckpointId(1),
                 segment: None,
+                replaced: None,
             },
         ] {
             assert_eq!(id.to_string().parse::<CommitId>().unwrap(), id);

@@ -82,6 +82,10 @@ impl Family {
         self.heads.is_empty()
     }
 
+    pub(super) fn page_bytes(&self) -> usize {
+        self.heads.page_bytes() + self.elements.page_bytes()
+    }
+
     /// The value of `key`, the first one of a list.
     pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
         if self.options.several_values {

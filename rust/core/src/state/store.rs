@@ -1,18 +1,21 @@
 //! One owner's state at one version: opens it, changes it, commits it.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use super::base_image::{BaseImage, BaseImageTask};
 use super::changes::read_changelog;
 use super::commit_id::CommitId;
 use super::families::{Families, Layout};
-use super::family::FamilyOptions;
+use super::family::{Family, FamilyOptions};
+use super::memory::{MemoryBudget, MemoryShare};
 use super::order::KeyRange;
+use super::restore::Restore;
 use super::scan::Scan;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{NewSegment, SegmentKind, read_head, read_segment};
+use crate::format::{NewSegment, SegmentKind, read_head};
 use crate::ids::{CheckpointId, Owner, SegmentRef};
-use crate::manager::SegmentWriter;
+use crate::manager::{Durability, SegmentWriter};
 use crate::storage::Storage;
 
 /// A base image is written at the latest when this many times the least number of changelogs have
@@ -38,6 +41,10 @@ struct Position {
     lineage_floor: CheckpointId,
     /// `created` of the newest segment.
     created: CheckpointId,
+    /// Newest of the segments that the base image in `lineage` stands for.
+    replaced: Option<SegmentRef>,
+    /// The base image in `lineage` is damaged: nothing may build on it.
+    rebuilt: bool,
 }
 
 impl Position {
@@ -47,12 +54,15 @@ impl Position {
             version,
             floor: created,
             segment: None,
+            replaced: None,
         };
         Self {
             id,
             lineage: Vec::new(),
             lineage_floor: created,
             created,
+            replaced: None,
+            rebuilt: false,
         }
     }
 
@@ -66,6 +76,7 @@ impl Position {
                 version,
                 floor: self.lineage_floor,
                 segment: Some(*only),
+                replaced: self.replaced,
             },
             // The segment of the last id names its own, older lineage: its floor stays.
             _ => CommitId { version, ..self.id },
@@ -89,21 +100,24 @@ impl Position {
     fn with_segment(&self, segment: SegmentRef) -> Self {
         let version = self.id.version + 1;
         let created = CheckpointId(version);
-        let floor = if self.lineage.is_empty() {
-            created
+        let (floor, replaced) = if self.lineage.is_empty() {
+            (created, None)
         } else {
-            self.lineage_floor
+            (self.lineage_floor, self.replaced)
         };
         let id = CommitId {
             version,
             floor,
             segment: Some(segment),
+            replaced: None,
         };
         Self {
             id,
             lineage: [self.lineage.as_slice(), &[segment]].concat(),
             lineage_floor: floor,
             created,
+            replaced,
+            rebuilt: false,
         }
     }
 }
@@ -119,7 +133,9 @@ pub struct StoreStats {
     pub written_bytes: u64,
     /// Commits that changed nothing and wrote nothing.
     pub empty_commits: u64,
-    /// Commits that wrote a changelog.
+    /// Loads that rebuilt the state because a base image was damaged.
+    pub rebuilds: u64,
+    /// Commits that wrote a segment.
     pub commits: u64,
 }
 
@@ -148,6 +164,7 @@ pub enum ScanOf<'a> {
 pub struct StateStore {
     owner: Owner,
     families: Families,
+    memory: MemoryShare,
     scans: HashMap<u32, (u32, Scan)>,
     last_scan: u32,
     /// `None` when the content is unknown (never opened, or a load failed).
@@ -155,21 +172,34 @@ pub struct StateStore {
     /// Where the undo log of the last commit leads to.
     before: Option<Position>,
     in_session: bool,
+    /// Written by maintenance, and not known to be durable: no commit may cite it yet.
+    pending_image: Option<BaseImage>,
+    installed_image: Option<CheckpointId>,
     stats: StoreStats,
+    warning: Option<String>,
 }
 
 impl StateStore {
     /// An unopened store of `owner`.
     pub fn new(owner: Owner, layout: Layout) -> Self {
+        Self::within(owner, layout, Arc::default())
+    }
+
+    /// As [`StateStore::new`], with memory from a budget that other stores share.
+    pub fn within(owner: Owner, layout: Layout, budget: Arc<MemoryBudget>) -> Self {
         Self {
             owner,
             families: Families::new(layout),
+            memory: MemoryShare::of(budget),
             scans: HashMap::new(),
             last_scan: 0,
             at: None,
             before: None,
             in_session: false,
+            pending_image: None,
+            installed_image: None,
             stats: StoreStats::default(),
+            warning: None,
         }
     }
 
@@ -193,12 +223,19 @@ impl StateStore {
         self.stats
     }
 
+    /// What the last load had to work around, for the log; told once.
+    pub fn take_warning(&mut self) -> Option<String> {
+        self.warning.take()
+    }
+
     /// Positions the store at `version`, whose commit returned `id`; version 0 is empty and has
     /// none. Served in place, by undoing the last commit, or by loading, in this order.
     ///
     /// # Errors
     /// `InvalidInput` when id and version disagree or a session is open; `NotFound`, `Corrupt`
-    /// with file, offset and owner when a segment is gone or damaged.
+    /// with file, offset and owner when a segment is gone or damaged, unless it is a base image and
+    /// the segments it replaced are still there: then the state is rebuilt from them, see
+    /// [`StateStore::take_warning`].
     pub fn open(
         &mut self,
         storage: &dyn Storage,
@@ -216,6 +253,7 @@ impl StateStore {
                 version: 0,
                 floor: CheckpointId(0),
                 segment: None,
+                replaced: None,
             },
             None => {
                 return Err(Error::new(
@@ -312,21 +350,36 @@ impl StateStore {
         Ok(())
     }
 
+    /// Writes a new base image if the opened version was rebuilt around a damaged one, so that what
+    /// follows depends on sound segments only. To be called before [`StateStore::begin`].
+    ///
+    /// # Errors
+    /// Those of storage: nothing must be committed then.
+    pub fn mend(&mut self, writer: &SegmentWriter) -> Result<()> {
+        if self.at.as_ref().is_some_and(|at| at.rebuilt) {
+            self.write_base_image(writer)?;
+        }
+        Ok(())
+    }
+
     /// Starts changing the opened version.
     ///
     /// # Errors
-    /// `InvalidInput` when nothing is open or a session is open already.
+    /// `InvalidInput` when nothing is open, a session is open already, or [`StateStore::mend`] was
+    /// not called.
     pub fn begin(&mut self) -> Result<()> {
-        if self.in_session || self.at.is_none() {
-            let why = if self.in_session {
-                "a session is open"
-            } else {
-                "no version is open"
-            };
+        let why_not = match &self.at {
+            _ if self.in_session => Some("a session is open"),
+            None => Some("no version is open"),
+            Some(at) if at.rebuilt => Some("it was rebuilt and must be mended first"),
+            Some(_) => None,
+        };
+        if let Some(why) = why_not {
             return Err(Error::invalid_input(format!("{}: {why}", self.owner)));
         }
         self.scans.clear();
         self.families.begin();
+        self.count_memory()?;
         self.before = None;
         self.in_session = true;
         Ok(())
@@ -335,10 +388,10 @@ impl StateStore {
     /// Sets a key to one value.
     ///
     /// # Errors
-    /// `InvalidInput` outside a session, without such a family, or for an entry above 4 GiB.
+    /// `InvalidInput` outside a session, without such a family, or for an entry above 4 GiB;
+    /// `LimitExceeded` when the memory budget is used up: abort the session.
     pub fn put(&mut self, family: u32, key: &[u8], value: &[u8]) -> Result<()> {
-        self.need_session()?;
-        self.families.family_mut(family)?.put(key, value)
+        self.write(family, |content| content.put(key, value))
     }
 
     /// Sets a key to a list of values; an empty one removes the key.
@@ -346,8 +399,7 @@ impl StateStore {
     /// # Errors
     /// As [`StateStore::put`]; `InvalidInput` for a family with one value per key.
     pub fn put_list(&mut self, family: u32, key: &[u8], values: &[&[u8]]) -> Result<()> {
-        self.need_session()?;
-        self.families.family_mut(family)?.put_list(key, values)
+        self.write(family, |content| content.put_list(key, values))
     }
 
     /// Appends to the list of a key.
@@ -355,8 +407,7 @@ impl StateStore {
     /// # Errors
     /// As [`StateStore::put_list`].
     pub fn append(&mut self, family: u32, key: &[u8], values: &[&[u8]]) -> Result<()> {
-        self.need_session()?;
-        self.families.family_mut(family)?.append(key, values)
+        self.write(family, |content| content.append(key, values))
     }
 
     /// Removes a key with all its values; false when it was not there.
@@ -465,6 +516,7 @@ impl StateStore {
     /// session stays open then and can be aborted.
     pub fn commit(&mut self, writer: &SegmentWriter) -> Result<CommitId> {
         self.need_session()?;
+        self.settle_image(writer);
         let Some(at) = self.at.as_ref() else {
             return Err(Error::invalid_input(format!(
                 "{}: no version is open",
@@ -482,6 +534,7 @@ impl StateStore {
                     created: CheckpointId(at.id.version + 1),
                     kind: SegmentKind::Changelog,
                     lineage: &at.lineage,
+                    replaced: at.replaced,
                     entries: changes.entries(),
                 };
                 let payload = changes.into_bytes();
@@ -492,40 +545,46 @@ impl StateStore {
             }
         };
         self.families.commit();
+        // What was committed stays committed: a limit that this exceeds stops the next session.
+        let _ = self.count_memory();
         self.in_session = false;
         let id = next.id;
         let long = next.lineage.len() > MAX_LINEAGE_SEGMENTS;
         self.before = self.at.replace(next);
         if long {
-            self.cut_lineage(writer);
+            // Where maintenance does not keep up. The commit stands without it: when this fails,
+            // the next one tries again.
+            let _ = self.write_base_image(writer);
         }
         Ok(id)
     }
 
-    /// Writes the content as a base image from memory, where maintenance does not keep up. The
-    /// commit stands without it: when this fails, the next one tries again.
-    fn cut_lineage(&mut self, writer: &SegmentWriter) {
+    /// Writes the content as a base image from memory, for later commits to build on.
+    fn write_base_image(&mut self, writer: &SegmentWriter) -> Result<()> {
         let Some(at) = self.at.as_ref() else {
-            return;
+            return Ok(());
         };
         let content = self.families.snapshot();
+        // A damaged image stands for nothing: then it is what that one had replaced.
+        let changelog = at.lineage.get(1..).and_then(<[SegmentRef]>::last);
+        let replaced = changelog.copied().or(at.replaced);
         let new = NewSegment {
             owner: &self.owner,
             created: at.created,
             kind: SegmentKind::BaseImage,
             lineage: &[],
+            replaced,
             entries: content.entries(),
         };
-        let Ok(reference) = writer.append(&new, &content.into_bytes()) else {
-            return;
-        };
-        if writer.sync_files(&BTreeSet::from([reference.file])).is_ok() {
-            self.install(&BaseImage {
-                reference,
-                created: at.created,
-                replaces: at.lineage.clone(),
-            });
+        let reference = writer.append(&new, &content.into_bytes())?;
+        writer.sync_files(&BTreeSet::from([reference.file]))?;
+        if let Some(at) = self.at.as_mut() {
+            at.lineage = vec![reference];
+            at.lineage_floor = at.created;
+            at.replaced = replaced;
+            at.rebuilt = false;
         }
+        Ok(())
     }
 
     /// Takes back the open session; nothing happens when there is none.
@@ -533,31 +592,78 @@ impl StateStore {
         if self.in_session {
             self.scans.clear();
             self.families.abort();
+            let _ = self.count_memory();
             self.in_session = false;
         }
     }
 
-    /// The merge that is due: at least `min_changelogs` lie above the base image, and either they
-    /// are half its size, so that a load is not much longer than it must be and images cost at most
-    /// three times what commits write, or there are [`MAX_WAIT`] times as many.
-    pub fn base_image_task(&self, min_changelogs: usize) -> Option<BaseImageTask> {
-        let at = self.at.as_ref()?;
+    /// The merge that is due: at least `min_changelogs` durable ones lie above the base image, and
+    /// either they are half its size, so that a load is not much longer than it must be and images
+    /// cost at most three times what commits write, or there are [`MAX_WAIT`] times as many. `None`
+    /// while an earlier image waits for its file to become durable.
+    pub fn base_image_task(
+        &mut self,
+        writer: &SegmentWriter,
+        min_changelogs: usize,
+    ) -> Option<BaseImageTask> {
+        self.settle_image(writer);
+        if self.pending_image.is_some() {
+            return None;
+        }
+        // What is not durable may not even be readable yet, and its checkpoint may never complete.
+        let durable = |position: &&Position| {
+            let durability = |segment| writer.durability(segment);
+            position.lineage.last().map(durability) == Some(Durability::Durable)
+        };
+        let from = [&self.at, &self.before]
+            .into_iter()
+            .flatten()
+            // Nothing is merged from a damaged image.
+            .filter(|position| !position.rebuilt)
+            .find(durable)?;
         let least = min_changelogs.max(1);
         // The first segment is the base image, or the first changelog of a store without one.
-        let (base, changelogs) = at.lineage.split_first()?;
+        let (base, changelogs) = from.lineage.split_first()?;
         let bytes: u64 = changelogs.iter().map(|segment| segment.len).sum();
         let due = changelogs.len() >= least
             && (bytes >= base.len / 2 || changelogs.len() >= least.saturating_mul(MAX_WAIT));
         due.then(|| BaseImageTask {
             owner: self.owner.clone(),
-            lineage: at.lineage.clone(),
-            created: at.created,
+            lineage: from.lineage.clone(),
+            created: from.created,
         })
     }
 
-    /// Lets later commits build on `image`; false when the store moved to another lineage
-    /// meanwhile, in which case the image is not used by anyone.
-    pub fn install(&mut self, image: &BaseImage) -> bool {
+    /// Takes an image over. Commits build on it once it is durable; it is dropped when it is lost,
+    /// or when the store has moved to another lineage.
+    pub fn accept(&mut self, image: BaseImage) {
+        self.pending_image = Some(image);
+    }
+
+    /// The newest image that commits began to build on since this was last asked.
+    pub fn take_installed_image(&mut self) -> Option<CheckpointId> {
+        self.installed_image.take()
+    }
+
+    fn settle_image(&mut self, writer: &SegmentWriter) {
+        let durability = self
+            .pending_image
+            .as_ref()
+            .map(|image| writer.durability(&image.reference));
+        match durability {
+            None | Some(Durability::Pending) => {}
+            Some(Durability::Lost) => self.pending_image = None,
+            Some(Durability::Durable) => {
+                if let Some(image) = self.pending_image.take()
+                    && self.install(&image)
+                {
+                    self.installed_image = Some(image.created);
+                }
+            }
+        }
+    }
+
+    fn install(&mut self, image: &BaseImage) -> bool {
         let Some(at) = self.at.as_mut() else {
             return false;
         };
@@ -569,6 +675,7 @@ impl StateStore {
         lineage.extend_from_slice(rest);
         at.lineage = lineage;
         at.lineage_floor = image.created;
+        at.replaced = image.replaces.last().copied();
         true
     }
 
@@ -585,6 +692,9 @@ impl StateStore {
             lineage,
             lineage_floor: id.floor,
             created: head.created,
+            replaced: head.replaced,
+            // It may name segments that replay went round: nothing builds on them.
+            rebuilt: true,
         })
     }
 
@@ -593,6 +703,25 @@ impl StateStore {
         self.before = None;
         self.scans.clear();
         self.families = Families::new(self.families.layout());
+        // Never more than before.
+        let _ = self.count_memory();
+    }
+
+    fn write(&mut self, family: u32, act: impl FnOnce(&mut Family) -> Result<()>) -> Result<()> {
+        self.need_session()?;
+        let content = self.families.family_mut(family)?;
+        let before = content.page_bytes();
+        act(content)?;
+        // Only pages are looked at for every row; the rest is counted along when they grow.
+        if content.page_bytes() == before {
+            return Ok(());
+        }
+        self.count_memory()
+    }
+
+    fn count_memory(&mut self) -> Result<()> {
+        let bytes = self.families.memory_bytes() as u64;
+        self.memory.set(bytes).map_err(|e| e.context(&self.owner))
     }
 
     fn need_session(&self) -> Result<()> {
@@ -614,32 +743,34 @@ impl StateStore {
                 ..Position::empty(wanted.version)
             },
             Some(reference) => {
-                let newest = read_segment(storage, &reference, &self.owner)?;
-                for older in &newest.head.lineage {
-                    let segment = read_segment(storage, older, &self.owner)?;
-                    self.apply(older, &segment.payload)?;
+                let mut restore = Restore {
+                    storage,
+                    owner: &self.owner,
+                    content: &mut self.families,
+                    rebuilt: Vec::new(),
+                };
+                let head = restore.run(&reference, wanted.replaced)?;
+                let rebuilt = !restore.rebuilt.is_empty();
+                if rebuilt {
+                    self.warning = Some(restore.rebuilt.join("; "));
+                    self.stats.rebuilds += 1;
                 }
-                self.apply(&reference, &newest.payload)?;
-                let mut lineage = newest.head.lineage;
+                let mut lineage = head.lineage;
                 lineage.push(reference);
-                let created = newest.head.created;
                 Position {
                     id: wanted,
                     lineage,
                     lineage_floor: wanted.floor,
-                    created,
+                    created: head.created,
+                    replaced: head.replaced,
+                    rebuilt,
                 }
             }
         };
+        self.count_memory()?;
         self.at = Some(position);
         self.stats.loads += 1;
         Ok(())
-    }
-
-    fn apply(&mut self, reference: &SegmentRef, payload: &[u8]) -> Result<()> {
-        self.families
-            .apply(payload)
-            .map_err(|e| e.context(format!("{reference}, {}", self.owner)))
     }
 }
 

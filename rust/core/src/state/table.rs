@@ -81,6 +81,11 @@ impl Table {
         self.len == 0
     }
 
+    /// Bytes of the pages that hold records: most of the memory, and known at once.
+    pub(super) fn page_bytes(&self) -> usize {
+        self.arena.capacity_bytes()
+    }
+
     /// Bytes taken from the allocator.
     pub(super) fn memory_bytes(&self) -> usize {
         self.arena.capacity_bytes()

@@ -24,12 +24,13 @@ use crate::error::ErrorKind;
 /// # Panics
 /// When the backend breaks the contract; the message says which rule.
 pub fn run(make: impl Fn() -> Arc<dyn Storage>) {
-    let checks: [fn(&dyn Storage); 9] = [
+    let checks: [fn(&dyn Storage); 10] = [
         absent_objects_are_not_found,
         finished_objects_read_back,
         a_name_is_taken_once,
         reads_past_the_end_are_refused,
         appended_bytes_are_visible_before_the_end,
+        unfinished_objects_are_absent_without_durable_appends,
         deleted_objects_are_gone,
         listing_is_sorted_with_sizes,
         names_cannot_leave_the_folder,
@@ -123,16 +124,18 @@ fn reads_past_the_end_are_refused(storage: &dyn Storage) {
 }
 
 fn appended_bytes_are_visible_before_the_end(storage: &dyn Storage) {
+    let mut file = storage.create("object").expect("create");
     if !storage.capabilities().durable_append {
         return;
     }
-    let mut file = storage.create("object").expect("create");
     file.append(b"12").expect("append");
     assert_eq!(
         storage.read("object", 0, 2).expect("read while open"),
         b"12"
     );
-    storage.sync("object").expect("sync by name while open");
+    if storage.capabilities().sync_by_name {
+        storage.sync("object").expect("sync by name while open");
+    }
     file.append(b"34").expect("append after a sync");
     file.sync().expect("sync");
     assert_eq!(storage.len("object").expect("len while open"), 4);
@@ -142,6 +145,27 @@ fn appended_bytes_are_visible_before_the_end(storage: &dyn Storage) {
     assert_eq!(
         kind(storage.create("object").map(|_| ())),
         ErrorKind::AlreadyExists
+    );
+}
+
+fn unfinished_objects_are_absent_without_durable_appends(storage: &dyn Storage) {
+    let mut file = storage.create("object").expect("create");
+    if storage.capabilities().durable_append {
+        return;
+    }
+    file.append(b"123").expect("append");
+    assert_eq!(kind(storage.len("object")), ErrorKind::NotFound);
+    assert_eq!(kind(storage.read("object", 0, 1)), ErrorKind::NotFound);
+    file.finish().expect("finish");
+    assert_eq!(storage.read("object", 0, 3).expect("read"), b"123");
+    let mut dropped = storage.create("dropped").expect("create");
+    dropped.append(b"123").expect("append");
+    drop(dropped);
+    assert_eq!(kind(storage.len("dropped")), ErrorKind::NotFound);
+    let listed = storage.list().expect("list");
+    assert!(
+        listed.iter().all(|object| object.name == "object"),
+        "{listed:?}"
     );
 }
 

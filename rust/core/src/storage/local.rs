@@ -51,6 +51,7 @@ impl Storage for LocalStorage {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             durable_append: true,
+            sync_by_name: true,
         }
     }
 

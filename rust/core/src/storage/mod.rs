@@ -11,12 +11,15 @@ use crate::error::{Error, Result};
 pub use faulty::{FaultyStorage, Operation};
 pub use local::LocalStorage;
 
-/// What a backend can promise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a backend can promise. One that learns this from its first object promises nothing before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Appended bytes survive the death of the writing process without closing the file.
-    /// Decides whether files span checkpoints.
+    /// Appended bytes survive the death of the writing process without closing the file, and are
+    /// visible at once. Decides whether files span checkpoints. Without it an object becomes
+    /// visible, whole, when it is finished, and is gone if it never is.
     pub durable_append: bool,
+    /// [`Storage::sync`] works on an unfinished object. Otherwise only its writer can sync it.
+    pub sync_by_name: bool,
 }
 
 /// An object seen by [`Storage::list`].
@@ -56,10 +59,10 @@ pub trait Storage: Send + Sync + fmt::Debug {
     fn len(&self, name: &str) -> Result<u64>;
 
     /// Makes the bytes present now, and the name, survive a machine crash. May be called by another
-    /// process than the writer, and while the writer appends.
+    /// process than the writer, and, with `sync_by_name`, while the writer appends.
     ///
     /// # Errors
-    /// `NotFound`, `Storage`; `Unsupported` for an unfinished object that only its writer can sync.
+    /// `NotFound`, `Storage`.
     fn sync(&self, name: &str) -> Result<()>;
 
     /// Removes the object. Removing one that is not there is a success.
@@ -68,7 +71,8 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// `Storage`.
     fn delete(&self, name: &str) -> Result<()>;
 
-    /// All objects, sorted by name. An absent root has no objects.
+    /// All objects, sorted by name. An absent root has no objects. The length of an unfinished
+    /// object may lag behind that of [`Storage::len`].
     ///
     /// # Errors
     /// `Storage`.
@@ -78,7 +82,8 @@ pub trait Storage: Send + Sync + fmt::Debug {
 /// An object open for appending, by one writer.
 pub trait AppendFile: Send + fmt::Debug {
     /// Appends all bytes. On backends with `durable_append` they survive the process once this
-    /// returns. After an error the length of the object is unknown.
+    /// returns. After an error the length of the object is unknown. Dropping a file without
+    /// [`AppendFile::finish`] is what the death of its process would be.
     ///
     /// # Errors
     /// `Storage`.

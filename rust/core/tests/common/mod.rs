@@ -1,10 +1,12 @@
 //! Shared by the integration tests.
 #![allow(dead_code, clippy::unwrap_used, clippy::indexing_slicing)]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use holdfast_core::format::{Compression, NewSegment, SegmentKind};
 use holdfast_core::manager::{SegmentWriter, WriterOptions};
+use holdfast_core::state::{FIRST_FAMILY, FamilyOptions, KeyRange, Layout, ScanOf, StateStore};
 use holdfast_core::storage::{FaultyStorage, LocalStorage};
 use holdfast_core::{CheckpointId, Owner, Result, SegmentRef, Term};
 
@@ -41,6 +43,7 @@ pub fn append(
         created: CheckpointId(created),
         kind: SegmentKind::Snapshot,
         lineage: &[],
+        replaced: None,
         entries: 1,
     };
     writer.append(&new, payload)
@@ -51,4 +54,29 @@ pub fn payload(seed: u64, len: usize) -> Vec<u8> {
     (0..len)
         .map(|i| ((i as u64 / 7).wrapping_mul(seed + 3) % 251) as u8)
         .collect()
+}
+
+/// A store without column families.
+pub fn plain() -> Layout {
+    Layout::Plain(FamilyOptions::default())
+}
+
+/// Everything a store holds, as text.
+pub fn content(store: &mut StateStore) -> BTreeMap<String, String> {
+    let mut out = Vec::new();
+    let all = ScanOf::Keys(KeyRange::All);
+    store.scan(FIRST_FAMILY, all, usize::MAX, &mut out).unwrap();
+    let mut found = BTreeMap::new();
+    let mut rest = out.as_slice();
+    while !rest.is_empty() {
+        let key_len = u32::from_le_bytes(rest[..4].try_into().unwrap()) as usize;
+        let value_len = u32::from_le_bytes(rest[4..8].try_into().unwrap()) as usize;
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        found.insert(
+            text(&rest[8..8 + key_len]),
+            text(&rest[8 + key_len..8 + key_len + value_len]),
+        );
+        rest = &rest[8 + key_len + value_len..];
+    }
+    found
 }

@@ -61,7 +61,8 @@ final class ChangeFeed
     byte[] key = Bytes.slice(changes, position + HEADER_BYTES, keyBytes);
     byte[] value = Bytes.slice(changes, position + HEADER_BYTES + keyBytes, valueBytes);
     position += HEADER_BYTES + keyBytes + valueBytes;
-    return new Tuple4<>(type(kind), keyRow(key), valueRow(kind, key, value), version);
+    // Batch N makes version N + 1 of the state; the reader shows batches.
+    return new Tuple4<>(type(kind), keyRow(key), valueRow(kind, key, value), version - 1);
   }
 
   private static Enumeration.Value type(int kind) {

@@ -68,7 +68,9 @@ final class CommitLogStream extends CancellableFSDataOutputStream {
     List<CommitLog.StoreId> ids;
     try {
       ids = CommitLog.holdfastIds(written.toByteArray());
-      CommitLog.makeDurable(path, ids, conf);
+      if (!ids.isEmpty()) {
+        HoldfastPlugin.driver().publishing(path, ids, conf);
+      }
     } catch (RuntimeException | IOException e) {
       spark.cancel();
       throw e;

@@ -13,9 +13,9 @@ import org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCh
 import org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager;
 
 /**
- * Spark's own checkpoint file manager with one addition: before {@code commits/N} is published on
- * the driver, every state file it refers to is made durable. If that fails, so does the batch, and
- * Spark replays it.
+ * Spark's own checkpoint file manager with two additions. Before {@code commits/N} is published on
+ * the driver, every state file it refers to is made durable; if that fails, so does the batch, and
+ * Spark replays it. And on object stores files are written without a rename.
  */
 public final class HoldfastCheckpointFileManager implements CheckpointFileManager {
   private final CheckpointFileManager spark;
@@ -45,8 +45,18 @@ public final class HoldfastCheckpointFileManager implements CheckpointFileManage
   @Override
   public CancellableFSDataOutputStream createAtomic(Path path, boolean overwriteIfPossible) {
     CheckpointGuard.refuseOldFormat(conf, path);
-    CancellableFSDataOutputStream out = spark.createAtomic(path, overwriteIfPossible);
+    CancellableFSDataOutputStream out = create(path, overwriteIfPossible);
     return CommitLog.isEntry(path) ? new CommitLogStream(out, path, conf) : out;
+  }
+
+  private CancellableFSDataOutputStream create(Path path, boolean overwriteIfPossible) {
+    try {
+      return ObjectStream.serves(path, conf)
+          ? ObjectStream.create(path, overwriteIfPossible, conf)
+          : spark.createAtomic(path, overwriteIfPossible);
+    } catch (IOException e) {
+      throw new UncheckedIOException("Cannot create " + path, e);
+    }
   }
 
   @Override

@@ -39,7 +39,6 @@ public final class HoldfastStateStoreProvider
   private StateStoreId id;
   private StoreContext context;
   private TableHandle table;
-  private boolean partitionFolderExists;
 
   @Override
   public void init(
@@ -70,10 +69,11 @@ public final class HoldfastStateStoreProvider
             stateSchemaProvider);
     context.families.put(family, spec);
     HoldfastConf conf = new HoldfastConf(CollectionConverters.asJava(storeConf.sqlConfs()));
-    String stateDir = StateFolder.of(id.checkpointRootLocation(), hadoopConf);
+    Native.limitMemory(conf.maxMemoryBytes);
+    StateFolder folder = StateFolder.of(id.checkpointRootLocation(), hadoopConf);
     table =
         new TableHandle(
-            HoldfastPlugin.executor().acquire(stateDir, conf),
+            HoldfastPlugin.executor().acquire(folder, conf),
             Long.toString(id.operatorId()),
             Integer.toString(id.partitionId()),
             id.storeName(),
@@ -203,11 +203,6 @@ public final class HoldfastStateStoreProvider
   private StateStore write(HoldfastReadStore read, long version, Option<String> checkpointId) {
     try {
       table.begin();
-      if (!partitionFolderExists) {
-        StateFolder.createPartition(
-            id.checkpointRootLocation(), id.operatorId(), id.partitionId(), context.hadoopConf);
-        partitionFolderExists = true;
-      }
       return new HoldfastStateStore(context, table, read, version, checkpointId);
     } catch (RuntimeException e) {
       table.releaseOutsideTask();

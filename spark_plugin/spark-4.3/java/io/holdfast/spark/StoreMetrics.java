@@ -21,8 +21,13 @@ final class StoreMetrics {
           "holdfastWrittenBytes", "bytes that commits wrote, before compression", false);
   private static final StateStoreCustomMetric EMPTY_COMMITS =
       new StateStoreCustomSumMetric("holdfastEmptyCommits", "commits that wrote nothing");
+  private static final StateStoreCustomMetric REBUILDS =
+      new StateStoreCustomSumMetric(
+          "holdfastRebuilds", "versions rebuilt because a base image was damaged");
 
-  static final StateStoreCustomMetric[] ALL = {LOADS, REWINDS, WRITTEN_BYTES, EMPTY_COMMITS};
+  static final StateStoreCustomMetric[] ALL = {
+    LOADS, REWINDS, WRITTEN_BYTES, EMPTY_COMMITS, REBUILDS
+  };
 
   private StoreMetrics() {}
 

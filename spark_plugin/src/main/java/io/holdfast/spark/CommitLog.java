@@ -26,14 +26,21 @@ final class CommitLog {
         && path.getName().chars().allMatch(Character::isDigit);
   }
 
-  /** A store's id, and the partition it belongs to as {@code operator/partition}. */
+  /** A store's id, and where it belongs. */
   static final class StoreId {
-    final String partition;
+    final String operator;
+    final int partition;
     final String id;
 
-    StoreId(String partition, String id) {
+    StoreId(String operator, int partition, String id) {
+      this.operator = operator;
       this.partition = partition;
       this.id = id;
+    }
+
+    /** {@code operator/partition}. */
+    String partition() {
+      return operator + "/" + partition;
     }
   }
 
@@ -53,7 +60,7 @@ final class CommitLog {
     String wanted = operator + "/" + partition;
     try (InputStream in = entry.getFileSystem(conf).open(entry)) {
       return holdfastIds(in.readAllBytes()).stream()
-          .filter(store -> store.partition.equals(wanted))
+          .filter(store -> store.partition().equals(wanted))
           .map(store -> store.id)
           .toArray(String[]::new);
     } catch (FileNotFoundException e) {
@@ -66,15 +73,6 @@ final class CommitLog {
           e);
     } catch (IOException e) {
       throw new HoldfastException("Cannot read " + entry, e);
-    }
-  }
-
-  /** Makes the state that an entry refers to survive a machine crash. */
-  static void makeDurable(Path path, List<StoreId> ids, Configuration conf) {
-    if (!ids.isEmpty()) {
-      String dir = StateFolder.of(stateOf(path).toString(), conf);
-      String[] texts = ids.stream().map(store -> store.id).toArray(String[]::new);
-      HoldfastPlugin.driver().durableFiles().makeDurable(dir, texts);
     }
   }
 
@@ -97,7 +95,7 @@ final class CommitLog {
       for (JsonNode stores : operator.getValue()) {
         for (JsonNode id : stores) {
           if (id.asText().startsWith(ID_PREFIX)) {
-            ids.add(new StoreId(operator.getKey() + "/" + partition, id.asText()));
+            ids.add(new StoreId(operator.getKey(), partition, id.asText()));
           }
         }
         partition++;

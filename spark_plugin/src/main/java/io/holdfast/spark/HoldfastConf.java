@@ -14,7 +14,11 @@ final class HoldfastConf {
         "maxFileBytes",
         Long.toString(32L << 20),
         "Size in bytes, a positive number, at which a merged file is sealed and the next opened."),
-    COMPRESSION("compression", "lz4", "Compression of state segments: lz4 or none.");
+    COMPRESSION("compression", "lz4", "Compression of state segments: lz4 or none."),
+    MAX_MEMORY_BYTES(
+        "maxMemoryBytes",
+        "0",
+        "Limit in bytes on the native memory that the state of one executor takes; 0 for none.");
 
     final String key;
     final String defaultValue;
@@ -40,9 +44,13 @@ final class HoldfastConf {
   final long maxFileBytes;
   final int compression;
 
+  /** 0 for no limit. */
+  final long maxMemoryBytes;
+
   /** Reads the settings that travelled with a state store. */
   HoldfastConf(Map<String, String> values) {
-    maxFileBytes = bytes(values, Setting.MAX_FILE_BYTES);
+    maxFileBytes = bytes(values, Setting.MAX_FILE_BYTES, 1);
+    maxMemoryBytes = bytes(values, Setting.MAX_MEMORY_BYTES, 0);
     compression = compression(values);
   }
 
@@ -50,11 +58,11 @@ final class HoldfastConf {
     return values.getOrDefault(setting.key, setting.defaultValue).trim();
   }
 
-  private static long bytes(Map<String, String> values, Setting setting) {
+  private static long bytes(Map<String, String> values, Setting setting, long least) {
     String text = text(values, setting);
     try {
       long bytes = Long.parseLong(text);
-      if (bytes > 0) {
+      if (bytes >= least) {
         return bytes;
       }
     } catch (NumberFormatException e) {

@@ -1,8 +1,11 @@
 package io.holdfast.spark;
 
+import java.io.IOException;
 import java.util.Collections;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.SparkContext;
@@ -16,11 +19,24 @@ import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
  * reclaims files of all executors once no retained batch needs them.
  */
 final class HoldfastDriver implements DriverPlugin {
-  /** Executor of every term given by this application whose executor may still append. */
-  private final Map<String, Map<Long, String>> liveTerms = new HashMap<>();
+  private static final class Executor {
+    final String id;
+    final ExecutorLink link;
 
-  private final Map<String, Long> lastTerm = new HashMap<>();
+    Executor(String id, ExecutorLink link) {
+      this.id = id;
+      this.link = link;
+    }
+  }
+
+  /** Executor of every term given by this application whose executor may still append. */
+  private final Map<String, Map<Long, Executor>> liveTerms = new HashMap<>();
+
+  /** Newest term given by this application; read without the lock, which a reclaim holds long. */
+  private final Map<String, Long> lastTerm = new ConcurrentHashMap<>();
+
   private final DurableFiles durableFiles = new DurableFiles();
+  private final PartitionFolders partitionFolders = new PartitionFolders();
   private Reclaimer reclaimer;
 
   @Override
@@ -56,8 +72,15 @@ final class HoldfastDriver implements DriverPlugin {
     reclaimer.stop();
   }
 
-  DurableFiles durableFiles() {
-    return durableFiles;
+  /** An entry of the commit log is complete and about to be published. */
+  void publishing(Path entry, List<CommitLog.StoreId> ids, Configuration conf)
+      throws IOException {
+    Path state = CommitLog.stateOf(entry);
+    StateFolder folder = StateFolder.of(state.toString(), conf);
+    String[] texts = ids.stream().map(store -> store.id).toArray(String[]::new);
+    durableFiles.makeDurable(folder, texts, term -> executorOf(folder.name, term));
+    requireNewest(folder);
+    partitionFolders.create(state, ids, conf);
   }
 
   /** An entry of the commit log is on disk. */
@@ -65,16 +88,40 @@ final class HoldfastDriver implements DriverPlugin {
     reclaimer.published(entry, conf);
   }
 
+  /** Deletes what the oldest retained entry and everything after it do not need. */
+  String reclaim(StateFolder folder, String[] partitions, String[] ids) {
+    long[] live;
+    long last;
+    synchronized (this) {
+      // A file of a term given from now on stops the pass: the next one knows it.
+      live =
+          liveTerms.getOrDefault(folder.name, Collections.emptyMap()).keySet().stream()
+              .mapToLong(Long::longValue)
+              .toArray();
+      last = lastTerm.getOrDefault(folder.name, 0L);
+    }
+    return Native.reclaim(folder.name, folder.files(), partitions, ids, live, last);
+  }
+
   /**
-   * Deletes what the oldest retained entry and everything after it do not need. No term is given
-   * meanwhile, so every file is either of a known term or of a manager that is gone.
+   * Fails when a file of {@code folder} carries a newer term than any this application gave: another
+   * application restarted the query, so this one must not commit any more.
    */
-  synchronized String reclaim(String dir, String[] partitions, String[] ids) {
-    long[] live =
-        liveTerms.getOrDefault(dir, Collections.emptyMap()).keySet().stream()
-            .mapToLong(Long::longValue)
-            .toArray();
-    return Native.reclaim(dir, partitions, ids, live);
+  void requireNewest(StateFolder folder) {
+    // Listed first: a term given meanwhile is in lastTerm before its first file exists.
+    long found = Native.newestTerm(folder.name, folder.files());
+    long given = lastTerm.getOrDefault(folder.name, 0L);
+    if (found > given) {
+      throw new HoldfastException(
+          "Another query took over this checkpoint: "
+              + folder.name
+              + " has files of term "
+              + Long.toHexString(found)
+              + ", the newest of this application is "
+              + Long.toHexString(given)
+              + ". The batch was not committed and nothing is lost, but this query must be"
+              + " stopped: only one query may use a checkpoint.");
+    }
   }
 
   /**
@@ -82,15 +129,26 @@ final class HoldfastDriver implements DriverPlugin {
    * whose files were all deleted since is not given again.
    */
   private synchronized long nextTerm(TermRequest request) {
-    String dir = request.dir;
-    long newest = Math.max(Native.newestTerm(dir), lastTerm.getOrDefault(dir, 0L));
+    StateFolder folder = request.folder();
+    String dir = folder.name;
+    long newest =
+        Math.max(Native.newestTerm(dir, folder.files()), lastTerm.getOrDefault(dir, 0L));
     long term = Math.max(newest + 1, System.currentTimeMillis() * 1000);
     lastTerm.put(dir, term);
-    liveTerms.computeIfAbsent(dir, key -> new HashMap<>()).put(term, request.executorId);
+    liveTerms
+        .computeIfAbsent(dir, key -> new HashMap<>())
+        .put(term, new Executor(request.executorId, request.executor));
     return term;
   }
 
+  private synchronized ExecutorLink executorOf(String dir, long term) {
+    Executor executor = liveTerms.getOrDefault(dir, Collections.emptyMap()).get(term);
+    return executor == null ? null : executor.link;
+  }
+
   private synchronized void forgetExecutor(String executorId) {
-    liveTerms.values().forEach(terms -> terms.values().removeIf(executorId::equals));
+    liveTerms
+        .values()
+        .forEach(terms -> terms.values().removeIf(executor -> executor.id.equals(executorId)));
   }
 }

@@ -25,11 +25,13 @@ final class HoldfastExecutor implements ExecutorPlugin {
 
   private static final class Manager {
     final long handle;
+    final long term;
     int users;
     long idleSinceMs;
 
-    Manager(long handle) {
+    Manager(long handle, long term) {
       this.handle = handle;
+      this.term = term;
     }
   }
 
@@ -65,6 +67,7 @@ final class HoldfastExecutor implements ExecutorPlugin {
   private final Map<String, Manager> managers = new HashMap<>();
   private PluginContext context;
   private ScheduledExecutorService sweeper;
+  private ExecutorEndpoint endpoint;
 
   @Override
   public void init(PluginContext pluginContext, Map<String, String> extraConf) {
@@ -77,18 +80,45 @@ final class HoldfastExecutor implements ExecutorPlugin {
               return thread;
             });
     sweeper.scheduleWithFixedDelay(this::closeIdle, IDLE_MS, IDLE_MS / 2, TimeUnit.MILLISECONDS);
+    endpoint = new ExecutorEndpoint(context.executorID(), this::sync);
     HoldfastPlugin.started(this);
   }
 
-  /** The manager for {@code dir}. */
-  synchronized Lease acquire(String dir, HoldfastConf conf) {
-    Manager manager = managers.get(dir);
+  /** The manager of {@code folder}. */
+  synchronized Lease acquire(StateFolder folder, HoldfastConf conf) {
+    Manager manager = managers.get(folder.name);
     if (manager == null) {
-      manager = new Manager(open(dir, conf));
-      managers.put(dir, manager);
+      manager = open(folder, conf);
+      managers.put(folder.name, manager);
     }
     manager.users++;
-    return new Lease(manager.handle, dir);
+    return new Lease(manager.handle, folder.name);
+  }
+
+  /** Makes files durable because the driver is about to commit a batch that needs them. */
+  private SyncReply sync(SyncRequest request) {
+    Manager manager = acquireOpen(request);
+    if (manager == null) {
+      return SyncReply.closed();
+    }
+    try {
+      Native.syncFiles(manager.handle, request.names);
+      return SyncReply.durable();
+    } catch (RuntimeException | Error e) {
+      LOG.error("State files in {} could not be made durable", request.dir, e);
+      return SyncReply.failed(e);
+    } finally {
+      release(request.dir);
+    }
+  }
+
+  private synchronized Manager acquireOpen(SyncRequest request) {
+    Manager manager = managers.get(request.dir);
+    if (manager == null || manager.term != request.term) {
+      return null;
+    }
+    manager.users++;
+    return manager;
   }
 
   private void reportLostFiles(String dir, String lost) {
@@ -126,16 +156,20 @@ final class HoldfastExecutor implements ExecutorPlugin {
   @Override
   public synchronized void shutdown() {
     HoldfastPlugin.stopped(this);
+    endpoint.close();
     sweeper.shutdownNow();
-    managers.forEach(HoldfastExecutor::close);
+    managers.forEach(this::close);
     managers.clear();
   }
 
-  private long open(String dir, HoldfastConf conf) {
-    TermRequest request = new TermRequest(dir, context.executorID());
-    long term = (Long) ask(request, "gave no term for " + dir);
-    LOG.info("Holdfast writes to {} with term {}", dir, Long.toHexString(term));
-    return Native.openManager(dir, term, conf.maxFileBytes, conf.compression);
+  private Manager open(StateFolder folder, HoldfastConf conf) {
+    TermRequest request = new TermRequest(folder, context.executorID(), endpoint.link());
+    long term = (Long) ask(request, "gave no term for " + folder.name);
+    LOG.info("Holdfast writes to {} with term {}", folder.name, Long.toHexString(term));
+    long handle =
+        Native.openManager(
+            folder.name, folder.files(), term, conf.maxFileBytes, conf.compression);
+    return new Manager(handle, term);
   }
 
   private synchronized void closeIdle() {
@@ -151,12 +185,18 @@ final class HoldfastExecutor implements ExecutorPlugin {
     }
   }
 
-  private static void close(String dir, Manager manager) {
+  private void close(String dir, Manager manager) {
     try {
-      Native.closeManager(manager.handle);
+      Native.seal(manager.handle);
     } catch (RuntimeException e) {
-      // Nothing is lost: what tasks wrote is in the file, only its footer is missing.
       LOG.warn("The last file in {} could not be sealed", dir, e);
+      try {
+        // A batch that refers to it may be about to commit.
+        new Lease(manager.handle, dir).reportLostFiles();
+      } catch (RuntimeException unreachable) {
+        LOG.warn("The driver was not told of lost files in {}", dir, unreachable);
+      }
     }
+    Native.closeManager(manager.handle);
   }
 }

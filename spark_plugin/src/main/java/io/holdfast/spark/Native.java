@@ -55,11 +55,29 @@ final class Native {
 
   private Native() {}
 
-  /** Opens the executor's manager of one checkpoint root; term 0 opens it for reading only. */
-  static native long openManager(String dir, long term, long maxFileBytes, int compression);
+  /**
+   * Opens the executor's manager of one checkpoint root.
+   *
+   * @param dir path of the folder, or its URI where {@code files} is given
+   * @param files how to reach the files; null for a local folder
+   * @param term 0 opens it for reading only
+   */
+  static native long openManager(
+      String dir, HadoopFiles files, long term, long maxFileBytes, int compression);
+
+  /** Makes these files of the manager survive a machine crash; seals them on object stores. */
+  static native void syncFiles(long manager, String[] names);
 
   /** Seals the open file. */
+  static native void seal(long manager);
+
   static native void closeManager(long manager);
+
+  /** Limits the native memory of all stores of this process, in bytes; 0 is no limit. */
+  static native void limitMemory(long bytes);
+
+  /** Bytes of native memory that all stores of this process have taken. */
+  static native long usedMemory();
 
   /**
    * @param columns whether the store has column families
@@ -71,8 +89,12 @@ final class Native {
 
   static native void closeStore(long store);
 
-  /** Positions the store at a version; {@code id} is null for version 0. */
-  static native void load(long store, long version, String id);
+  /**
+   * Positions the store at a version; {@code id} is null for version 0.
+   *
+   * @return what damage was worked around, null when there was none
+   */
+  static native String load(long store, long version, String id);
 
   /** Positions the store at a version without content. */
   static native void openEmpty(long store, long version);
@@ -151,11 +173,11 @@ final class Native {
   /** Version of the base image that was written, -1 when none was due. */
   static native long writeBaseImage(long store, int minChangelogs);
 
-  /** Keys, memory bytes, loads, rewinds, bytes written, empty commits, commits with changes. */
+  /** Keys, memory bytes, loads, rewinds, bytes written, empty commits, rebuilds, commits. */
   static native long[] storeStats(long store);
 
   /** Highest term that a file in {@code dir} carries, 0 without files. */
-  static native long newestTerm(String dir);
+  static native long newestTerm(String dir, HadoopFiles files);
 
   /** Names of files that could not be made durable, one a line; null without any. */
   static native String lostFiles(long manager);
@@ -163,8 +185,8 @@ final class Native {
   /** Files the ids refer to, a line each: name, space, end of the last segment referred to. */
   static native String referencedEnds(String[] ids);
 
-  /** Makes a file survive a machine crash up to {@code end}. */
-  static native void syncFile(String dir, String file, long end);
+  /** Makes a file whose writer is gone survive a machine crash, and checks that it has its end. */
+  static native void adoptFile(String dir, HadoopFiles files, String file, long end);
 
   /**
    * Deletes files that nobody appends to and that hold nothing a retained version needs.
@@ -172,9 +194,16 @@ final class Native {
    * @param partitions {@code operator/partition} of each id
    * @param ids ids of the oldest retained entry of the commit log
    * @param liveTerms terms that may still append
+   * @param newestTerm newest term that was given; files of a newer one stop it all
    * @return what was done, null when nothing was
    */
-  static native String reclaim(String dir, String[] partitions, String[] ids, long[] liveTerms);
+  static native String reclaim(
+      String dir,
+      HadoopFiles files,
+      String[] partitions,
+      String[] ids,
+      long[] liveTerms,
+      long newestTerm);
 
   private static void load() {
     String os = System.getProperty("os.name").toLowerCase(Locale.ROOT);

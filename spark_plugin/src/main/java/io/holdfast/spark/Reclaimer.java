@@ -1,14 +1,14 @@
 package io.holdfast.spark;
 
 import java.io.IOException;
-import java.nio.file.Files;
+import java.io.InputStream;
 import java.util.List;
-import java.util.OptionalLong;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.atomic.AtomicBoolean;
-import java.util.stream.Stream;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -52,36 +52,35 @@ final class Reclaimer {
   }
 
   private void run(Path entry, Configuration conf) {
-    String dir = StateFolder.of(CommitLog.stateOf(entry).toString(), conf);
+    Path state = CommitLog.stateOf(entry);
     try {
-      List<CommitLog.StoreId> oldest = oldestRetained(entry);
-      String[] partitions = oldest.stream().map(store -> store.partition).toArray(String[]::new);
+      List<CommitLog.StoreId> oldest = oldestRetained(entry, conf);
+      String[] partitions =
+          oldest.stream().map(CommitLog.StoreId::partition).toArray(String[]::new);
       String[] ids = oldest.stream().map(store -> store.id).toArray(String[]::new);
-      String done = driver.reclaim(dir, partitions, ids);
+      String done = driver.reclaim(StateFolder.of(state.toString(), conf), partitions, ids);
       if (done != null) {
-        LOG.info("Holdfast reclaimed {}: {}", dir, done);
+        LOG.info("Holdfast reclaimed {}: {}", state, done);
       }
     } catch (IOException | RuntimeException e) {
       // Nothing depends on it but disk space; the next pass tries again.
-      LOG.warn("Holdfast could not reclaim files in {}", dir, e);
+      LOG.warn("Holdfast could not reclaim files in {}", state, e);
     } finally {
       busy.set(false);
     }
   }
 
-  private static List<CommitLog.StoreId> oldestRetained(Path entry) throws IOException {
-    java.nio.file.Path log = java.nio.file.Path.of(entry.getParent().toUri().getPath());
-    OptionalLong oldest;
-    try (Stream<java.nio.file.Path> entries = Files.list(log)) {
-      oldest =
-          entries
-              .map(path -> path.getFileName().toString())
-              .filter(name -> !name.isEmpty() && name.chars().allMatch(Character::isDigit))
-              .mapToLong(Long::parseLong)
-              .min();
+  private static List<CommitLog.StoreId> oldestRetained(Path entry, Configuration conf)
+      throws IOException {
+    FileSystem fileSystem = entry.getFileSystem(conf);
+    long oldest = Long.parseLong(entry.getName());
+    for (FileStatus listed : fileSystem.listStatus(entry.getParent())) {
+      if (CommitLog.isEntry(listed.getPath())) {
+        oldest = Math.min(oldest, Long.parseLong(listed.getPath().getName()));
+      }
     }
-    // The entry that was just published is there, so there is an oldest one.
-    String name = Long.toString(oldest.orElseThrow());
-    return CommitLog.holdfastIds(Files.readAllBytes(log.resolve(name)));
+    try (InputStream in = fileSystem.open(new Path(entry.getParent(), Long.toString(oldest)))) {
+      return CommitLog.holdfastIds(in.readAllBytes());
+    }
   }
 }

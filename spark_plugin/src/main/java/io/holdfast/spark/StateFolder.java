@@ -1,45 +1,51 @@
 package io.holdfast.spark;
 
 import java.io.IOException;
-import java.nio.file.Files;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 
-/** Where the merged files of a query are. */
+/** The folder with the merged files of a query, {@code <checkpoint>/state/holdfast}. */
 final class StateFolder {
-  private StateFolder() {}
+  /** A local path, or the URI of a folder on another file system. */
+  final String name;
 
-  /**
-   * Makes the empty folder that stands for a partition. Spark's state reader finds the partitions
-   * of an operator by these folders.
-   */
-  static void createPartition(
-      String stateLocation, long operator, int partition, Configuration conf) {
-    java.nio.file.Path folder =
-        java.nio.file.Path.of(of(stateLocation, conf))
-            .resolveSibling(Long.toString(operator))
-            .resolve(Integer.toString(partition));
-    try {
-      Files.createDirectories(folder);
-    } catch (IOException e) {
-      throw new HoldfastException("Cannot create the partition's folder " + folder, e);
-    }
+  final Configuration conf;
+
+  private StateFolder(String name, Configuration conf) {
+    this.name = name;
+    this.conf = conf;
   }
 
-  /** Local path of the folder below Spark's state location, {@code <checkpoint>/state}. */
-  static String of(String stateLocation, Configuration conf) {
+  /** The folder below Spark's state location, {@code <checkpoint>/state}. */
+  static StateFolder of(String stateLocation, Configuration conf) {
     Path path = new Path(stateLocation, HoldfastConf.STATE_FOLDER);
     try {
       Path qualified = path.getFileSystem(conf).makeQualified(path);
-      if ("file".equals(qualified.toUri().getScheme())) {
-        return qualified.toUri().getPath();
-      }
-      throw new UnsupportedStateException(
-          "This Holdfast release keeps state on local file systems only (file:), found "
-              + qualified
-              + ". Use a checkpoint location on a file system mounted on all nodes.");
+      boolean local = "file".equals(qualified.toUri().getScheme());
+      return new StateFolder(local ? qualified.toUri().getPath() : qualified.toString(), conf);
     } catch (IOException e) {
       throw new HoldfastException("Cannot resolve the state location " + stateLocation, e);
+    }
+  }
+
+  /** The folder that another process calls {@code name}. */
+  static StateFolder named(String name, Configuration conf) {
+    return new StateFolder(name, conf);
+  }
+
+  boolean isLocal() {
+    return name.startsWith("/");
+  }
+
+  /** The way to files that are not local; null for local ones, which the native side opens. */
+  HadoopFiles files() {
+    if (isLocal()) {
+      return null;
+    }
+    try {
+      return new HadoopFiles(new Path(name), conf);
+    } catch (IOException e) {
+      throw new HoldfastException("Cannot open the state folder " + name, e);
     }
   }
 }

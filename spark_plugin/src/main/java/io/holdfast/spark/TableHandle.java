@@ -4,12 +4,16 @@ import java.util.List;
 import org.apache.spark.TaskContext;
 import org.apache.spark.unsafe.Platform;
 import org.apache.spark.util.TaskCompletionListener;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * One native state store: rows in, rows out, used by one task attempt at a time. Independent of the
  * Spark minor.
  */
 final class TableHandle {
+  private static final Logger LOG = LoggerFactory.getLogger(TableHandle.class);
+
   /** How long a task waits for another attempt that still uses the store. */
   private static final long LOCK_TIMEOUT_MS = 60_000;
 
@@ -103,7 +107,10 @@ final class TableHandle {
   }
 
   void load(long version, String id) {
-    Native.load(store, version, id);
+    String workedAround = Native.load(store, version, id);
+    if (workedAround != null) {
+      LOG.warn("Holdfast found damage and worked around it: {}", workedAround);
+    }
   }
 
   /** Goes to {@code toId} by way of an older version; see {@link Native#replay}. */

@@ -1,0 +1,93 @@
+//! Memory that all stores of a process share, and a limit on it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Bytes that the tables of many stores have taken from the allocator, against a limit.
+///
+/// Tables grow by pages of up to 1 MiB and are counted when they do, so the limit is exceeded by at
+/// most a page and its index entries per store before it is noticed.
+#[derive(Debug)]
+pub struct MemoryBudget {
+    used_bytes: AtomicU64,
+    limit_bytes: AtomicU64,
+}
+
+impl Default for MemoryBudget {
+    fn default() -> Self {
+        Self::unlimited()
+    }
+}
+
+impl MemoryBudget {
+    /// A budget that only counts.
+    pub const fn unlimited() -> Self {
+        Self {
+            used_bytes: AtomicU64::new(0),
+            limit_bytes: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// Bytes taken by all stores.
+    pub fn used_bytes(&self) -> u64 {
+        self.used_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Changes the limit; stores that are above it already fail when they grow again.
+    pub fn set_limit_bytes(&self, limit_bytes: u64) {
+        self.limit_bytes.store(limit_bytes, Ordering::Relaxed);
+    }
+
+    fn replace(&self, before: u64, now: u64) -> u64 {
+        if now >= before {
+            let grown = now - before;
+            self.used_bytes.fetch_add(grown, Ordering::Relaxed) + grown
+        } else {
+            let freed = before - now;
+            self.used_bytes.fetch_sub(freed, Ordering::Relaxed) - freed
+        }
+    }
+}
+
+/// What one store takes of a budget; given back when dropped.
+#[derive(Debug)]
+pub(super) struct MemoryShare {
+    budget: Arc<MemoryBudget>,
+    bytes: u64,
+}
+
+impl MemoryShare {
+    pub(super) fn of(budget: Arc<MemoryBudget>) -> Self {
+        Self { budget, bytes: 0 }
+    }
+
+    /// Counts what the store takes now. Growth above the limit is counted and reported.
+    ///
+    /// # Errors
+    /// `LimitExceeded`.
+    pub(super) fn set(&mut self, bytes: u64) -> Result<()> {
+        let grew = bytes > self.bytes;
+        let used = self.budget.replace(self.bytes, bytes);
+        self.bytes = bytes;
+        let limit = self.budget.limit_bytes.load(Ordering::Relaxed);
+        if grew && used > limit {
+            return Err(Error::new(
+                ErrorKind::LimitExceeded,
+                format!(
+                    "state of this process needs {used} bytes of native memory, the limit is {limit} \
+                     ({bytes} of them for this store). Raise the limit, give state to more \
+                     executors, or let a watermark remove state earlier"
+                ),
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for MemoryShare {
+    fn drop(&mut self) {
+        self.budget.replace(self.bytes, 0);
+    }
+}

@@ -1,0 +1,293 @@
+//! A small checkpoint, damaged everywhere: every version of every owner loads exactly right or
+//! fails with file, offset and owner. A damaged base image is rebuilt from what it replaced.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use common::{content, options, plain};
+use holdfast_core::format::{Compression, SegmentKind, read_head};
+use holdfast_core::manager::SegmentWriter;
+use holdfast_core::state::{CommitId, FIRST_FAMILY, StateStore};
+use holdfast_core::storage::{LocalStorage, Storage};
+use holdfast_core::{ErrorKind, FileId, Owner, SegmentRef, Term};
+
+type Content = BTreeMap<String, String>;
+
+/// One version of one owner: what it holds, and which segments can serve it.
+struct Version {
+    owner: Owner,
+    id: CommitId,
+    content: Content,
+    /// Alternatives, the normal one first: what is read when a base image is sound, then what is
+    /// read instead of it.
+    ways: Vec<BTreeSet<SegmentRef>>,
+}
+
+struct Checkpoint {
+    dir: tempfile::TempDir,
+    storage: Arc<dyn Storage>,
+    versions: Vec<Version>,
+}
+
+impl Checkpoint {
+    fn path(&self, file: FileId) -> PathBuf {
+        self.dir.path().join(file.file_name())
+    }
+
+    fn files(&self) -> BTreeSet<FileId> {
+        let segments = self.versions.iter().flat_map(|v| v.ways.iter().flatten());
+        segments.map(|segment| segment.file).collect()
+    }
+
+    /// Checks every version; `broken` tells the segments that do not verify.
+    fn check(&self, what: &str, broken: impl Fn(&SegmentRef) -> bool) {
+        for version in &self.versions {
+            let usable = version.ways.iter().position(|way| !way.iter().any(&broken));
+            let mut store = StateStore::new(version.owner.clone(), plain());
+            let opened = store.open(self.storage.as_ref(), version.id.version, Some(&version.id));
+            let label = format!(
+                "{what}, version {} of {}",
+                version.id.version, version.owner
+            );
+            match (opened, usable) {
+                (Ok(()), Some(way)) => {
+                    assert_eq!(content(&mut store), version.content, "{label}");
+                    let warning = store.take_warning();
+                    assert_eq!(warning.is_some(), way > 0, "{label}: {warning:?}");
+                    assert_eq!(store.stats().rebuilds, u64::from(way > 0), "{label}");
+                    if let Some(warning) = warning {
+                        self.names_the_damage(&warning, version, &broken);
+                    }
+                }
+                (Err(error), None) => {
+                    assert!(
+                        matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound),
+                        "{label}: {error}"
+                    );
+                    self.names_the_damage(&error.to_string(), version, &broken);
+                }
+                (Ok(()), None) => panic!("{label}: loaded from damaged segments"),
+                (Err(error), Some(_)) => panic!("{label}: {error}"),
+            }
+        }
+    }
+
+    fn names_the_damage(
+        &self,
+        text: &str,
+        version: &Version,
+        broken: impl Fn(&SegmentRef) -> bool,
+    ) {
+        assert!(text.contains(&version.owner.to_string()), "{text}");
+        let named = version
+            .ways
+            .iter()
+            .flatten()
+            .filter(|s| broken(s))
+            .any(|s| {
+                let path = self.path(s.file);
+                text.contains(path.to_str().unwrap())
+                    && text.contains(&format!("offset {}", s.offset))
+            });
+        assert!(named, "{text} names no damaged segment");
+    }
+}
+
+/// The ways to load `newest`, by what the heads of intact segments say.
+fn ways(storage: &dyn Storage, owner: &Owner, newest: SegmentRef) -> Vec<BTreeSet<SegmentRef>> {
+    let head = read_head(storage, &newest, owner).unwrap();
+    let whole: BTreeSet<_> = head.lineage.iter().copied().chain([newest]).collect();
+    let base = head.lineage.first().copied().unwrap_or(newest);
+    let mut all = vec![whole.clone()];
+    if let Some(replaced) = head.replaced {
+        assert_eq!(
+            read_head(storage, &base, owner).unwrap().kind,
+            SegmentKind::BaseImage
+        );
+        for older in ways(storage, owner, replaced) {
+            all.push(
+                older
+                    .into_iter()
+                    .chain(whole.iter().copied().filter(|s| *s != base))
+                    .collect(),
+            );
+        }
+    }
+    all
+}
+
+/// Two owners, two base images each, in sealed files and an open one. The second owner ends idle:
+/// its last id names a base image.
+fn checkpoint(compression: Compression) -> Checkpoint {
+    let dir = tempfile::tempdir().unwrap();
+    let storage: Arc<dyn Storage> = Arc::new(LocalStorage::new(dir.path()));
+    let writer = SegmentWriter::open(Arc::clone(&storage), Term(1), options(600, compression));
+    let mut versions = Vec::new();
+    for region in ["7", "8"] {
+        let owner = Owner::new("", "0", region, "default");
+        let mut store = StateStore::new(owner.clone(), plain());
+        store.open(storage.as_ref(), 0, None).unwrap();
+        for batch in 1..=7 {
+            store.begin().unwrap();
+            if region == "7" || batch < 7 {
+                let key = format!("key-{}", batch % 3);
+                store
+                    .put(
+                        FIRST_FAMILY,
+                        key.as_bytes(),
+                        format!("{region}-{batch}").as_bytes(),
+                    )
+                    .unwrap();
+                store
+                    .remove(FIRST_FAMILY, format!("key-{}", (batch + 1) % 3).as_bytes())
+                    .unwrap();
+            }
+            let id = store.commit(&writer).unwrap();
+            versions.push((owner.clone(), id, content(&mut store)));
+            if batch % 3 == 0 {
+                writer.sync().unwrap();
+                let image = store.base_image_task(&writer, 2).unwrap();
+                store.accept(image.run(storage.as_ref(), &writer).unwrap());
+                writer.sync().unwrap();
+            }
+        }
+    }
+    let versions = versions.into_iter().map(|(owner, id, content)| {
+        let ways = ways(storage.as_ref(), &owner, id.segment.unwrap());
+        Version {
+            owner,
+            id,
+            content,
+            ways,
+        }
+    });
+    let versions: Vec<_> = versions.collect();
+    assert!(
+        versions.iter().any(|v| v.ways.len() == 3),
+        "two images in a row can be rebuilt"
+    );
+    assert!(
+        versions.last().unwrap().id.replaced.is_some(),
+        "an idle store names its image"
+    );
+    let checkpoint = Checkpoint {
+        dir,
+        storage,
+        versions,
+    };
+    assert!(checkpoint.files().len() > 2);
+    checkpoint
+}
+
+fn end(segment: &SegmentRef) -> u64 {
+    segment.offset + segment.len
+}
+
+#[test]
+fn truncation_of_every_file_at_every_byte() {
+    for compression in [Compression::None, Compression::Lz4] {
+        let checkpoint = checkpoint(compression);
+        for file in checkpoint.files() {
+            let path = checkpoint.path(file);
+            let bytes = std::fs::read(&path).unwrap();
+            for len in 0..bytes.len() {
+                std::fs::write(&path, &bytes[..len]).unwrap();
+                checkpoint.check(&format!("{file} cut at {len}"), |segment| {
+                    segment.file == file && end(segment) > len as u64
+                });
+            }
+            std::fs::write(&path, &bytes).unwrap();
+        }
+        checkpoint.check("restored", |_| false);
+    }
+}
+
+#[test]
+fn a_flip_of_every_byte_of_every_file() {
+    let checkpoint = checkpoint(Compression::Lz4);
+    for file in checkpoint.files() {
+        let path = checkpoint.path(file);
+        let bytes = std::fs::read(&path).unwrap();
+        for at in 0..bytes.len() {
+            for mask in [0x01, 0xff] {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= mask;
+                std::fs::write(&path, &damaged).unwrap();
+                checkpoint.check(&format!("{file} flipped at {at}"), |segment| {
+                    segment.file == file && (segment.offset..end(segment)).contains(&(at as u64))
+                });
+            }
+        }
+        std::fs::write(&path, &bytes).unwrap();
+    }
+    checkpoint.check("restored", |_| false);
+}
+
+#[test]
+fn every_file_missing_alone() {
+    let checkpoint = checkpoint(Compression::Lz4);
+    for file in checkpoint.files() {
+        let path = checkpoint.path(file);
+        let bytes = std::fs::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        checkpoint.check(&format!("{file} missing"), |segment| segment.file == file);
+        std::fs::write(&path, &bytes).unwrap();
+    }
+}
+
+/// A rebuilt store depends on segments that may be reclaimed at any time: its next commit, also one
+/// without changes, writes all of it.
+#[test]
+fn the_commit_after_a_rebuild_depends_on_nothing_older() {
+    for changes in [true, false] {
+        let checkpoint = checkpoint(Compression::Lz4);
+        let version = checkpoint.versions.last().unwrap();
+        let image = version.id.segment.unwrap();
+        let path = checkpoint.path(image.file);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[image.offset as usize + 30] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+
+        let mut store = StateStore::new(version.owner.clone(), plain());
+        store
+            .open(checkpoint.storage.as_ref(), 7, Some(&version.id))
+            .unwrap();
+        assert!(store.take_warning().unwrap().contains("new base image"));
+        assert_eq!(store.take_warning(), None, "told once");
+        let writer = SegmentWriter::open(
+            Arc::clone(&checkpoint.storage),
+            Term(2),
+            options(1 << 20, Compression::Lz4),
+        );
+        assert!(
+            store.base_image_task(&writer, 1).is_none(),
+            "nothing is merged from a damaged image"
+        );
+        assert_eq!(store.begin().unwrap_err().kind(), ErrorKind::InvalidInput);
+        store.mend(&writer).unwrap();
+        store.begin().unwrap();
+        if changes {
+            store.put(FIRST_FAMILY, b"new", b"1").unwrap();
+        }
+        let id = store.commit(&writer).unwrap();
+        let expected = content(&mut store);
+        assert_eq!(
+            id.floor.0, 6,
+            "the version of the damaged image and of the new one"
+        );
+        for file in checkpoint.files() {
+            std::fs::remove_file(checkpoint.path(file)).unwrap();
+        }
+        let mut reader = StateStore::new(version.owner.clone(), plain());
+        reader
+            .open(checkpoint.storage.as_ref(), 8, Some(&id))
+            .unwrap();
+        assert_eq!(content(&mut reader), expected);
+        assert_eq!(expected.contains_key("new"), changes);
+        assert_eq!(reader.take_warning(), None);
+    }
+}

@@ -1,0 +1,48 @@
+//! The storage conformance suite against a Hadoop file system: for tests, which build this library
+//! with the feature `conformance` and bring the Java class.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use holdfast_core::storage::{Storage, conformance};
+use jni::objects::{JClass, JString};
+use jni::sys::jint;
+use jni::{Env, EnvUnowned, JValue, JavaVM, jni_sig, jni_str};
+
+use crate::guard::with_env;
+use crate::hadoop::HadoopStorage;
+
+/// `StorageConformance.run(String parent)`: every check gets a fresh folder below `parent`.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_StorageConformance_run<'local>(
+    env: EnvUnowned<'local>,
+    class: JClass<'local>,
+    parent: JString<'local>,
+) {
+    with_env(env, |env| {
+        let parent = parent.try_to_string(env)?;
+        let class = env.new_global_ref(class)?;
+        let next = Cell::new(0);
+        conformance::run(|| {
+            next.set(next.get() + 1);
+            let open = |env: &mut Env<'_>| -> jni::errors::Result<HadoopStorage> {
+                let name = env.new_string(&parent)?;
+                let files = env
+                    .call_static_method(
+                        &class,
+                        jni_str!("fresh"),
+                        jni_sig!("(Ljava/lang/String;I)Lio/holdfast/spark/HadoopFiles;"),
+                        &[JValue::Object(&name), JValue::Int(next.get() as jint)],
+                    )?
+                    .l()?;
+                HadoopStorage::new(env, &files, format!("{parent}/{}", next.get()))
+            };
+            let opened = JavaVM::singleton().and_then(|vm| vm.attach_current_thread(open));
+            match opened {
+                Ok(storage) => Arc::new(storage) as Arc<dyn Storage>,
+                Err(error) => panic!("no folder for the suite: {error}"),
+            }
+        });
+        Ok(())
+    });
+}

@@ -1,0 +1,356 @@
+//! Every scheme but `file:`: Hadoop's file systems, reached by calling up into
+//! `io.holdfast.spark.HadoopFiles`, so that credentials and schemes are those of the user's Spark.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use holdfast_core::storage::{
+    AppendFile, Capabilities, ObjectMeta, Storage, check_name, check_range,
+};
+use holdfast_core::{Error, ErrorKind, Result};
+use jni::errors::Error as JniError;
+use jni::objects::{JByteArray, JObject, JString};
+use jni::refs::Global;
+use jni::signature::MethodSignature;
+use jni::strings::JNIStr;
+use jni::sys::{jint, jlong};
+use jni::{Env, JValue, JavaVM, jni_sig, jni_str};
+
+/// Bound on what crosses at once, and so on the memory that a read takes on the Java heap.
+const MAX_READ_BYTES: u64 = 8 << 20;
+
+/// A direct buffer of Java has at most 2 GiB; segments may be larger.
+const MAX_APPEND_BYTES: usize = 1 << 30;
+
+/// A Java object and what it is called in errors.
+struct Remote {
+    object: Global<JObject<'static>>,
+    location: String,
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Remote").field(&self.location).finish()
+    }
+}
+
+impl Remote {
+    /// Calls up; `what` says what failed when it does.
+    fn call<T>(
+        &self,
+        what: impl FnOnce() -> String,
+        call: impl for<'a> FnOnce(&mut Env<'a>, &JObject<'static>) -> jni::errors::Result<T>,
+    ) -> Result<T> {
+        // Java called this library, so its machine is known.
+        JavaVM::singleton()
+            .and_then(|vm| vm.attach_current_thread(|env| call(env, &self.object)))
+            .map_err(|error| core_error(&what(), &error))
+    }
+
+    fn call_void(&self, name: &'static JNIStr, what: &str) -> Result<()> {
+        self.call(
+            || format!("{what} {}", self.location),
+            |env, object| {
+                env.call_method(object, name, jni_sig!("()V"), &[])?;
+                Ok(())
+            },
+        )
+    }
+}
+
+fn core_error(what: &str, error: &JniError) -> Error {
+    let JniError::CaughtJavaException { name, msg, .. } = error else {
+        return Error::new(ErrorKind::Storage, format!("{what}: {error}"));
+    };
+    let kind = match name.as_str() {
+        "java.io.FileNotFoundException" => ErrorKind::NotFound,
+        "org.apache.hadoop.fs.FileAlreadyExistsException"
+        | "org.apache.hadoop.hdfs.protocol.AlreadyBeingCreatedException" => {
+            ErrorKind::AlreadyExists
+        }
+        _ => ErrorKind::Storage,
+    };
+    Error::new(kind, format!("{what}: {name}: {msg}"))
+}
+
+/// One folder of a Hadoop file system.
+#[derive(Debug)]
+pub(crate) struct HadoopStorage {
+    files: Remote,
+    /// Known once a file was created: only its stream can tell.
+    durable_append: OnceLock<bool>,
+}
+
+impl HadoopStorage {
+    /// `files` is a `HadoopFiles`, `location` its URI.
+    pub(crate) fn new(
+        env: &Env<'_>,
+        files: &JObject<'_>,
+        location: String,
+    ) -> jni::errors::Result<Self> {
+        Ok(Self {
+            files: Remote {
+                object: env.new_global_ref(files)?,
+                location,
+            },
+            durable_append: OnceLock::new(),
+        })
+    }
+
+    fn path(&self, name: &str) -> Result<String> {
+        check_name(name).map_err(|e| e.context(&self.files.location))?;
+        Ok(format!("{}/{name}", self.files.location))
+    }
+
+    /// Calls a method of one name argument that returns an object.
+    fn opened(
+        &self,
+        name: &str,
+        method: &'static JNIStr,
+        signature: MethodSignature<'static, 'static>,
+        what: &str,
+    ) -> Result<Remote> {
+        let path = self.path(name)?;
+        let object = self.files.call(
+            || format!("{what} {path}"),
+            |env, files| {
+                let name = env.new_string(name)?;
+                let object = env
+                    .call_method(files, method, signature, &[JValue::Object(&name)])?
+                    .l()?;
+                env.new_global_ref(object)
+            },
+        )?;
+        Ok(Remote {
+            object,
+            location: path,
+        })
+    }
+}
+
+impl Storage for HadoopStorage {
+    fn location(&self) -> String {
+        self.files.location.clone()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            durable_append: self.durable_append.get().copied().unwrap_or(false),
+            sync_by_name: false,
+        }
+    }
+
+    fn create(&self, name: &str) -> Result<Box<dyn AppendFile>> {
+        let output = self.opened(
+            name,
+            jni_str!("create"),
+            jni_sig!("(Ljava/lang/String;)Lio/holdfast/spark/HadoopOutput;"),
+            "creating",
+        )?;
+        let durable = output.call(
+            || format!("looking at {}", output.location),
+            |env, object| {
+                env.call_method(object, jni_str!("durableAppend"), jni_sig!("()Z"), &[])?
+                    .z()
+            },
+        )?;
+        self.durable_append.get_or_init(|| durable);
+        Ok(Box::new(HadoopFile {
+            output,
+            durable_append: durable,
+            finished: false,
+        }))
+    }
+
+    fn read(&self, name: &str, offset: u64, len: u64) -> Result<Vec<u8>> {
+        let input = self.open(name)?;
+        let read = input.read(offset, len);
+        // What was read is right whether or not closing works.
+        let _ = input.0.call_void(jni_str!("close"), "closing");
+        read
+    }
+
+    fn len(&self, name: &str) -> Result<u64> {
+        let path = self.path(name)?;
+        self.files.call(
+            || format!("looking at {path}"),
+            |env, files| {
+                let name = env.new_string(name)?;
+                let len = env.call_method(
+                    files,
+                    jni_str!("length"),
+                    jni_sig!("(Ljava/lang/String;)J"),
+                    &[JValue::Object(&name)],
+                )?;
+                Ok(len.j()?.max(0) as u64)
+            },
+        )
+    }
+
+    fn sync(&self, name: &str) -> Result<()> {
+        // A finished object was synced by its writer, and an unfinished one nobody else can sync.
+        self.len(name).map(|_| ())
+    }
+
+    fn delete(&self, name: &str) -> Result<()> {
+        let path = self.path(name)?;
+        self.files.call(
+            || format!("deleting {path}"),
+            |env, files| {
+                let name = env.new_string(name)?;
+                env.call_method(
+                    files,
+                    jni_str!("delete"),
+                    jni_sig!("(Ljava/lang/String;)V"),
+                    &[JValue::Object(&name)],
+                )?;
+                Ok(())
+            },
+        )
+    }
+
+    fn list(&self) -> Result<Vec<ObjectMeta>> {
+        let what = || format!("listing {}", self.files.location);
+        let lines = self.files.call(what, |env, files| {
+            let lines = env
+                .call_method(
+                    files,
+                    jni_str!("list"),
+                    jni_sig!("()Ljava/lang/String;"),
+                    &[],
+                )?
+                .l()?;
+            env.cast_local::<JString<'_>>(lines)?.try_to_string(env)
+        })?;
+        let mut objects = Vec::new();
+        for line in lines.lines() {
+            let meta = line.split_once(' ').and_then(|(len, name)| {
+                Some(ObjectMeta {
+                    name: name.to_owned(),
+                    len: len.parse().ok()?,
+                })
+            });
+            objects.push(meta.ok_or_else(|| {
+                Error::new(ErrorKind::Storage, format!("{}: bad line {line:?}", what()))
+            })?);
+        }
+        objects.sort();
+        Ok(objects)
+    }
+}
+
+impl HadoopStorage {
+    fn open(&self, name: &str) -> Result<Input> {
+        self.opened(
+            name,
+            jni_str!("open"),
+            jni_sig!("(Ljava/lang/String;)Lio/holdfast/spark/HadoopInput;"),
+            "opening",
+        )
+        .map(Input)
+    }
+}
+
+/// A `HadoopInput`.
+struct Input(Remote);
+
+impl Input {
+    fn read(&self, offset: u64, len: u64) -> Result<Vec<u8>> {
+        let what = || format!("reading {}", self.0.location);
+        let size = self.0.call(what, |env, object| {
+            let len = env.call_method(object, jni_str!("length"), jni_sig!("()J"), &[])?;
+            Ok(len.j()?.max(0) as u64)
+        })?;
+        check_range(&what(), size, offset, len)?;
+        let room = usize::try_from(len)
+            .map_err(|_| Error::corrupt(format!("{}: {len} bytes do not fit in memory", what())))?;
+        let mut bytes = vec![0; room];
+        let mut position = offset;
+        for chunk in bytes.chunks_mut(MAX_READ_BYTES as usize) {
+            self.0
+                .call(what, |env, object| read_chunk(env, object, position, chunk))?;
+            position += chunk.len() as u64;
+        }
+        Ok(bytes)
+    }
+}
+
+fn read_chunk(
+    env: &mut Env<'_>,
+    input: &JObject<'static>,
+    position: u64,
+    chunk: &mut [u8],
+) -> jni::errors::Result<()> {
+    let array = env
+        .call_method(
+            input,
+            jni_str!("read"),
+            jni_sig!("(JI)[B"),
+            &[
+                JValue::Long(position as jlong),
+                JValue::Int(chunk.len() as jint),
+            ],
+        )?
+        .l()?;
+    let array = env.cast_local::<JByteArray<'_>>(array)?;
+    // SAFETY: i8 and u8 have the same layout, and the slice is borrowed for the call only.
+    let signed =
+        unsafe { std::slice::from_raw_parts_mut(chunk.as_mut_ptr().cast::<i8>(), chunk.len()) };
+    array.get_region(env, 0, signed)
+}
+
+/// A `HadoopOutput`.
+#[derive(Debug)]
+struct HadoopFile {
+    output: Remote,
+    durable_append: bool,
+    finished: bool,
+}
+
+impl AppendFile for HadoopFile {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        for part in bytes.chunks(MAX_APPEND_BYTES) {
+            self.output.call(
+                || format!("appending {} bytes to {}", part.len(), self.output.location),
+                |env, object| {
+                    // SAFETY: Java only reads the buffer, and lets go of it before it returns.
+                    let buffer = unsafe {
+                        env.new_direct_byte_buffer(part.as_ptr().cast_mut(), part.len())?
+                    };
+                    env.call_method(
+                        object,
+                        jni_str!("append"),
+                        jni_sig!("(Ljava/nio/ByteBuffer;)V"),
+                        &[JValue::Object(&buffer)],
+                    )?;
+                    Ok(())
+                },
+            )?;
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        if !self.durable_append {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("{} cannot be synced before its end", self.output.location),
+            ));
+        }
+        self.output.call_void(jni_str!("sync"), "syncing")
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<()> {
+        self.finished = true;
+        self.output.call_void(jni_str!("finish"), "finishing")
+    }
+}
+
+impl Drop for HadoopFile {
+    fn drop(&mut self) {
+        if !self.finished {
+            // Whoever drops a file has given up on it; nothing depends on how this ends.
+            let _ = self.output.call_void(jni_str!("abandon"), "abandoning");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+package io.holdfast.spark;
+
+import org.apache.spark.sql.SparkSessionExtensions;
+import org.apache.spark.sql.SparkSessionExtensionsProvider;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.execution.ColumnarRule;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkExec;
+import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.TransformWithStateExec;
+import scala.PartialFunction$;
+import scala.runtime.BoxedUnit;
+
+/**
+ * Lets {@code transformWithState} run on Holdfast. Spark compares the name of the configured
+ * provider with that of its RocksDB provider; a plan for Holdfast gets nodes that do not.
+ *
+ * <p>Spark finds this class as a service of the plugin's jar, so there is no setting to forget, and
+ * {@code spark.sql.extensions} belongs to others alone. A columnar rule is the hook because it is
+ * the one that sees a micro-batch's plan after Spark has given its operators their state.
+ */
+public final class HoldfastSessionExtensions implements SparkSessionExtensionsProvider {
+  @Override
+  public BoxedUnit apply(SparkSessionExtensions extensions) {
+    extensions.injectColumnar(session -> new TransformWithStateOnHoldfast());
+    return BoxedUnit.UNIT;
+  }
+
+  private static final class TransformWithStateOnHoldfast extends ColumnarRule {
+    @Override
+    public Rule<SparkPlan> preColumnarTransitions() {
+      return new ReplaceNodes();
+    }
+  }
+
+  private static final class ReplaceNodes extends Rule<SparkPlan> {
+    @Override
+    public SparkPlan apply(SparkPlan plan) {
+      return plan.transformUp(PartialFunction$.MODULE$.fromFunction(ReplaceNodes::replaced));
+    }
+
+    /** Exactly Spark's own nodes: one that is replaced already, or another's subclass, stays. */
+    private static SparkPlan replaced(SparkPlan node) {
+      if (node.getClass() == TransformWithStateExec.class) {
+        TransformWithStateExec spark = (TransformWithStateExec) node;
+        return onHoldfast(spark, spark.isStreaming())
+            ? HoldfastTransformWithStateExec.of(spark, spark.child(), spark.initialState())
+            : spark;
+      }
+      if (node.getClass() == TransformWithStateInPySparkExec.class) {
+        TransformWithStateInPySparkExec spark = (TransformWithStateInPySparkExec) node;
+        return onHoldfast(spark, spark.isStreaming())
+            ? HoldfastTransformWithStateInPySparkExec.of(spark, spark.child(), spark.initialState())
+            : spark;
+      }
+      return node;
+    }
+
+    /** A batch query keeps its state in a temporary store of Spark's, whatever is configured. */
+    private static boolean onHoldfast(SparkPlan node, boolean streaming) {
+      return streaming
+          && HoldfastConf.PROVIDER_CLASS.equals(node.conf().stateStoreProviderClass());
+    }
+  }
+}

@@ -1,0 +1,223 @@
+/* Preloaded into every process of a job: lets a test stop a process at a named point of writing
+ * state, or makes writes fail there as on a full disk.
+ *
+ * The folder $FAULT_POINTS belongs to the test. A file arm.<point> in it arms a point; its content
+ * is an action and a number n, and the n-th time that a process passes the point while it is armed,
+ * that process takes the file away (the first one wins) and acts:
+ *
+ *   stop n    leaves its process id in reached.<point> and goes no further until go.<point> exists
+ *   full n    half of this write is written; the rest, and no other write, fails with ENOSPC
+ *
+ * Points: before-, torn- and after- each of append (a changelog), image (a base image) and seal (the
+ * footer, after- with its sync); before- and after-entry (commits/N gets its name); before- and
+ * after-delete (a state file is removed). They are recognised by the bytes and names that
+ * rust/core/FORMAT.md defines, so the product knows nothing of this.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { FRAME_HEAD = 2, FRAME_FOOTER = 4, FRAME_HEADER_BYTES = 20, KIND_TAG = 3 << 3 };
+enum { PHASES = 3, PATH_BYTES = 4096, GIVE_UP_MS = 300000 };
+
+enum action { PASS, STOP, FULL };
+
+static const char *const PHASE[PHASES] = {"before", "torn", "after"};
+static const char *const WHAT[] = {"append", "image", "seal", "entry", "delete"};
+enum what { APPEND, IMAGE, SEAL, ENTRY, DELETE, WHATS };
+
+static atomic_int passes[WHATS][PHASES];
+/* A file descriptor whose footer was just written by this thread, and one whose disk is full. */
+static __thread int sealed_fd = -1;
+static __thread int full_fd = -1;
+
+static void control_path(char *out, const char *prefix, enum what what, int phase) {
+    snprintf(out, PATH_BYTES, "%s/%s.%s-%s", getenv("FAULT_POINTS"), prefix, PHASE[phase],
+             WHAT[what]);
+}
+
+/* What to do at this point, now. */
+static enum action claim(enum what what, int phase) {
+    char armed[PATH_BYTES], claimed[PATH_BYTES], action[16];
+    int nth = 1;
+    if (getenv("FAULT_POINTS") == NULL)
+        return PASS;
+    control_path(armed, "arm", what, phase);
+    FILE *file = fopen(armed, "r");
+    if (file == NULL)
+        return PASS;
+    int fields = fscanf(file, "%15s %d", action, &nth);
+    fclose(file);
+    if (fields < 1 || atomic_fetch_add(&passes[what][phase], 1) + 1 < nth)
+        return PASS;
+    control_path(claimed, "claimed", what, phase);
+    /* The real rename: this is no rename of the process under test. */
+    int (*real)(const char *, const char *) =
+        (int (*)(const char *, const char *))dlsym(RTLD_NEXT, "rename");
+    if (real(armed, claimed) != 0)
+        return PASS;
+    atomic_store(&passes[what][phase], 0);
+    return strcmp(action, "full") == 0 ? FULL : STOP;
+}
+
+static void stop(enum what what, int phase) {
+    char staged[PATH_BYTES], reached[PATH_BYTES], go[PATH_BYTES];
+    control_path(staged, "staged", what, phase);
+    control_path(reached, "reached", what, phase);
+    control_path(go, "go", what, phase);
+    FILE *file = fopen(staged, "w");
+    if (file == NULL)
+        abort();
+    fprintf(file, "%d\n", (int)getpid());
+    fclose(file);
+    int (*real)(const char *, const char *) =
+        (int (*)(const char *, const char *))dlsym(RTLD_NEXT, "rename");
+    real(staged, reached);
+    for (int waited_ms = 0; access(go, F_OK) != 0; waited_ms += 2) {
+        if (waited_ms > GIVE_UP_MS)
+            _exit(1);
+        usleep(2000);
+    }
+}
+
+static void pass(enum what what, int phase) {
+    if (claim(what, phase) == STOP)
+        stop(what, phase);
+}
+
+static bool is_state_file(const char *path) {
+    size_t len = strlen(path);
+    return len > 3 && strcmp(path + len - 3, ".hf") == 0 && strstr(path, "/holdfast/") != NULL;
+}
+
+static bool is_entry(const char *path) {
+    const char *name = strrchr(path, '/');
+    const char *folder = "/commits";
+    size_t folder_len = strlen(folder);
+    if (name == NULL || (size_t)(name - path) < folder_len || name[1] == '\0')
+        return false;
+    return strncmp(name - folder_len, folder, folder_len) == 0 &&
+           strspn(name + 1, "0123456789") == strlen(name + 1);
+}
+
+static uint64_t varint(const unsigned char **at, const unsigned char *end) {
+    uint64_t value = 0;
+    for (int shift = 0; *at < end && shift < 64; shift += 7) {
+        unsigned char byte = *(*at)++;
+        value |= (uint64_t)(byte & 0x7f) << shift;
+        if (byte < 0x80)
+            break;
+    }
+    return value;
+}
+
+/* Field 3 of a head: the fields before it are the owner (bytes) and the checkpoint (varint). */
+static int segment_kind(const unsigned char *at, const unsigned char *end) {
+    while (at < end) {
+        uint64_t tag = varint(&at, end);
+        uint64_t value = varint(&at, end);
+        if (tag == KIND_TAG)
+            return (int)value;
+        if ((tag & 7) == 2)
+            at += value;
+    }
+    return 0;
+}
+
+/* What a write to a state file is; WHATS when it is of no interest. */
+static enum what recognise(const unsigned char *bytes, size_t len) {
+    if (bytes[6] == FRAME_FOOTER)
+        return SEAL;
+    if (bytes[6] != FRAME_HEAD)
+        return WHATS;
+    switch (segment_kind(bytes + FRAME_HEADER_BYTES, bytes + len)) {
+    case 1:
+        return APPEND;
+    case 2:
+        return IMAGE;
+    default:
+        return WHATS;
+    }
+}
+
+static bool writes_to_state(int fd) {
+    char link[64], path[PATH_BYTES];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t len = readlink(link, path, sizeof path - 1);
+    if (len < 0)
+        return false;
+    path[len] = '\0';
+    return is_state_file(path);
+}
+
+ssize_t write(int fd, const void *bytes, size_t len) {
+    ssize_t (*real)(int, const void *, size_t) =
+        (ssize_t (*)(int, const void *, size_t))dlsym(RTLD_NEXT, "write");
+    if (fd == full_fd) {
+        full_fd = -1;
+        errno = ENOSPC;
+        return -1;
+    }
+    bool frame = len > FRAME_HEADER_BYTES && memcmp(bytes, "HLDF", 4) == 0;
+    enum what what = frame ? recognise(bytes, len) : WHATS;
+    if (what == WHATS || !writes_to_state(fd))
+        return real(fd, bytes, len);
+    sealed_fd = what == SEAL ? fd : -1;
+    switch (claim(what, 0)) {
+    case STOP:
+        stop(what, 0);
+        break;
+    case FULL:
+        full_fd = fd;
+        return real(fd, bytes, len / 2);
+    case PASS:
+        break;
+    }
+    if (claim(what, 1) == STOP) {
+        ssize_t half = real(fd, bytes, len / 2);
+        stop(what, 1);
+        return half;
+    }
+    ssize_t done = real(fd, bytes, len);
+    if (what != SEAL)
+        pass(what, 2);
+    return done;
+}
+
+int fdatasync(int fd) {
+    int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
+    int done = real(fd);
+    if (fd == sealed_fd) {
+        sealed_fd = -1;
+        pass(SEAL, 2);
+    }
+    return done;
+}
+
+int rename(const char *from, const char *to) {
+    int (*real)(const char *, const char *) =
+        (int (*)(const char *, const char *))dlsym(RTLD_NEXT, "rename");
+    if (!is_entry(to))
+        return real(from, to);
+    pass(ENTRY, 0);
+    int done = real(from, to);
+    pass(ENTRY, 2);
+    return done;
+}
+
+int unlink(const char *path) {
+    int (*real)(const char *) = (int (*)(const char *))dlsym(RTLD_NEXT, "unlink");
+    if (!is_state_file(path))
+        return real(path);
+    pass(DELETE, 0);
+    int done = real(path);
+    pass(DELETE, 2);
+    return done;
+}

@@ -1,0 +1,315 @@
+"""What the fault tests share: jobs to stop and kill, their input and expected rows, and what is
+needed of the files they leave behind."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from holdfast.demo.process import running_in_group
+from support import commit_ids, merged_files, write_batch
+
+HERE = Path(__file__).parent
+WAIT_SECONDS = 200
+LOCAL, CLUSTER = "local[2]", "local-cluster[2,1,1024]"
+#: Points of fault_points.c: where tasks and maintenance write, and on the driver.
+PHASES = ("before", "torn", "after")
+WRITES = [f"{phase}-{what}" for what in ("append", "seal", "image") for phase in PHASES]
+DRIVER = ["before-entry", "after-entry", "before-delete", "after-delete"]
+Rows = dict[str, list[int]]
+
+
+def rows_of(batch: int) -> list[dict[str, Any]]:
+    """Input of one batch: keys repeat within and across batches."""
+    return [
+        {"key": f"k{(batch * 80 + i) * 7 % 53}", "value": (batch * 80 + i) * 13 % 101}
+        for i in range(80)
+    ]
+
+
+def expected(batches: int) -> list[tuple[Rows, Rows]]:
+    """Rows that an undisturbed run emits in each batch, and its whole state after it."""
+    state: Rows = {}
+    result = []
+    for batch in range(batches):
+        rows = rows_of(batch)
+        for row in rows:
+            n, s = state.get(row["key"], [0, 0])
+            state[row["key"]] = [n + 1, s + row["value"]]
+        result.append(({row["key"]: state[row["key"]] for row in rows}, dict(state)))
+    return result
+
+
+def compiled_points(folder: Path) -> Path:
+    """fault_points.c as a library."""
+    compiler = shutil.which("cc")
+    assert compiler is not None, "a C compiler is needed, as for Rust"
+    library = folder / "fault_points.so"
+    source = HERE / "fault_points.c"
+    flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    subprocess.run([compiler, *flags, "-o", str(library), str(source), "-ldl"], check=True)
+    return library
+
+
+class World:
+    """One checkpoint with its input, output and control folder, and the jobs that ran on it."""
+
+    def __init__(self, folder: Path, points: Path) -> None:
+        self.folder = folder
+        self.control = folder / "control"
+        #: Makes fault_points.c part of a process and of its children.
+        self.environment = {"LD_PRELOAD": str(points), "FAULT_POINTS": str(self.control)}
+        self.checkpoint = folder / "checkpoint"
+        self.fed = 0
+        self.jobs: list[Job] = []
+        for name in ("input", "output", "control"):
+            (folder / name).mkdir(parents=True)
+
+    def feed(self, batches: int) -> None:
+        """Adds input for so many batches."""
+        for batch in range(self.fed, self.fed + batches):
+            write_batch(self.folder / "input", batch, rows_of(batch))
+        self.fed += batches
+
+    def start(self, master: str, *arguments: str, **conf: str) -> Job:
+        """Starts a job; ``__`` in the name of a setting stands for a dot."""
+        (self.control / "stop").unlink(missing_ok=True)
+        settings = [f"--conf={key.replace('__', '.')}={value}" for key, value in conf.items()]
+        job = Job(self, ["--master", master, *arguments, *settings])
+        self.jobs.append(job)
+        return job
+
+    def arm(self, point: str, action: str = "stop", nth: int = 1) -> None:
+        """Arms a point, see fault_points.c and ``fault_job.pause``."""
+        for what in ("reached", "go", "claimed"):
+            (self.control / f"{what}.{point}").unlink(missing_ok=True)
+        staged = self.control / "staged"
+        staged.write_text(f"{action} {nth}")
+        staged.rename(self.control / f"arm.{point}")
+
+    def disarm(self) -> None:
+        """Forgets what is armed or was reached."""
+        for pattern in ("arm.*", "claimed.*", "reached.*", "go.*"):
+            for path in self.control.glob(pattern):
+                path.unlink()
+
+    def go(self, point: str) -> None:
+        """Lets the process go on that stands at a point."""
+        (self.control / f"go.{point}").touch()
+
+    def is_committed(self, batch: int) -> bool:
+        return (self.checkpoint / "commits" / str(batch)).exists()
+
+    def assert_rows(self) -> None:
+        """Every batch emitted exactly what an undisturbed run emits."""
+        for batch, (emitted, _) in enumerate(expected(self.fed)):
+            found = json.loads((self.folder / "output" / f"{batch}.json").read_text())
+            assert found == emitted, f"batch {batch}"
+
+    def retained(self) -> list[int]:
+        """Batches whose entry of the commit log is there."""
+        names = [path.name for path in (self.checkpoint / "commits").glob("*")]
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def last_committed(self) -> int:
+        """Newest committed batch, -1 before the first."""
+        return max(self.retained(), default=-1)
+
+    def needed_files(self) -> set[str]:
+        """Files that hold a segment of a retained batch; each segment is there in whole."""
+        needed = set()
+        for batch in self.retained():
+            for operator in commit_ids(self.checkpoint, batch).values():
+                for store_id in (store for partition in operator for store in partition):
+                    for segment in lineage(self.checkpoint, store_id):
+                        path = segment.path(self.checkpoint)
+                        assert path.stat().st_size >= segment.offset + segment.len, path
+                        needed.add(path.name)
+        return needed
+
+    def assert_no_file_is_missing(self, spark: SparkSession) -> None:
+        """The state of every retained batch can be read, and is what it should be."""
+        states = expected(self.fed)
+        assert self.retained()
+        for batch in self.retained():
+            reader = spark.read.format("statestore").option("batchId", batch)
+            rows = reader.load(str(self.checkpoint)).select(
+                "key.key", F.col("value.count"), F.col("value.sum")
+            )
+            found = {row[0]: [row[1], row[2]] for row in rows.collect()}
+            assert found == states[batch][1], f"batch {batch}"
+
+    def wait_until_reclaimed(self, names: Iterable[str]) -> None:
+        """Waits until those of these files are gone that no retained batch needs."""
+        wanted = set(names)
+        deadline = time.monotonic() + WAIT_SECONDS
+        while True:
+            present = {path.name for path in merged_files(self.checkpoint)}
+            orphans = (wanted & present) - self.needed_files()
+            if not orphans:
+                return
+            assert time.monotonic() < deadline, f"never reclaimed: {sorted(orphans)}"
+            time.sleep(0.2)
+
+    def end(self) -> None:
+        """Leaves no process behind."""
+        for job in self.jobs:
+            job.kill()
+
+
+class Job:
+    """One run of fault_job.py, in a process group of its own."""
+
+    def __init__(self, world: World, arguments: Sequence[str]) -> None:
+        self.world = world
+        self.log = world.folder / f"log-{len(world.jobs)}.txt"
+        command = [sys.executable, str(HERE / "fault_job.py"), "--folder", str(world.folder)]
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [*command, *arguments],
+                cwd=world.folder,
+                env=os.environ | {"PYTHONPATH": str(HERE)} | world.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def wait_until(self, what: str, happened: Callable[[], bool]) -> None:
+        """Waits for something that this job does sooner or later."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not happened():
+            assert self.process.poll() is None, f"ended before {what}:\n{self.text()[-4000:]}"
+            assert time.monotonic() < deadline, f"never {what}:\n{self.text()[-4000:]}"
+            time.sleep(0.02)
+
+    def wait_until_stopped_at(self, point: str) -> int:
+        """Waits until a process stands at a point; returns its id."""
+        reached = self.world.control / f"reached.{point}"
+        self.wait_until(f"stopped at {point}", reached.exists)
+        return int(reached.read_text())
+
+    def wait_for_commit(self, batch: int) -> None:
+        self.wait_until(f"batch {batch}", lambda: self.world.last_committed() >= batch)
+
+    def finish(self) -> None:
+        """Lets the job work off its input and end."""
+        self.wait_for_commit(self.world.fed - 1)
+        (self.world.control / "stop").touch()
+        code = self.process.wait(timeout=WAIT_SECONDS)
+        assert code == 0, self.text()[-4000:]
+
+    def wait_until_failed(self) -> str:
+        """Waits for the query to fail; returns what the job said."""
+        code = self.process.wait(timeout=WAIT_SECONDS)
+        assert code != 0, "the job succeeded"
+        return self.text()
+
+    def processes(self, marker: str) -> list[int]:
+        """Processes of this job whose command line has the marker."""
+        found = []
+        for process in running_in_group(self.process.pid):
+            try:
+                command = Path(f"/proc/{process}/cmdline").read_bytes()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if marker.encode() in command:
+                found.append(process)
+        return found
+
+    def executors(self) -> list[int]:
+        return self.processes("CoarseGrainedExecutorBackend")
+
+    def kill_driver(self) -> None:
+        """kill -9 of the driver's JVM alone: executors notice it later than the test."""
+        for process in self.processes("org.apache.spark.deploy.SparkSubmit"):
+            os.kill(process, signal.SIGKILL)
+        self.process.kill()
+        self.process.wait()
+
+    def kill(self) -> None:
+        """kill -9 of everything that this job started."""
+        # Also processes that stand at a point, or are stopped, die of this.
+        if self.process.poll() is None or running_in_group(self.process.pid):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+class Segment(NamedTuple):
+    """A reference, see rust/core/FORMAT.md."""
+
+    term: int
+    seq: int
+    offset: int
+    len: int
+
+    @classmethod
+    def decode(cls, data: bytes) -> Segment:
+        return cls(*struct.unpack_from("<QIQQ", data))
+
+    def path(self, checkpoint: Path) -> Path:
+        return checkpoint / "state" / "holdfast" / f"{self.term:016x}-{self.seq:08x}.hf"
+
+    def head(self, checkpoint: Path) -> list[tuple[int, int | bytes]]:
+        """Fields of its head."""
+        with self.path(checkpoint).open("rb") as file:
+            file.seek(self.offset)
+            frame = file.read(20)
+            return list(fields(file.read(int.from_bytes(frame[8:12], "little"))))
+
+
+def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Tags and values of a Protocol Buffers message of varints and bytes."""
+    position = 0
+
+    def varint() -> int:
+        nonlocal position
+        value = shift = 0
+        while True:
+            byte = message[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while position < len(message):
+        tag, kind = divmod(varint(), 8)
+        value = varint()
+        if kind == 2:
+            yield tag, message[position : position + value]
+            position += value
+        else:
+            yield tag, value
+
+
+def segment_of(store_id: str) -> Segment | None:
+    """The segment that a commit id refers to."""
+    encoded = store_id.removeprefix("hf1-")
+    data = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
+    return Segment.decode(data[16:60]) if len(data) > 16 else None
+
+
+def lineage(checkpoint: Path, store_id: str) -> list[Segment]:
+    """All segments that a version is made of, oldest first."""
+    newest = segment_of(store_id)
+    if newest is None:
+        return []
+    older = [value for tag, value in newest.head(checkpoint) if tag == 4]
+    return [*(Segment.decode(value) for value in older if isinstance(value, bytes)), newest]

@@ -1,0 +1,104 @@
+"""``applyInPandasWithState`` for the operator matrix: without and with the two kinds of timeout."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+
+import pandas as pd
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+
+from operator_cases import DATA_BATCHES_ONLY, Case, Frames, late_after_10_minutes
+
+# Python workers cannot import this module: its functions travel to them by value.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+Batches = Iterator[pd.DataFrame]
+Update = Callable[[tuple[str], Batches, GroupState], Batches]
+
+
+def row(key: str, total: int, what: str) -> pd.DataFrame:
+    return pd.DataFrame({"key": [key], "total": [total], "what": [what]})
+
+
+def add(state: GroupState, batches: Batches) -> int:
+    total: int = state.get[0] if state.exists else 0
+    return total + sum(int(batch["value"].sum()) for batch in batches)
+
+
+def total_until_negative(key: tuple[str], batches: Batches, state: GroupState) -> Batches:
+    total = add(state, batches)
+    if total < 0:
+        # Starts again later: exercises removal.
+        state.remove()
+    else:
+        state.update((total,))
+    yield row(key[0], total, "rows")
+
+
+def total_until_quiet(key: tuple[str], batches: Batches, state: GroupState) -> Batches:
+    if state.hasTimedOut:
+        yield row(key[0], state.get[0], "timeout")
+        state.remove()
+        return
+    total = add(state, batches)
+    state.update((total,))
+    state.setTimeoutTimestamp(state.getCurrentWatermarkMs() + 240_000)
+    yield row(key[0], total, "rows")
+
+
+def total_until_next_batch(key: tuple[str], batches: Batches, state: GroupState) -> Batches:
+    if state.hasTimedOut:
+        yield row(key[0], state.get[0], "timeout")
+        state.remove()
+        return
+    total = add(state, batches)
+    state.update((total,))
+    # Batches start further apart than this: each one times out the keys it has no row for.
+    state.setTimeoutDuration(1)
+    yield row(key[0], total, "rows")
+
+
+def grouped(frame: DataFrame, function: Update, mode: str, timeout: str) -> DataFrame:
+    return (
+        frame.where("key is not null")
+        .groupBy("key")
+        .applyInPandasWithState(
+            function,
+            outputStructType="key string, total long, what string",
+            stateStructType="total long",
+            outputMode=mode,
+            timeoutConf=timeout,
+        )
+    )
+
+
+def without_timeout(mode: str) -> Callable[[Frames], DataFrame]:
+    return lambda frames: grouped(
+        frames["events"], total_until_negative, mode, GroupStateTimeout.NoTimeout
+    )
+
+
+def event_time_timeout(frames: Frames) -> DataFrame:
+    # Half of the keys per batch, so that the others are quiet for long enough.
+    some = frames["events"].where("pmod(hash(key), 3) = pmod(floor(unix_seconds(time) / 600), 3)")
+    return grouped(
+        late_after_10_minutes(some), total_until_quiet, "update", GroupStateTimeout.EventTimeTimeout
+    )
+
+
+def processing_time_timeout(frames: Frames) -> DataFrame:
+    some = frames["events"].where("pmod(hash(key), 3) = pmod(floor(unix_seconds(time) / 600), 3)")
+    return grouped(some, total_until_next_batch, "update", GroupStateTimeout.ProcessingTimeTimeout)
+
+
+GROUP_STATE_CASES = {
+    "applyInPandasWithState-update": Case(query=without_timeout("update"), mode="update"),
+    "applyInPandasWithState-append": Case(query=without_timeout("append"), mode="append"),
+    "applyInPandasWithState-event-time-update": Case(query=event_time_timeout, mode="update"),
+    "applyInPandasWithState-processing-time-update": Case(
+        query=processing_time_timeout, mode="update", settings=DATA_BATCHES_ONLY
+    ),
+}

@@ -1,0 +1,99 @@
+"""The Java side of the tests: jars from Maven Central, checked, and helpers compiled by javac."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pyspark
+
+import holdfast
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+POMS = HERE.parent / "jars"
+PYSPARK_JARS = Path(pyspark.__file__).parent / "jars"
+
+
+def jars(name: str) -> list[Path]:
+    """The jars of ``tests/jars/<name>``, fetched once into ``build/jars``.
+
+    Their checksums are recorded beside the pom, so what is in the cache need not be trusted.
+    """
+    folder = ROOT / "build" / "jars" / name
+    recorded = (POMS / name / "sha256").read_text().split("\n")
+    wanted = {line.split()[1]: line.split()[0] for line in recorded if line}
+    if any(not (folder / file).exists() for file in wanted):
+        fetch(name, folder)
+    for file, digest in wanted.items():
+        found = hashlib.sha256((folder / file).read_bytes()).hexdigest()
+        assert found == digest, f"{folder / file} has sha256 {found}, expected {digest}; delete it"
+    return [folder / file for file in wanted]
+
+
+def fetch(name: str, folder: Path) -> None:
+    maven = shutil.which("mvn")
+    assert maven is not None, (
+        f"the jars of {POMS / name}/pom.xml are not in {folder}, and there is no Maven to fetch "
+        "them: install it (Debian and Ubuntu: apt install maven), or copy them there"
+    )
+    goal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+    arguments = ["-q", "-B", "-f", str(POMS / name / "pom.xml"), goal]
+    done = subprocess.run(
+        [maven, *arguments, f"-DoutputDirectory={folder}"],
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+    assert done.returncode == 0, f"Maven could not fetch the jars of {name}: {done.stdout[-2000:]}"
+
+
+def tool(name: str) -> str:
+    """``java`` or ``javac``, of JAVA_HOME where it is set."""
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home) / "bin" / name) if home else name
+
+
+def classpath(*more: Path) -> str:
+    """Class path of PySpark and Holdfast's jar, with ``more`` in front."""
+    plugin = holdfast.spark_conf()["spark.jars"]
+    return os.pathsep.join([*map(str, more), plugin, str(PYSPARK_JARS / "*")])
+
+
+def compile_helpers(into: Path, *more: Path) -> Path:
+    """Compiles ``tests/spark/java`` against PySpark, Holdfast and ``more``."""
+    sources = sorted((HERE / "java").rglob("*.java"))
+    command = [
+        tool("javac"),
+        "--release",
+        "17",
+        "-Xlint:all,-processing,-classfile,-path",
+        "-Werror",
+    ]
+    command += ["-cp", classpath(*more), "-d", str(into), *map(str, sources)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    return into
+
+
+def check_conformance(path: str, folder: str, *settings: str) -> None:
+    """Runs the storage conformance suite of the core on an empty folder, in a JVM of its own.
+
+    ``settings`` are Hadoop's, as key=value.
+    """
+    build = ["cargo", "build", "-p", "holdfast-jni", "--features", "conformance", "--locked"]
+    subprocess.run(build, cwd=ROOT, check=True, timeout=280)
+    library = ROOT / "target" / "debug" / "libholdfast_jni.so"
+    program = ["io.holdfast.spark.StorageConformance", str(library), folder, *settings]
+    done = subprocess.run(
+        [tool("java"), "-cp", path, *program],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.stdout.endswith("conforms\n"), done.stdout + done.stderr[-4000:]

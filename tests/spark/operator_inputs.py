@@ -1,0 +1,40 @@
+"""Input of the operator tests: made from numbers alone, so that every run reads the same rows."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+BATCHES = 6
+ROWS = 120
+MINUTES_PER_BATCH = 10
+
+
+def events(stream: int = 0, *, batches: int = BATCHES) -> list[list[dict[str, Any]]]:
+    """Keys repeat within and across batches, some are null; time moves on, and some rows are late.
+
+    Parameters
+    ----------
+    stream
+        Makes several streams that share keys and differ in everything else.
+    batches
+        Number of micro-batches, of `ROWS` rows and `MINUTES_PER_BATCH` of event time each.
+    """
+    result = []
+    for batch in range(batches):
+        rows = []
+        for i in range(ROWS):
+            n = batch * ROWS + i
+            late = 900 if n % 17 == 0 else 0
+            span = MINUTES_PER_BATCH * 60
+            seconds = batch * span + (i * 37) % span - late
+            rows.append(
+                {
+                    "key": f"k{(n * 7 + stream) % 41}" if n % 29 else None,
+                    "value": (n * 31) % 1000 - 300,
+                    "time": START + dt.timedelta(seconds=seconds),
+                }
+            )
+        result.append(rows)
+    return result

@@ -1,0 +1,150 @@
+"""Damaged state files: the query fails with file, offset and owner and changes nothing, or goes on
+from older segments and says so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from faults import LOCAL, Segment, World, lineage
+from support import STATE, commit_ids, drain, source, write_batch
+
+# Several Spark applications in a row: for when the machine is busy.
+pytestmark = pytest.mark.timeout(900)
+
+BASE_IMAGE = 2
+
+
+def cut(path: Path, segment: Segment) -> None:
+    path.write_bytes(path.read_bytes()[: segment.offset + segment.len - 1])
+
+
+def flip(path: Path, segment: Segment) -> None:
+    data = bytearray(path.read_bytes())
+    data[segment.offset + segment.len - 1] ^= 0x10
+    path.write_bytes(data)
+
+
+def flip_head(path: Path, segment: Segment) -> None:
+    data = bytearray(path.read_bytes())
+    data[segment.offset + 25] ^= 0x10
+    path.write_bytes(data)
+
+
+def remove(path: Path, segment: Segment) -> None:
+    path.unlink()
+
+
+def contents(checkpoint: Path) -> dict[Path, bytes]:
+    """State files and commit log."""
+    folders = [checkpoint / "state" / "holdfast", checkpoint / "commits"]
+    files = [path for folder in folders for path in folder.iterdir()]
+    return {path: path.read_bytes() for path in files}
+
+
+@pytest.fixture
+def changelogs_in_files_of_their_own(spark: SparkSession) -> Iterator[None]:
+    settings = {STATE + "minDeltasForSnapshot": "1000", STATE + "holdfast.maxFileBytes": "1"}
+    before = {key: spark.conf.get(key) for key in settings}
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    yield
+    for key, value in before.items():
+        spark.conf.set(key, value)
+
+
+@pytest.mark.usefixtures("changelogs_in_files_of_their_own")
+def test_damage_fails_the_query_with_its_place_and_changes_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder, checkpoint = tmp_path / "input", tmp_path / "checkpoint"
+    folder.mkdir()
+    rows: dict[int, list[tuple[Any, ...]]] = {}
+
+    def run() -> None:
+        counts = source(spark, folder).groupBy("key").count()
+        drain(counts, checkpoint=checkpoint, mode="complete", into=rows)
+
+    for batch in range(3):
+        write_batch(folder, batch, [{"key": key} for key in range(40)])
+    run()
+    write_batch(folder, 3, [{"key": key} for key in range(40)])
+    partitions = [lineage(checkpoint, stores[0]) for stores in commit_ids(checkpoint, 2)["0"]]
+    damages: list[tuple[Callable[[Path, Segment], None], int, int]] = [
+        (cut, 3, -1),
+        (flip, 0, -1),
+        (flip_head, 1, -1),
+        (flip, 2, 0),
+        (flip_head, 2, 1),
+        (remove, 1, 0),
+    ]
+    for damage, partition, number in damages:
+        segment = partitions[partition][number]
+        path = segment.path(checkpoint)
+        good = path.read_bytes()
+        damage(path, segment)
+        before = contents(checkpoint)
+        with pytest.raises(StreamingQueryException) as failure:
+            run()
+        said = str(failure.value)
+        label = f"{damage.__name__} of segment {number} of partition {partition}: {said}"
+        assert "DamagedStateException" in said, label
+        assert str(path) in said, label
+        assert f"partition {partition}" in said, label
+        assert f"offset {segment.offset}" in said, label
+        after = contents(checkpoint)
+        assert {path: after.get(path) for path in before} == before, label
+        path.write_bytes(good)
+    assert sorted(rows) == [0, 1, 2]
+    run()
+    assert rows[3] == [(key, 4) for key in sorted(range(40), key=lambda key: repr((key, 4)))]
+
+
+def base_images(world: World, batch: int) -> list[tuple[int, Segment]]:
+    """Partitions whose state starts with a base image, and the image."""
+    found = []
+    for partition, stores in enumerate(commit_ids(world.checkpoint, batch)["0"]):
+        oldest = lineage(world.checkpoint, stores[0])[0]
+        if (3, BASE_IMAGE) in oldest.head(world.checkpoint):
+            found.append((partition, oldest))
+    return found
+
+
+def test_a_damaged_base_image_is_rebuilt_from_older_segments(world: World) -> None:
+    retain = {"spark__sql__streaming__minBatchesToRetain": "100"}
+    world.feed(5)
+    world.arm("after-image")
+    job = world.start(LOCAL, **retain)
+    job.wait_until_stopped_at("after-image")
+    world.go("after-image")
+    # More batches, so that the images that are now written are built on.
+    while not (images := base_images(world, max(world.retained()))):
+        world.feed(4)
+        job.wait_for_commit(world.fed - 1)
+    job.finish()
+    images = base_images(world, max(world.retained()))
+    assert images
+    partition, image = images[0]
+    path = image.path(world.checkpoint)
+    flip(path, image)
+
+    world.feed(2)
+    again = world.start(LOCAL, **retain)
+    again.finish()
+    world.assert_rows()
+    warnings = [line for line in again.text().splitlines() if "worked around it" in line]
+    assert len(warnings) == 1
+    assert str(path) in warnings[0]
+    assert f"offset {image.offset} " in warnings[0]
+    assert f"partition {partition}" in warnings[0]
+    progress = map(json.loads, (world.folder / "progress.jsonl").read_text().splitlines())
+    assert any(batch["customMetrics"]["holdfastRebuilds"] == 1 for batch in progress)
+    # Nothing builds on the damaged image any more.
+    newest = commit_ids(world.checkpoint, max(world.retained()))["0"][partition][0]
+    assert image not in lineage(world.checkpoint, newest)

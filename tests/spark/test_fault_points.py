@@ -1,0 +1,106 @@
+"""kill -9 at every named point of writing state: rows equal an undisturbed run, no needed file is
+missing, and once batches have gone on no file of a dead process is left over.
+
+The points are those of fault_points.c. Appends, seals and base images happen where tasks run; the
+entry of the commit log and deletes only on the driver, so no executor can be killed there. Under
+``local[2]`` the driver is the executor.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+
+import pytest
+from pyspark.sql import SparkSession
+
+from faults import CLUSTER, DRIVER, LOCAL, WRITES, Job, World
+from support import merged_files
+
+# Several Spark applications in a row: for when the machine is busy.
+pytestmark = pytest.mark.timeout(900)
+
+# Enough to fill a file and to make a base image due.
+BATCHES = 5
+# Clean-up comes every tenth batch, and may find nothing to do the first time.
+DELETING_BATCHES = 22
+SETTLING_BATCHES = 20
+
+
+def settle(world: World, job: Job, spark: SparkSession) -> None:
+    """Goes on for some batches, then checks rows and files."""
+    before = [path.name for path in merged_files(world.checkpoint)]
+    world.feed(SETTLING_BATCHES)
+    # The last batch is one with a clean-up.
+    world.feed(-world.fed % 10)
+    job.wait_for_commit(world.fed - 1)
+    world.wait_until_reclaimed(before)
+    job.finish()
+    world.assert_rows()
+    world.assert_no_file_is_missing(spark)
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [
+        ["before-entry", "after-append", "torn-image", "torn-seal", "before-delete", "after-entry"],
+        pytest.param(WRITES + DRIVER, marks=[pytest.mark.full, pytest.mark.timeout(1500)]),
+    ],
+    ids=["some", "all"],
+)
+def test_driver_killed_at_one_point_after_the_other(
+    world: World, spark: SparkSession, chain: Sequence[str]
+) -> None:
+    for point in chain:
+        world.feed(DELETING_BATCHES if "delete" in point else BATCHES)
+        world.arm(point)
+        job = world.start(LOCAL)
+        job.wait_until_stopped_at(point)
+        job.kill()
+        if world.retained():
+            world.needed_files()
+    settle(world, world.start("local[1]"), spark)
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [
+        ["torn-append", "after-append", "after-seal", "torn-image"],
+        pytest.param(WRITES, marks=[pytest.mark.full, pytest.mark.timeout(1500)]),
+    ],
+    ids=["some", "all"],
+)
+def test_executors_killed_at_one_point_after_the_other(
+    world: World, spark: SparkSession, chain: Sequence[str]
+) -> None:
+    world.feed(BATCHES)
+    job = world.start(CLUSTER, spark__deploy__maxExecutorRetries="-1")
+    for point in chain:
+        world.arm(point)
+        world.feed(BATCHES)
+        victim = job.wait_until_stopped_at(point)
+        assert victim in job.executors()
+        os.kill(victim, signal.SIGKILL)
+    # The query was never restarted.
+    settle(world, job, spark)
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "after-append" if point == "after-append" else pytest.param(point, marks=pytest.mark.full)
+        for point in WRITES
+    ],
+)
+def test_driver_killed_while_an_executor_writes_and_restarted_with_fewer_executors(
+    world: World, spark: SparkSession, point: str
+) -> None:
+    world.feed(BATCHES)
+    world.arm(point)
+    job = world.start(CLUSTER)
+    assert job.wait_until_stopped_at(point) in job.executors()
+    job.kill_driver()
+    # The orphaned executor finishes what it was writing, beside the new application.
+    world.go(point)
+    settle(world, world.start("local-cluster[1,1,1024]"), spark)

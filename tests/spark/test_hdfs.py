@@ -1,0 +1,240 @@
+"""Checkpoints on a real HDFS: name node and data nodes in a JVM of their own, on loopback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from java_side import check_conformance, classpath, compile_helpers, jars, tool
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from remote_folder import RemoteFolder
+from test_crash import BATCHES, CLUSTER, LOCAL, Job, expected, feed, final_rows
+
+from support import STATE, canonical, drain, source, write_batch
+
+#: Two to spare, so that HDFS can replace lost ones in a pipeline of three.
+DATA_NODES = 5
+
+
+class MiniHdfs:
+    """The other process. It ends when its standard input does, so it never outlives the tests."""
+
+    def __init__(self, folder: Path) -> None:
+        cluster = jars("hdfs")
+        helpers = compile_helpers(folder / "classes", *cluster)
+        self.folder = folder
+        self.classpath = classpath(helpers, *cluster)
+        self.log = (folder / "log.txt").open("wb")
+        program = ["MiniHdfs", str(folder / "disks"), str(DATA_NODES)]
+        self.process = subprocess.Popen(
+            [tool("java"), "-Xmx512m", "-cp", self.classpath, *program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+        )
+        self.uri = self._answer("uri ")
+
+    def _answer(self, start: str) -> str:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith(start):
+                return line.removeprefix(start).strip()
+        raise AssertionError(f"HDFS ended: {(self.folder / 'log.txt').read_text()[-4000:]}")
+
+    def stop_a_data_node_of(self, checkpoint: RemoteFolder) -> None:
+        """Stops a data node that has a replica of the merged file."""
+        assert self.process.stdin is not None
+        (file,) = checkpoint.files("state/holdfast")
+        self.process.stdin.write(f"stop {checkpoint.uri}/{file}\n")
+        self.process.stdin.flush()
+        self._answer("stopped")
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(timeout=60)
+        self.log.close()
+
+
+@pytest.fixture(scope="module")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniHdfs]:
+    running = MiniHdfs(tmp_path_factory.mktemp("hdfs"))
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def checkpoint(hdfs: MiniHdfs, spark: SparkSession, tmp_path: Path) -> RemoteFolder:
+    return RemoteFolder(spark, f"{hdfs.uri}/{tmp_path.name}/checkpoint")
+
+
+@pytest.fixture
+def job_folder(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / "input").mkdir()
+    yield tmp_path
+    for job in Job.started:
+        if job.process.poll() is None:
+            job.kill()
+    Job.started.clear()
+
+
+@pytest.fixture
+def settings(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
+    """Changes settings of the session; undone after the test."""
+    before: dict[str, str | None] = {}
+
+    def change(key: str, value: str) -> None:
+        before.setdefault(key, spark.conf.get(key, None))
+        spark.conf.set(key, value)
+
+    yield change
+    for key, value in before.items():
+        if value is None:
+            spark.conf.unset(key)
+        else:
+            spark.conf.set(key, value)
+
+
+def test_the_storage_conformance_suite_passes_on_hdfs(hdfs: MiniHdfs) -> None:
+    check_conformance(hdfs.classpath, f"{hdfs.uri}/conformance")
+
+
+def totals(spark: SparkSession, folder: Path) -> DataFrame:
+    return (
+        source(spark, folder).groupBy("key").agg(F.count("*").alias("n"), F.sum("value").alias("s"))
+    )
+
+
+def feed_rows(folder: Path, batches: range) -> None:
+    folder.mkdir(exist_ok=True)
+    for batch in batches:
+        rows = [{"key": i * (batch + 1) % 300, "value": batch * 1000 + i} for i in range(400)]
+        write_batch(folder, batch, rows)
+
+
+def test_rows_equal_sparks_own_provider_and_20_partitions_share_a_file(
+    spark: SparkSession,
+    provider: Callable[[str], None],
+    settings: Callable[[str, str], None],
+    checkpoint: RemoteFolder,
+    tmp_path: Path,
+) -> None:
+    settings("spark.sql.shuffle.partitions", "20")
+    folder = tmp_path / "input"
+    runs: dict[str, dict[int, list[tuple[object, ...]]]] = {"hdfs": {}, "holdfast": {}}
+    objects = []
+    # Restarted in the middle.
+    for batches in (range(3), range(3, 6)):
+        feed_rows(folder, batches)
+        for name, into in runs.items():
+            provider(name)
+            where = checkpoint.uri if name == "holdfast" else tmp_path / "own"
+            drain(totals(spark, folder), checkpoint=where, mode="update", into=into)
+        objects.append(checkpoint.files("state/holdfast"))
+    assert sorted(runs["holdfast"]) == list(range(6))
+    assert runs["holdfast"] == runs["hdfs"]
+    assert len(objects[0]) == 1, "three batches of 20 partitions"
+    assert len(objects[1]) <= 2, "the executor may go on with its file"
+    state = spark.read.format("statestore").load(checkpoint.uri)
+    assert state.count() == len({row[0] for rows in runs["hdfs"].values() for row in rows})
+
+
+def test_files_that_no_retained_batch_needs_are_reclaimed(
+    spark: SparkSession,
+    settings: Callable[[str, str], None],
+    checkpoint: RemoteFolder,
+    tmp_path: Path,
+) -> None:
+    settings("spark.sql.streaming.minBatchesToRetain", "2")
+    # Every segment fills a file, so that files stand for segments.
+    settings(STATE + "holdfast.maxFileBytes", "1")
+    folder = tmp_path / "input"
+    batches = 30
+    for part in (range(20), range(20, batches)):
+        feed_rows(folder, part)
+        drain(totals(spark, folder), checkpoint=checkpoint.uri, mode="update", into={})
+    # 30 batches of 4 partitions wrote 120 changelogs, one file each, and base images.
+    deadline = time.monotonic() + 60
+    while len(checkpoint.files("state/holdfast")) > 80 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert len(checkpoint.files("state/holdfast")) <= 80
+    state = spark.read.format("statestore").load(checkpoint.uri)
+    rows = state.agg(F.sum("value.count")).collect()
+    assert rows[0][0] == batches * 400
+
+
+@pytest.mark.parametrize(("master", "block"), [(LOCAL, "tasks"), (CLUSTER, "before-commit")])
+def test_driver_killed_in_the_middle_of_a_batch(
+    job_folder: Path, checkpoint: RemoteFolder, master: str, block: str
+) -> None:
+    feed(job_folder, range(BATCHES))
+    on_hdfs = ["--checkpoint", checkpoint.uri]
+    job = Job(job_folder, master=master, block=block, arguments=on_hdfs)
+    job.wait_until_blocked()
+    job.kill()
+    assert checkpoint.exists("commits/1")
+    assert not checkpoint.exists("commits/2")
+    Job(job_folder, master=master, block="none", arguments=on_hdfs).finish()
+    assert final_rows(job_folder) == expected()
+
+
+@pytest.mark.parametrize("block", ["task-once", "before-commit-once"])
+def test_executor_killed_in_the_middle_of_a_batch(
+    job_folder: Path, checkpoint: RemoteFolder, block: str
+) -> None:
+    feed(job_folder, range(BATCHES))
+    on_hdfs = ["--checkpoint", checkpoint.uri]
+    job = Job(job_folder, master=CLUSTER, block=block, arguments=on_hdfs)
+    job.wait_until_blocked()
+    executors = job.executors()
+    assert len(executors) == 2
+    # Both executors hold committed partitions of batch 2 in open files. What the dead one wrote
+    # is on the data nodes.
+    os.kill(executors[0], signal.SIGKILL)
+    (job_folder / "control" / "go").touch()
+    job.finish()
+    assert final_rows(job_folder) == expected()
+
+
+def test_a_data_node_that_stops_in_the_middle_of_a_batch_changes_nothing(
+    spark: SparkSession, hdfs: MiniHdfs, checkpoint: RemoteFolder, tmp_path: Path
+) -> None:
+    folder = tmp_path / "input"
+    feed_rows(folder, range(4))
+    seen: dict[int, list[tuple[object, ...]]] = {}
+
+    def publish(batch: DataFrame, batch_id: int) -> None:
+        # The file is open, and three data nodes hold its bytes.
+        if batch_id == 1:
+            hdfs.stop_a_data_node_of(checkpoint)
+        seen[batch_id] = canonical(batch.collect())
+        # After the tasks' appends, before the sync that commits/2 waits for.
+        if batch_id == 2:
+            hdfs.stop_a_data_node_of(checkpoint)
+
+    query = (
+        totals(spark, folder)
+        .writeStream.outputMode("update")
+        .option("checkpointLocation", checkpoint.uri)
+        .trigger(availableNow=True)
+        .foreachBatch(publish)
+        .start()
+    )
+    query.awaitTermination()
+    assert sorted(seen) == list(range(4))
+    # What the remaining data nodes have is enough to go on from.
+    feed_rows(folder, range(4, 5))
+    drain(totals(spark, folder), checkpoint=checkpoint.uri, mode="update", into=seen)
+    last = {row[0]: row[1:] for batch in sorted(seen) for row in seen[batch]}
+    whole = spark.read.parquet(str(folder)).groupBy("key")
+    wanted = whole.agg(F.count("*"), F.sum("value")).collect()
+    assert last == {row[0]: tuple(row[1:]) for row in wanted}
+    state = spark.read.format("statestore").load(checkpoint.uri)
+    assert state.count() == len(last)

@@ -1,0 +1,116 @@
+"""``transformWithState`` plans: Holdfast has nodes of its own, other providers keep Spark's."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+import holdfast
+from operator_cases import Frames
+from operator_inputs import events
+from processors import Totals
+from support import Batches, drain, run, source, write_batch
+from transform_with_state_cases import transformed
+
+JOB = Path(__file__).parent / "java" / "CountingJob.java"
+
+
+def totals(frames: Frames) -> DataFrame:
+    return transformed(frames["events"], Totals, pandas=False, mode="update")
+
+
+@pytest.fixture
+def counting_job(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[Frames], DataFrame]:
+    """A query on ``transformWithState`` of the JVM, which Python has no other way to start."""
+    classes = tmp_path_factory.mktemp("classes")
+    home = os.environ.get("JAVA_HOME")
+    javac = str(Path(home, "bin", "javac")) if home else shutil.which("javac")
+    jars = Path(pyspark.__file__).parent / "jars" / "*"
+    subprocess.run(
+        [javac, "-proc:none", "-cp", str(jars), "-d", str(classes), str(JOB)], check=True
+    )
+    jar = classes / "job.jar"
+    with zipfile.ZipFile(jar, "w") as archive:
+        for path in sorted(classes.glob("*.class")):
+            archive.write(path, path.name)
+    spark.sql(f"ADD JAR '{jar}'")
+    loader: Any = spark._jsparkSession.sharedState().jarClassLoader()
+    job = loader.loadClass(JOB.stem).newInstance()
+
+    def query(frames: Frames) -> DataFrame:
+        return DataFrame(job.apply(frames["events"].where("key is not null")._jdf), spark)
+
+    return query
+
+
+def plan(spark: SparkSession, query: Callable[[Frames], DataFrame], folder: Path) -> str:
+    """Runs one batch; returns what ``explain`` shows."""
+    (folder / "input").mkdir(parents=True)
+    write_batch(folder / "input", 0, events()[0])
+    frame = query({"events": source(spark, folder / "input")})
+    rows: Batches = {}
+    finished = drain(frame, checkpoint=folder / "checkpoint", mode="update", into=rows)
+    assert rows[0]
+    executed = finished._jsq.streamingQuery().lastExecution().executedPlan()
+    # Spark compares plans in this form, and makes it by calling constructors through reflection.
+    canonical: str = executed.canonicalized().toString()
+    shown: str = finished._jsq.explainInternal(False)
+    assert ("HoldfastTransform" in canonical) == ("HoldfastTransform" in shown)
+    return shown
+
+
+def test_explain_shows_which_node_serves_the_query(
+    spark: SparkSession, provider: Callable[[str], None], tmp_path: Path
+) -> None:
+    assert "HoldfastTransformWithStateInPySpark " in plan(spark, totals, tmp_path / "holdfast")
+    provider("rocksdb")
+    assert "HoldfastTransformWithState" not in plan(spark, totals, tmp_path / "rocksdb")
+
+
+def test_the_jvm_api_gives_the_rows_that_rocksdb_gives(
+    spark: SparkSession,
+    provider: Callable[[str], None],
+    counting_job: Callable[[Frames], DataFrame],
+    tmp_path: Path,
+) -> None:
+    assert "HoldfastTransformWithState " in plan(spark, counting_job, tmp_path / "plan")
+    rows = {}
+    for which in ("rocksdb", "holdfast"):
+        provider(which)
+        rows[which] = run(
+            spark,
+            inputs={"events": events()},
+            query=counting_job,
+            mode="update",
+            folder=tmp_path / which,
+        )
+    assert sum(map(len, rows["rocksdb"].values())) > 0
+    assert rows["holdfast"] == rows["rocksdb"]
+
+
+def test_another_provider_that_spark_refuses_stays_refused(
+    spark: SparkSession, provider: Callable[[str], None], tmp_path: Path
+) -> None:
+    provider("hdfs")
+    with pytest.raises(StreamingQueryException, match="STORE_BACKEND_NOT_SUPPORTED_FOR_TWS"):
+        plan(spark, totals, tmp_path)
+
+
+def test_the_jar_declares_the_extension_and_brings_no_class_of_spark() -> None:
+    with zipfile.ZipFile(holdfast.plugin_jar()) as jar:
+        service = jar.read("META-INF/services/org.apache.spark.sql.SparkSessionExtensionsProvider")
+        classes = [name for name in jar.namelist() if name.endswith(".class")]
+    assert service.decode().split() == ["io.holdfast.spark.HoldfastSessionExtensions"]
+    assert all(name.startswith("io/holdfast/spark/") for name in classes)
