@@ -36,6 +36,8 @@ suites:
   store    single rows, scans, commits and restores of one store of 1 M keys, below any query
   many     queries on 200 partitions
   few      the same on 20 partitions
+  hdfs     queries on 200 partitions, checkpoints on HDFS (needs Maven the first time)
+  delayed  the same on a file system where every create takes as long as on an object store
   tiny     one partition with next to no state: the cost of being there
 """
 

@@ -89,7 +89,8 @@ def show(result: Result, *, screen: Screen) -> None:
     ]
     rows: list[list[str]] = []
     for metric in result.metrics:
-        for number, line in enumerate(lines(result.runs, metric)):
+        found = lines(result.runs, metric)
+        for number, line in enumerate(found):
             rows.append(
                 [
                     "" if number else metric.title,
@@ -99,7 +100,8 @@ def show(result: Result, *, screen: Screen) -> None:
                     *(_ratio_text(line.ratios[base]) for base in BASES),
                 ]
             )
-        rows.append([""] * len(columns))
+        if found:
+            rows.append([""] * len(columns))
     screen.say("")
     screen.table(columns, rows[:-1])
     loads = Spread.of(run.load for run in result.runs)

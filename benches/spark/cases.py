@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 
 from common.rounds import Metric
 from common.targets import Target
 
+from spark.places import Place
 from spark.queries import QUERIES, Query
 
 OBJECTS = Metric(name="objects", title="objects per batch", decimals=1)
@@ -17,16 +17,13 @@ COMMIT = Metric(name="commit_ms", title="commitTimeMs, summed")
 UPDATES = Metric(name="updates_ms", title="allUpdatesTimeMs, summed")
 BATCH = Metric(name="batch_ms", title="batch time, ms")
 
-METRICS = (OBJECTS, KIB, COMMIT, UPDATES, BATCH)
+#: Of clients, over the whole run: starting the query is in it, too.
+OPERATIONS = Metric(name="operations", title="name-node operations per batch")
+
+METRICS = (OBJECTS, KIB, OPERATIONS, COMMIT, UPDATES, BATCH)
 
 _CHANGELOG = "rocksdb-changelog"
 _DEFAULT = "spark"
-
-
-class Place(Enum):
-    """Where checkpoints are."""
-
-    LOCAL = "a local folder"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +75,10 @@ def _few(query: Query) -> Case:
     return Case(query=query, partitions=20, targets=(_batch(0.8, _CHANGELOG), _batch(1, _DEFAULT)))
 
 
+def _elsewhere(query: Query, place: Place, at_most: float) -> Case:
+    return Case(query=query, partitions=200, place=place, targets=(_batch(at_most, _CHANGELOG),))
+
+
 def _tiny(query: Query) -> Case:
     # Nothing to merge, and hardly any work: what remains is the cost of being there.
     return Case(
@@ -94,5 +95,7 @@ def _tiny(query: Query) -> Case:
 SUITES: Mapping[str, tuple[Case, ...]] = {
     "many": tuple(_many(query) for query in QUERIES.values()),
     "few": tuple(_few(query) for query in QUERIES.values()),
+    "hdfs": tuple(_elsewhere(query, Place.HDFS, 0.6) for query in QUERIES.values()),
+    "delayed": tuple(_elsewhere(query, Place.DELAYED, 0.2) for query in QUERIES.values()),
     "tiny": (_tiny(QUERIES["groupby-count"]),),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,12 @@ from common.report import Result
 from common.rounds import Run, WrongStateError, in_rounds
 
 from holdfast.demo.figures import BatchFigures
-from holdfast.demo.objects import HOW_COUNTED, StateObjects, count_state_objects
+from holdfast.demo.objects import HOW_COUNTED
 from holdfast.demo.process import SparkChild
 from holdfast.demo.providers import TITLES
 from holdfast.demo.screen import Screen
 from spark.cases import METRICS, Case
+from spark.places import Site, open_site
 from spark.queries import write_input
 
 _SILENCE_S = 300.0
@@ -69,7 +70,10 @@ class Plan:
         }
 
 
-NOTES = f"commitTimeMs and allUpdatesTimeMs are summed over tasks. {HOW_COUNTED}."
+NOTES = (
+    "commitTimeMs and allUpdatesTimeMs are summed over tasks. Per batch: all of a run, divided by "
+    f"its batches, batch 0 included.\n{HOW_COUNTED}."
+)
 
 
 def measure(plan: Plan, screen: Screen) -> Result:
@@ -85,14 +89,12 @@ def measure(plan: Plan, screen: Screen) -> Result:
     case = plan.case
     data = plan.folder / f"{case.name}-input"
     write_input(data, case.query, batches=plan.batches, rows=case.rows, keys=case.keys)
-    with screen.runs():
-        runs = list(
-            in_rounds(
-                plan.providers,
-                plan.rounds,
-                lambda provider, number: _run(plan, screen, data, provider, number),
-            )
-        )
+    with open_site(case.place, plan.folder / case.name) as site, screen.runs():
+
+        def run(provider: str, round_number: int) -> Run:
+            return _run(plan, screen, site, data, provider, round_number)
+
+        runs = list(in_rounds(plan.providers, plan.rounds, run))
     return Result(
         name=case.name,
         plan=plan.to_json(),
@@ -103,21 +105,24 @@ def measure(plan: Plan, screen: Screen) -> Result:
     )
 
 
-def _run(plan: Plan, screen: Screen, data: Path, provider: str, round_number: int) -> Run:
+def _run(
+    plan: Plan, screen: Screen, site: Site, data: Path, provider: str, round_number: int
+) -> Run:
     case = plan.case
-    checkpoint = plan.folder / "checkpoint"
+    name = f"{provider}-{round_number}"
     spec = {
         "query": case.query.name,
         "provider": provider,
         "partitions": case.partitions,
         "driver_memory": plan.driver_memory,
-        "settings": {},
+        "settings": site.settings,
         "data": str(data),
-        "checkpoint": str(checkpoint),
+        "checkpoint": site.checkpoint(name),
     }
     title = f"round {round_number + 1}, {TITLES[provider]}"
     line = screen.run(title, rows=case.rows * plan.batches)
     load = os.getloadavg()[0]
+    operations = site.operations()
     batches = []
     command = [str(Path(__file__).with_name("child.py"))]
     with SparkChild(command, spec=spec, log=plan.folder / f"{provider}.log") as child:
@@ -127,40 +132,26 @@ def _run(plan: Plan, screen: Screen, data: Path, provider: str, round_number: in
                 line.batch(batches[-1])
     line.finish("done")
     check_state(plan, provider, batches)
-    objects = count_state_objects(checkpoint)
-    shutil.rmtree(checkpoint)
-    return run_of(provider, round_number, load=load, batches=batches, objects=objects)
+    values = dict(figures(batches))
+    if operations is not None:
+        values["operations"] = [((site.operations() or 0) - operations) / len(batches)]
+    objects = site.objects(name)
+    values["objects"] = [objects.files / len(batches)]
+    values["kib"] = [objects.files_bytes / len(batches) / 1024]
+    return Run(provider=provider, round_number=round_number, load=load, values=values)
 
 
-def run_of(
-    provider: str,
-    round_number: int,
-    *,
-    load: float,
-    batches: list[BatchFigures],
-    objects: StateObjects,
-) -> Run:
-    """Take the figures of one run together.
-
-    Objects are what is left at the end, divided by all batches; times are of the batches
-    after the warm-up.
-    """
+def figures(batches: Sequence[BatchFigures]) -> Mapping[str, Sequence[float]]:
+    """Return the times of the batches after the warm-up."""
     measured = [batch for batch in batches if batch.batch_id > 0]
-    return Run(
-        provider=provider,
-        round_number=round_number,
-        load=load,
-        values={
-            "objects": [objects.files / len(batches)],
-            "kib": [objects.files_bytes / len(batches) / 1024],
-            "commit_ms": [batch.commit_ms for batch in measured],
-            "updates_ms": [batch.updates_ms for batch in measured],
-            "batch_ms": [batch.batch_ms for batch in measured],
-        },
-    )
+    return {
+        "commit_ms": [batch.commit_ms for batch in measured],
+        "updates_ms": [batch.updates_ms for batch in measured],
+        "batch_ms": [batch.batch_ms for batch in measured],
+    }
 
 
-def check_state(plan: Plan, provider: str, batches: list[BatchFigures]) -> None:
+def check_state(plan: Plan, provider: str, batches: Sequence[BatchFigures]) -> None:
     """Check that a run read all its batches and kept all its state.
 
     Raises

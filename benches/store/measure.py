@@ -123,7 +123,7 @@ def measure(plan: Plan, screen: Screen) -> Result:
     return Result(
         name="store",
         plan={key: value for key, value in asdict(plan).items() if key != "folder"},
-        metrics=[metric for metric in METRICS if any(metric.name in run.values for run in runs)],
+        metrics=METRICS,
         targets=TARGETS,
         runs=runs,
         notes=NOTES,

@@ -88,14 +88,9 @@ def test_every_provider_runs_once_in_a_round_and_takes_every_place() -> None:
 
 
 def test_batch_0_is_dropped_from_the_times() -> None:
-    from spark.measure import run_of
+    from spark.measure import figures
 
-    from holdfast.demo.objects import StateObjects
-
-    objects = StateObjects(files=6, files_bytes=3072, crc_files=0, crc_bytes=0)
-    run = run_of("spark", 0, load=0.0, batches=make_batches(9999, 50, 70), objects=objects)
-    assert list(run.values["batch_ms"]) == [50, 70]
-    assert (list(run.values["objects"]), list(run.values["kib"])) == ([2], [1])
+    assert list(figures(make_batches(9999, 50, 70))["batch_ms"]) == [50, 70]
 
 
 def test_a_run_that_lost_keys_is_an_error(tmp_path: Path) -> None:

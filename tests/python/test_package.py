@@ -60,7 +60,14 @@ def run_cli(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_conf_prints_only_settings_on_stdout() -> None:
-    options = ("--max-file-bytes", "65536", "--compression", "none", "--max-memory-bytes", "4194304")
+    options = (
+        "--max-file-bytes",
+        "65536",
+        "--compression",
+        "none",
+        "--max-memory-bytes",
+        "4194304",
+    )
     done = run_cli("conf", *options)
     assert done.returncode == 0
     assert dict(line.split(None, 1) for line in done.stdout.splitlines()) == holdfast.spark_conf(
