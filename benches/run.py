@@ -72,6 +72,9 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--folder", type=Path, help="parent of the working folder (the system's temporary folder)"
     )
+    parser.add_argument(
+        "--jfr", type=Path, metavar="FOLDER", help="record every JVM with Flight Recorder"
+    )
     options = parser.parse_args(arguments)
     unknown = [suite for suite in options.suites if suite not in ALL_SUITES]
     if unknown:
@@ -95,6 +98,7 @@ def results(options: argparse.Namespace, folder: Path, screen: Screen) -> Iterat
             changes=10_000,
             changelogs=options.changelogs,
             driver_memory=options.driver_memory,
+            jfr=options.jfr,
         )
         screen.heading("store")
         screen.say(plan.describe())
@@ -109,6 +113,7 @@ def results(options: argparse.Namespace, folder: Path, screen: Screen) -> Iterat
             rounds=options.rounds,
             batches=options.batches * case.batches_per_run,
             driver_memory=options.driver_memory,
+            jfr=options.jfr,
         )
         screen.heading(case.name)
         screen.say(query_plan.describe())
@@ -123,6 +128,8 @@ def main(arguments: list[str] | None = None) -> int:
     except MissingNeedError as error:
         print(f"benches/run.py: {error}", file=sys.stderr)
         return 2
+    if options.jfr is not None:
+        options.jfr.mkdir(parents=True, exist_ok=True)
     screen = Screen()
     screen.say(versions)
     verdicts: list[Verdict] = []

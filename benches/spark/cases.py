@@ -15,12 +15,13 @@ OBJECTS = Metric(name="objects", title="objects per batch", decimals=1)
 KIB = Metric(name="kib", title="KiB per batch")
 COMMIT = Metric(name="commit_ms", title="commitTimeMs, summed")
 UPDATES = Metric(name="updates_ms", title="allUpdatesTimeMs, summed")
+CPU = Metric(name="cpu_s", title="CPU s per batch", decimals=2)
 BATCH = Metric(name="batch_ms", title="batch time, ms")
 
 #: Of clients, over the whole run: starting the query is in it, too.
 OPERATIONS = Metric(name="operations", title="name-node operations per batch")
 
-METRICS = (OBJECTS, KIB, OPERATIONS, COMMIT, UPDATES, BATCH)
+METRICS = (OBJECTS, KIB, OPERATIONS, COMMIT, UPDATES, CPU, BATCH)
 
 _CHANGELOG = "rocksdb-changelog"
 _DEFAULT = "spark"

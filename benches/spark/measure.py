@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from common.java import flight_recording
 from common.report import Result
 from common.rounds import Run, WrongStateError, in_rounds
 
 from holdfast.demo.figures import BatchFigures
 from holdfast.demo.objects import HOW_COUNTED
-from holdfast.demo.process import SparkChild
+from holdfast.demo.process import SparkChild, cpu_of_group
 from holdfast.demo.providers import TITLES
 from holdfast.demo.screen import Screen
 from spark.cases import METRICS, Case
@@ -34,6 +35,8 @@ class Plan:
         from round to round.
     batches
         Batches per run; batch 0 warms the JVM up and is dropped from the times.
+    jfr
+        Folder for flight recordings; None for none.
     """
 
     case: Case
@@ -42,6 +45,7 @@ class Plan:
     rounds: int
     batches: int
     driver_memory: str
+    jfr: Path | None
 
     def describe(self) -> str:
         """Say in a few lines what is measured and how."""
@@ -72,7 +76,7 @@ class Plan:
 
 NOTES = (
     "commitTimeMs and allUpdatesTimeMs are summed over tasks. Per batch: all of a run, divided by "
-    f"its batches, batch 0 included.\n{HOW_COUNTED}."
+    f"its batches, batch 0 included, but for CPU.\n{HOW_COUNTED}."
 )
 
 
@@ -115,7 +119,10 @@ def _run(
         "provider": provider,
         "partitions": case.partitions,
         "driver_memory": plan.driver_memory,
-        "settings": site.settings,
+        "settings": {
+            **site.settings,
+            **flight_recording(plan.jfr, f"{case.name}-{provider}-{round_number}"),
+        },
         "data": str(data),
         "checkpoint": site.checkpoint(name),
     }
@@ -124,15 +131,18 @@ def _run(
     load = os.getloadavg()[0]
     operations = site.operations()
     batches = []
+    cpu = []
     command = [str(Path(__file__).with_name("child.py"))]
     with SparkChild(command, spec=spec, log=plan.folder / f"{provider}.log") as child:
         for kind, fields in child.events(silence_s=_SILENCE_S):
             if kind == "batch":
                 batches.append(BatchFigures(**fields))
+                cpu.append(cpu_of_group(child.group))
                 line.batch(batches[-1])
     line.finish("done")
     check_state(plan, provider, batches)
     values = dict(figures(batches))
+    values["cpu_s"] = [(cpu[-1] - cpu[0]) / (len(cpu) - 1)]
     if operations is not None:
         values["operations"] = [((site.operations() or 0) - operations) / len(batches)]
     objects = site.objects(name)

@@ -150,6 +150,7 @@ def run(spec: dict[str, Any], report: Reporter) -> None:
             "spark.driver.extraClassPath": spec["classes"],
             # A report to Spark's coordinator, of a query that does not run here.
             "spark.sql.streaming.stateStore.commitValidation.enabled": "false",
+            **spec["settings"],
         },
     )
     native = provider != "spark"

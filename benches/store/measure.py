@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from common.java import compile_java
+from common.java import compile_java, flight_recording
 from common.report import Result
 from common.rounds import Metric, Run, in_rounds
 from common.targets import Target
@@ -69,6 +69,8 @@ class Plan:
         Keys that the measured commits change; commits before a restore change twice as many.
     changelogs
         Commits before a restore; 0 leaves restores out.
+    jfr
+        Folder for flight recordings; None for none.
     """
 
     folder: Path
@@ -78,6 +80,7 @@ class Plan:
     changes: int
     changelogs: int
     driver_memory: str
+    jfr: Path | None
 
     def describe(self) -> str:
         """Say in a few lines what is measured and how."""
@@ -122,7 +125,7 @@ def measure(plan: Plan, screen: Screen) -> Result:
         )
     return Result(
         name="store",
-        plan={key: value for key, value in asdict(plan).items() if key != "folder"},
+        plan={key: value for key, value in asdict(plan).items() if key not in ("folder", "jfr")},
         metrics=METRICS,
         targets=TARGETS,
         runs=runs,
@@ -140,6 +143,7 @@ def _run(plan: Plan, screen: Screen, classes: Path, provider: str, round_number:
         "changes": plan.changes,
         "changelogs": plan.changelogs,
         "driver_memory": plan.driver_memory,
+        "settings": flight_recording(plan.jfr, f"store-{provider}-{round_number}"),
     }
     line = screen.run(f"round {round_number + 1}, {TITLES[provider]}", rows=None)
     load = os.getloadavg()[0]

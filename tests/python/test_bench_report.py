@@ -138,4 +138,5 @@ def make_plan(folder: Path) -> Plan:
         rounds=1,
         batches=2,
         driver_memory="1g",
+        jfr=None,
     )

@@ -1,7 +1,9 @@
 package io.holdfast.bench;
 
+import java.io.FilterOutputStream;
 import java.io.IOException;
 import java.io.InterruptedIOException;
+import java.io.OutputStream;
 import java.net.URI;
 import java.util.EnumSet;
 import java.util.Locale;
@@ -57,8 +59,8 @@ public final class DelayedFileSystem extends RawLocalFileSystem {
       Progressable progress)
       throws IOException {
     delay();
-    return super.create(
-        path, permission, overwrite, bufferSize, replication, blockSize, progress);
+    return whole(
+        super.create(path, permission, overwrite, bufferSize, replication, blockSize, progress));
   }
 
   @Override
@@ -72,8 +74,9 @@ public final class DelayedFileSystem extends RawLocalFileSystem {
       Progressable progress)
       throws IOException {
     delay();
-    return super.createNonRecursive(
-        path, permission, flags, bufferSize, replication, blockSize, progress);
+    return whole(
+        super.createNonRecursive(
+            path, permission, flags, bufferSize, replication, blockSize, progress));
   }
 
   @Override
@@ -93,5 +96,17 @@ public final class DelayedFileSystem extends RawLocalFileSystem {
       Thread.currentThread().interrupt();
       throw (IOException) new InterruptedIOException("interrupted in a create").initCause(e);
     }
+  }
+
+  /** A stream that promises nothing before it is closed. */
+  private static FSDataOutputStream whole(FSDataOutputStream out) throws IOException {
+    OutputStream plain =
+        new FilterOutputStream(out) {
+          @Override
+          public void write(byte[] bytes, int from, int length) throws IOException {
+            out.write(bytes, from, length);
+          }
+        };
+    return new FSDataOutputStream(plain, null);
   }
 }
