@@ -9,9 +9,17 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
-from spark import groupby_count, report
+from common import report
+from common.java import BuildError
+from common.rounds import ALL_PROVIDERS, WrongStateError
+from common.targets import Verdict
+from spark import measure as queries
+from spark.cases import SUITES
+from spark.queries import QUERIES
+from store import measure as store
 
 from holdfast.demo.needs import MissingNeedError, check_needs
 from holdfast.demo.process import ChildError
@@ -20,65 +28,123 @@ from holdfast.demo.screen import Screen
 
 RESULTS = Path(__file__).parent / "results"
 
+STORE = "store"
+ALL_SUITES = (STORE, *SUITES)
+
+SUITES_HELP = """\
+suites:
+  store    single rows, scans, commits and restores of one store of 1 M keys, below any query
+  many     queries on 200 partitions
+  few      the same on 20 partitions
+  hdfs     queries on 200 partitions, checkpoints on HDFS (needs Maven the first time)
+  delayed  the same on a file system where every create takes as long as on an object store
+  tiny     one partition with next to no state: the cost of being there
+"""
+
 
 def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
     """Read the options from the command line."""
-    parser = argparse.ArgumentParser(prog="benches/run.py", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="benches/run.py",
+        description=__doc__,
+        epilog=SUITES_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "suites", nargs="*", metavar="SUITE", help=f"{', '.join(ALL_SUITES)} (all of them)"
+    )
     parser.add_argument("--quick", action="store_true", help="1 round of 3 batches")
-    parser.add_argument("--rounds", type=int, help="every provider runs once per round (3)")
-    parser.add_argument("--batches", type=int, help="batches per run, batch 0 included (6)")
-    parser.add_argument("--rows", type=int, default=200_000, help="rows per batch (200000)")
-    parser.add_argument("--keys", type=int, default=1_000_000, help="distinct keys (1000000)")
-    parser.add_argument("--partitions", type=int, default=200, help="shuffle partitions (200)")
+    parser.add_argument("--rounds", type=int, help="every provider runs once per round (5)")
+    parser.add_argument("--batches", type=int, help="batches per run, batch 0 included (4)")
+    parser.add_argument("--query", choices=QUERIES, help="only this query (all three)")
+    parser.add_argument("--keys", type=int, default=1_000_000, help="keys of a store (1000000)")
+    parser.add_argument(
+        "--changelogs", type=int, default=50, help="commits before a restore (50); 0: no restores"
+    )
     parser.add_argument("--driver-memory", default="4g", help="heap of each JVM (4g)")
     parser.add_argument(
         "--providers",
         nargs="+",
         choices=PROVIDERS,
-        default=list(groupby_count.ALL_PROVIDERS),
+        default=list(ALL_PROVIDERS),
         help="providers to compare (all four)",
     )
     parser.add_argument(
         "--folder", type=Path, help="parent of the working folder (the system's temporary folder)"
     )
+    parser.add_argument(
+        "--jfr", type=Path, metavar="FOLDER", help="record every JVM with Flight Recorder"
+    )
     options = parser.parse_args(arguments)
-    options.rounds = options.rounds or (1 if options.quick else 3)
-    options.batches = options.batches or (3 if options.quick else 6)
+    unknown = [suite for suite in options.suites if suite not in ALL_SUITES]
+    if unknown:
+        parser.error(f"expected suites among {', '.join(ALL_SUITES)}, found {', '.join(unknown)}")
+    options.suites = options.suites or list(ALL_SUITES)
+    options.rounds = options.rounds or (1 if options.quick else 5)
+    options.batches = options.batches or (3 if options.quick else 4)
     if options.batches < 2:
         parser.error(f"--batches: expected at least 2, batch 0 is dropped; found {options.batches}")
     return options
 
 
+def results(options: argparse.Namespace, folder: Path, screen: Screen) -> Iterator[report.Result]:
+    """Measure suite by suite, and yield what each measured."""
+    if STORE in options.suites:
+        plan = store.Plan(
+            folder=folder,
+            providers=tuple(options.providers),
+            rounds=options.rounds,
+            keys=options.keys,
+            changes=10_000,
+            changelogs=options.changelogs,
+            driver_memory=options.driver_memory,
+            jfr=options.jfr,
+        )
+        screen.heading("store")
+        screen.say(plan.describe())
+        yield store.measure(plan, screen)
+    for case in (case for suite in options.suites for case in SUITES.get(suite, ())):
+        if options.query not in (None, case.query.name):
+            continue
+        query_plan = queries.Plan(
+            case=case,
+            folder=folder,
+            providers=tuple(options.providers),
+            rounds=options.rounds,
+            batches=options.batches * case.batches_per_run,
+            driver_memory=options.driver_memory,
+            jfr=options.jfr,
+        )
+        screen.heading(case.name)
+        screen.say(query_plan.describe())
+        yield queries.measure(query_plan, screen)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the benchmarks; the exit status is 0 if every run ended with the right state."""
-    parsed = parse_args(arguments)
+    options = parse_args(arguments)
     try:
         versions = check_needs(packages=("pyspark", "pyarrow", "numpy"))
     except MissingNeedError as error:
         print(f"benches/run.py: {error}", file=sys.stderr)
         return 2
+    if options.jfr is not None:
+        options.jfr.mkdir(parents=True, exist_ok=True)
     screen = Screen()
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=parsed.folder) as folder:
-        plan = groupby_count.Plan(
-            folder=Path(folder),
-            providers=tuple(parsed.providers),
-            rounds=parsed.rounds,
-            batches=parsed.batches,
-            rows=parsed.rows,
-            keys=parsed.keys,
-            partitions=parsed.partitions,
-            driver_memory=parsed.driver_memory,
-        )
-        screen.say(f"groupBy(key).count() on {versions}")
-        screen.say(plan.describe())
+    screen.say(versions)
+    verdicts: list[Verdict] = []
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=options.folder) as folder:
         try:
-            runs = groupby_count.measure(plan, screen)
-        except (ChildError, groupby_count.WrongStateError) as error:
+            for result in results(options, Path(folder), screen):
+                report.show(result, screen=screen)
+                path = report.save(result, versions=versions, folder=RESULTS)
+                screen.say(f"\nAll figures: {path}")
+                verdicts += result.verdicts()
+        except (BuildError, ChildError, WrongStateError) as error:
             screen.verdict(str(error), good=False)
             return 1
-    report.show(runs, screen=screen)
-    path = report.save(runs, plan=plan, versions=versions, folder=RESULTS)
-    screen.say(f"\nAll figures of all batches: {path}")
+    screen.heading("targets")
+    report.show_verdicts(verdicts, screen=screen)
     return 0
 
 

@@ -1,37 +1,48 @@
-"""One run of ``groupBy(key).count()`` in a process of its own: ``child.py SPEC FD``."""
+"""One run of one query in a process of its own: ``child.py SPEC FD``."""
 
 from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
+from typing import Any
 
 from holdfast.demo.process import Reporter
 from holdfast.demo.providers import start_session
 
+# A script finds what is beside it; this is where the package is.
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from spark.queries import QUERIES, SCHEMA
+
 _POLL_S = 0.25
 
 
-def run(spec: dict[str, str], report: Reporter) -> None:
-    """Run the query over all files, one file per batch, and report every batch."""
+def run(spec: dict[str, Any], report: Reporter) -> None:
+    """Run the query over all files, one file per batch and table, and report every batch."""
     spark = start_session(
         provider=spec["provider"],
-        partitions=int(spec["partitions"]),
+        partitions=spec["partitions"],
         driver_memory=spec["driver_memory"],
+        extra=spec["settings"],
     )
     report("started")
-    query = (
-        spark.readStream.schema("key LONG")
+    query = QUERIES[spec["query"]]
+    streams = [
+        spark.readStream.schema(SCHEMA)
         .option("maxFilesPerTrigger", 1)
-        .parquet(spec["data"])
-        .groupBy("key")
-        .count()
+        .parquet(f"{spec['data']}/{table}")
+        for table in query.tables
+    ]
+    running = (
+        query.build(streams)
         .writeStream.format("noop")
-        .outputMode("update")
+        .outputMode(query.output_mode)
         .option("checkpointLocation", spec["checkpoint"])
         .trigger(availableNow=True)
         .start()
     )
-    report.follow(query, poll_s=_POLL_S)
+    report.follow(running, poll_s=_POLL_S)
     report("done")
     spark.stop()
 

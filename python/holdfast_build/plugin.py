@@ -13,7 +13,7 @@ import sys
 import tempfile
 import tomllib
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -182,15 +182,36 @@ def compile_java(classes: Path) -> None:
     BuildError
         If ``javac`` or PySpark is missing, or the sources do not compile.
     """
-    javac, jars, sources = find_javac(), spark_jars(), java_sources()
+    sources = java_sources()
     if not sources:
         raise BuildError(f"there are no Java sources under {ROOT / 'spark_plugin'}.")
-    say(f"javac of {len(sources)} Java sources against {jars}")
+    javac(sources, class_path=f"{spark_jars()}/*", classes=classes)
+
+
+def javac(sources: Sequence[Path], *, class_path: str, classes: Path) -> None:
+    """Compile Java sources as strictly as the plugin's own.
+
+    Parameters
+    ----------
+    sources : sequence of Path
+        Files to compile, at least one.
+    class_path : str
+        In the notation of ``javac``.
+    classes : Path
+        Folder for the compiled classes.
+
+    Raises
+    ------
+    BuildError
+        If ``javac`` is missing, or the sources do not compile without a warning.
+    """
+    command = find_javac()
+    say(f"javac of {len(sources)} Java sources against {class_path}")
     with tempfile.NamedTemporaryFile("w", suffix=".args", encoding="utf-8") as args:
         args.writelines(f'"{source}"\n' for source in sources)
         args.flush()
         done = subprocess.run(
-            [javac, *JAVAC_FLAGS, "-cp", f"{jars}/*", "-d", str(classes), f"@{args.name}"],
+            [command, *JAVAC_FLAGS, "-cp", class_path, "-d", str(classes), f"@{args.name}"],
             stdout=sys.stderr,
             check=False,
         )

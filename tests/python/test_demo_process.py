@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.demo.process import ChildError, SparkChild, running_in_group
+from holdfast.demo.process import ChildError, SparkChild, cpu_of_group, running_in_group
 
 REPORT = "import os, sys, json; w = os.fdopen(int(sys.argv[-1]), 'w', buffering=1);"
 
@@ -23,6 +23,19 @@ def test_killing_a_child_ends_its_own_children_too(tmp_path: Path) -> None:
         assert len(running_in_group(running.group)) == 2
         running.kill()
         assert running_in_group(running.group) == []
+
+
+def test_the_cpu_time_of_a_group_includes_children_that_ended(tmp_path: Path) -> None:
+    burn = "import time\nwhile time.process_time() < 0.2: pass"
+    code = (
+        f"import subprocess, time; subprocess.run([sys.executable, '-c', {burn!r}]);"
+        "w.write(json.dumps({'event': 'started', 'own': time.process_time()}) + '\\n');"
+        "time.sleep(600)"
+    )
+    with child(code, tmp_path) as running:
+        _, fields = next(running.events(silence_s=60))
+        # Ticks are coarser than the clock the processes read.
+        assert cpu_of_group(running.group) >= 0.2 + fields["own"] - 0.05
 
 
 def test_a_child_that_dies_early_is_an_error_with_its_log(tmp_path: Path) -> None:

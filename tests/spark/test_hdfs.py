@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from java_side import check_conformance, classpath, compile_helpers, jars, tool
+from java_side import check_conformance
+from mini_hdfs import MiniHdfs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from remote_folder import RemoteFolder
@@ -22,50 +22,9 @@ from support import STATE, canonical, drain, source, write_batch
 DATA_NODES = 5
 
 
-class MiniHdfs:
-    """The other process. It ends when its standard input does, so it never outlives the tests."""
-
-    def __init__(self, folder: Path) -> None:
-        cluster = jars("hdfs")
-        helpers = compile_helpers(folder / "classes", *cluster)
-        self.folder = folder
-        self.classpath = classpath(helpers, *cluster)
-        self.log = (folder / "log.txt").open("wb")
-        program = ["MiniHdfs", str(folder / "disks"), str(DATA_NODES)]
-        self.process = subprocess.Popen(
-            [tool("java"), "-Xmx512m", "-cp", self.classpath, *program],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.log,
-            text=True,
-        )
-        self.uri = self._answer("uri ")
-
-    def _answer(self, start: str) -> str:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if line.startswith(start):
-                return line.removeprefix(start).strip()
-        raise AssertionError(f"HDFS ended: {(self.folder / 'log.txt').read_text()[-4000:]}")
-
-    def stop_a_data_node_of(self, checkpoint: RemoteFolder) -> None:
-        """Stops a data node that has a replica of the merged file."""
-        assert self.process.stdin is not None
-        (file,) = checkpoint.files("state/holdfast")
-        self.process.stdin.write(f"stop {checkpoint.uri}/{file}\n")
-        self.process.stdin.flush()
-        self._answer("stopped")
-
-    def close(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait(timeout=60)
-        self.log.close()
-
-
 @pytest.fixture(scope="module")
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniHdfs]:
-    running = MiniHdfs(tmp_path_factory.mktemp("hdfs"))
+    running = MiniHdfs(tmp_path_factory.mktemp("hdfs"), data_nodes=DATA_NODES)
     yield running
     running.close()
 
@@ -73,6 +32,11 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniHdfs]:
 @pytest.fixture
 def checkpoint(hdfs: MiniHdfs, spark: SparkSession, tmp_path: Path) -> RemoteFolder:
     return RemoteFolder(spark, f"{hdfs.uri}/{tmp_path.name}/checkpoint")
+
+
+def merged_file(checkpoint: RemoteFolder) -> str:
+    (file,) = checkpoint.files("state/holdfast")
+    return f"{checkpoint.uri}/{file}"
 
 
 @pytest.fixture
@@ -213,11 +177,11 @@ def test_a_data_node_that_stops_in_the_middle_of_a_batch_changes_nothing(
     def publish(batch: DataFrame, batch_id: int) -> None:
         # The file is open, and three data nodes hold its bytes.
         if batch_id == 1:
-            hdfs.stop_a_data_node_of(checkpoint)
+            hdfs.stop_data_node_of(merged_file(checkpoint))
         seen[batch_id] = canonical(batch.collect())
         # After the tasks' appends, before the sync that commits/2 waits for.
         if batch_id == 2:
-            hdfs.stop_a_data_node_of(checkpoint)
+            hdfs.stop_data_node_of(merged_file(checkpoint))
 
     query = (
         totals(spark, folder)

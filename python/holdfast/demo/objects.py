@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,33 +47,46 @@ def is_hadoop_crc(name: str) -> bool:
 
 
 def count_state_objects(checkpoint: Path) -> StateObjects:
-    """Count the files of the state store under a checkpoint root.
-
-    A store is charged for every file outside Spark's own logs, so that files kept beside
-    ``state/`` count as well.
+    """Count the files of the state store under a checkpoint root in a local folder.
 
     Parameters
     ----------
     checkpoint
         Checkpoint root of one query. A root that does not exist counts as empty.
     """
-    files = files_bytes = crc_files = crc_bytes = 0
-    for folder, folders, names in os.walk(checkpoint):
-        folders[:] = [name for name in folders if name != OPERATOR_METADATA]
-        if Path(folder) == checkpoint:
-            folders[:] = [name for name in folders if name not in SPARK_LOGS]
+    sizes = {}
+    for folder, _, names in os.walk(checkpoint):
         for name in names:
-            if Path(folder) == checkpoint and name in SPARK_FILES:
-                continue
             size = _size_or_none(Path(folder, name))
-            if size is None:
-                continue
-            if is_hadoop_crc(name):
-                crc_files += 1
-                crc_bytes += size
-            else:
-                files += 1
-                files_bytes += size
+            if size is not None:
+                sizes[Path(folder, name).relative_to(checkpoint).as_posix()] = size
+    return count_objects(sizes)
+
+
+def count_objects(sizes: Mapping[str, int]) -> StateObjects:
+    """Count the files of the state store among the files under a checkpoint root.
+
+    A store is charged for every file outside Spark's own logs, so that files kept beside
+    ``state/`` count as well.
+
+    Parameters
+    ----------
+    sizes
+        Size in bytes of every file by its path relative to the root.
+    """
+    files = files_bytes = crc_files = crc_bytes = 0
+    for path, size in sizes.items():
+        *folders, name = path.split("/")
+        if OPERATOR_METADATA in folders or not SPARK_LOGS.isdisjoint(folders[:1]):
+            continue
+        if not folders and name in SPARK_FILES:
+            continue
+        if is_hadoop_crc(name):
+            crc_files += 1
+            crc_bytes += size
+        else:
+            files += 1
+            files_bytes += size
     return StateObjects(
         files=files, files_bytes=files_bytes, crc_files=crc_files, crc_bytes=crc_bytes
     )

@@ -19,10 +19,10 @@ _LABEL_WIDTH = 30
 
 
 class RunLine:
-    """Progress of one run, counted in input rows."""
+    """Progress of one run, counted in input rows where it has any."""
 
     def __init__(
-        self, console: Console, progress: Progress | None, *, label: str, rows: int
+        self, console: Console, progress: Progress | None, *, label: str, rows: int | None
     ) -> None:
         self._console = console
         self._progress = progress
@@ -32,7 +32,7 @@ class RunLine:
         self._task: TaskID | None = None
         if progress is not None:
             self._task = progress.add_task(
-                label.ljust(_LABEL_WIDTH), total=rows, note="starting Spark"
+                label.ljust(_LABEL_WIDTH), total=rows, read=self._read(), note="starting Spark"
             )
 
     def batch(self, figures: BatchFigures) -> None:
@@ -53,13 +53,15 @@ class RunLine:
     def note(self, text: str) -> None:
         """Show what the run is doing now."""
         if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, completed=self._rows, note=text)
+            self._progress.update(self._task, completed=self._rows, read=self._read(), note=text)
         else:
-            self._console.print(
-                f"  {self._label:<{_LABEL_WIDTH}} "
-                f"{self._rows:>7,} of {self._rows_total:,} rows  {text}",
-                highlight=False,
-            )
+            line = f"  {self._label:<{_LABEL_WIDTH}} {self._read()}  {text}"
+            self._console.print(line.rstrip(), highlight=False)
+
+    def _read(self) -> str:
+        if self._rows_total is None:
+            return ""
+        return f"{self._rows:>7,} of {self._rows_total:,} rows"
 
 
 class Screen:
@@ -93,7 +95,7 @@ class Screen:
         with Progress(
             TextColumn("  {task.description}"),
             BarColumn(bar_width=30),
-            TextColumn("{task.completed:>7,.0f} of {task.total:,.0f} rows"),
+            TextColumn("{task.fields[read]}"),
             TimeElapsedColumn(),
             TextColumn("{task.fields[note]}"),
             console=self._console,
@@ -104,8 +106,8 @@ class Screen:
             finally:
                 self._progress = None
 
-    def run(self, label: str, *, rows: int) -> RunLine:
-        """Add the line of one run."""
+    def run(self, label: str, *, rows: int | None) -> RunLine:
+        """Add the line of one run; `rows` is None where progress is not counted in rows."""
         return RunLine(self._console, self._progress, label=label, rows=rows)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

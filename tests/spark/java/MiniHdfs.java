@@ -1,17 +1,39 @@
 import java.io.BufferedReader;
 import java.io.File;
+import java.io.IOException;
 import java.io.InputStreamReader;
+import java.util.regex.Pattern;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.BlockLocation;
+import org.apache.hadoop.fs.LocatedFileStatus;
 import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.RemoteIterator;
 import org.apache.hadoop.hdfs.MiniDFSCluster;
+import org.apache.hadoop.metrics2.AbstractMetric;
+import org.apache.hadoop.metrics2.MetricsRecord;
+import org.apache.hadoop.metrics2.MetricsSource;
+import org.apache.hadoop.metrics2.impl.MetricsCollectorImpl;
+import org.apache.hadoop.metrics2.lib.DefaultMetricsSystem;
 
 /**
- * A real HDFS on loopback for the tests: prints its URI, then obeys {@code stop FILE} (a data node
- * with a replica of the file) until its standard input ends, which it also does when the test
- * process dies.
+ * A real HDFS on loopback for tests and benchmarks: prints its URI, then obeys commands until its
+ * standard input ends, which it also does when the process that started it dies.
+ *
+ * <ul>
+ *   <li>{@code stop FILE} stops a data node with a replica of the file.
+ *   <li>{@code operations} tells how many requests of clients the name node has served.
+ *   <li>{@code files FOLDER} lists the files below a folder: length, space, URI; then {@code end}.
+ * </ul>
  */
 public final class MiniHdfs {
+  private static final String COUNT = "NumOps";
+
+  /** What data nodes ask with or without clients; everything is counted again under two names. */
+  private static final Pattern NOT_OF_CLIENTS =
+      Pattern.compile(
+          "(Overall|Deferred|Block|CommitBlockSynchronization|ErrorReport|RegisterDatanode"
+              + "|SendHeartbeat|VersionRequest).*");
+
   private MiniHdfs() {}
 
   public static void main(String[] args) throws Exception {
@@ -23,8 +45,22 @@ public final class MiniHdfs {
     System.out.println("uri " + cluster.getURI());
     BufferedReader commands = new BufferedReader(new InputStreamReader(System.in));
     for (String line = commands.readLine(); line != null; line = commands.readLine()) {
-      stopOneOf(cluster, new Path(line.substring("stop ".length())));
-      System.out.println("stopped");
+      String[] command = line.split(" ", 2);
+      switch (command[0]) {
+        case "stop":
+          stopOneOf(cluster, new Path(command[1]));
+          System.out.println("stopped");
+          break;
+        case "operations":
+          System.out.println("operations " + operations(cluster));
+          break;
+        case "files":
+          list(cluster, new Path(command[1]));
+          System.out.println("end");
+          break;
+        default:
+          throw new IllegalArgumentException(line);
+      }
     }
     // What is on its disks goes with the test's folder: no orderly end is needed.
     Runtime.getRuntime().halt(0);
@@ -36,6 +72,31 @@ public final class MiniHdfs {
     String node = blocks[blocks.length - 1].getNames()[0];
     if (cluster.stopDataNode(node) == null) {
       throw new IllegalStateException("no data node " + node + " to stop");
+    }
+  }
+
+  private static long operations(MiniDFSCluster cluster) {
+    MetricsSource source =
+        DefaultMetricsSystem.instance()
+            .getSource("RpcDetailedActivityForPort" + cluster.getNameNodePort());
+    MetricsCollectorImpl collector = new MetricsCollectorImpl();
+    source.getMetrics(collector, true);
+    long sum = 0;
+    for (MetricsRecord record : collector.getRecords()) {
+      for (AbstractMetric metric : record.metrics()) {
+        if (metric.name().endsWith(COUNT) && !NOT_OF_CLIENTS.matcher(metric.name()).matches()) {
+          sum += metric.value().longValue();
+        }
+      }
+    }
+    return sum;
+  }
+
+  private static void list(MiniDFSCluster cluster, Path folder) throws IOException {
+    RemoteIterator<LocatedFileStatus> files = cluster.getFileSystem().listFiles(folder, true);
+    while (files.hasNext()) {
+      LocatedFileStatus file = files.next();
+      System.out.println(file.getLen() + " " + file.getPath());
     }
   }
 }

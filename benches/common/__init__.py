@@ -1,0 +1,1 @@
+"""What the benchmarks have in common: rounds, figures, targets and the report."""

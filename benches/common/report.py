@@ -1,0 +1,162 @@
+"""Tables, bars and the result file of all benchmarks."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from common.rounds import Metric, Run, ratio, spread
+from common.targets import COLUMNS, Target, Verdict, judge
+from holdfast.demo.figures import Spread
+from holdfast.demo.providers import TITLES
+from holdfast.demo.screen import Screen
+
+#: Ratios are taken to these: Spark's fastest way to checkpoint changes, and its default.
+BASES = ("rocksdb-changelog", "spark")
+
+_BAR_WIDTH = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """Everything one benchmark measured.
+
+    Attributes
+    ----------
+    name
+        Names the result file; words joined by dashes.
+    plan
+        How it was measured; goes into the result file.
+    notes
+        Printed below the table: what the figures mean.
+    """
+
+    name: str
+    plan: Mapping[str, Any]
+    metrics: Sequence[Metric]
+    targets: Sequence[Target]
+    runs: Sequence[Run]
+    notes: str
+
+    def verdicts(self) -> list[Verdict]:
+        """Hold what was measured against the targets."""
+        return judge(self.name, self.targets, self.runs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One metric of one provider over all rounds.
+
+    Attributes
+    ----------
+    spread
+        Over all measurements of all rounds.
+    ratios
+        By base; see `common.rounds.ratio`. None without that base.
+    """
+
+    metric: str
+    provider: str
+    spread: Spread
+    ratios: Mapping[str, Spread | None]
+
+
+def lines(runs: Sequence[Run], metric: Metric) -> list[Line]:
+    """Summarise one metric for every provider, in the order of first appearance."""
+    found = []
+    for provider in dict.fromkeys(run.provider for run in runs):
+        values = spread(runs, metric.name, provider)
+        if values is not None:
+            ratios = {base: ratio(runs, metric.name, provider, base) for base in BASES}
+            found.append(Line(metric=metric.name, provider=provider, spread=values, ratios=ratios))
+    return found
+
+
+def show(result: Result, *, screen: Screen) -> None:
+    """Print the table, bars of medians, and the verdicts."""
+    columns = [
+        "metric",
+        "provider",
+        "median",
+        "min..max",
+        *(f"of {TITLES[base]}" for base in BASES),
+    ]
+    rows: list[list[str]] = []
+    for metric in result.metrics:
+        found = lines(result.runs, metric)
+        for number, line in enumerate(found):
+            rows.append(
+                [
+                    "" if number else metric.title,
+                    TITLES[line.provider],
+                    metric.text(line.spread.median),
+                    f"{metric.text(line.spread.low)}..{metric.text(line.spread.high)}",
+                    *(_ratio_text(line.ratios[base]) for base in BASES),
+                ]
+            )
+        if found:
+            rows.append([""] * len(columns))
+    screen.say("")
+    screen.table(columns, rows[:-1])
+    loads = Spread.of(run.load for run in result.runs)
+    screen.say(
+        f"Ratio: median over rounds of the medians within a round (min..max). Load average at the "
+        f"start of the runs: {loads.median:.1f} ({loads.low:.1f}..{loads.high:.1f}).\n"
+        f"{result.notes}"
+    )
+    # Bars for what has a target; the table has the rest.
+    for metric in dict.fromkeys(target.metric for target in result.targets):
+        _show_bars(metric, lines(result.runs, metric), screen)
+    show_verdicts(result.verdicts(), screen=screen)
+
+
+def _show_bars(metric: Metric, found: Sequence[Line], screen: Screen) -> None:
+    largest = max((line.spread.median for line in found), default=0)
+    screen.say(f"\n{metric.title}, median")
+    for line in found:
+        drawn = bar(line.spread.median, largest)
+        screen.say(f"  {TITLES[line.provider]:<20} {drawn} {metric.text(line.spread.median)}")
+
+
+def show_verdicts(verdicts: Sequence[Verdict], *, screen: Screen) -> None:
+    """Print which targets are met; nothing where there are none."""
+    if verdicts:
+        screen.say("")
+        screen.table(COLUMNS, [verdict.cells() for verdict in verdicts])
+
+
+def _ratio_text(ratio: Spread | None) -> str:
+    if ratio is None:
+        return "-"
+    return f"{ratio.median:.3f} ({ratio.low:.3f}..{ratio.high:.3f})"
+
+
+def bar(value: float, largest: float) -> str:
+    """Draw a bar whose length is the value's share of the largest one."""
+    length = round(_BAR_WIDTH * value / largest) if largest else 0
+    return "#" * length
+
+
+def save(result: Result, *, versions: str, folder: Path) -> Path:
+    """Write all figures as one JSON file and return its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{result.name}-{time.strftime('%Y%m%d-%H%M%S')}.json"
+    content = {
+        "benchmark": result.name,
+        "versions": versions,
+        "machine": {"system": platform.platform(), "cores": os.cpu_count()},
+        "plan": dict(result.plan),
+        "summary": [
+            asdict(line) for metric in result.metrics for line in lines(result.runs, metric)
+        ],
+        "targets": [{**asdict(verdict), "met": verdict.met} for verdict in result.verdicts()],
+        "runs": [asdict(run) for run in result.runs],
+    }
+    path.write_text(json.dumps(content, indent=1) + "\n")
+    return path

@@ -1,0 +1,1 @@
+"""Benchmark of single state stores, below any query."""

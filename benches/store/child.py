@@ -1,0 +1,187 @@
+"""One run of the store benchmark in a process of its own: ``child.py SPEC FD``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.demo.process import Reporter
+from holdfast.demo.providers import start_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Keys of the stores on which the JVM warms up, and how often it does everything there.
+_WARM_UP_KEYS = 100_000
+_WARM_UPS = 2
+
+_GROUP_SIZE = 10
+_PASSES = 2
+_COMMITS = 5
+_RESTORES = 3
+
+_NS_PER_MS = 1e6
+_NS_PER_US = 1e3
+
+
+class Scenario:
+    """What is done to stores of one provider, and what it cost.
+
+    Parameters
+    ----------
+    native
+        Whether the provider keeps its entries outside the Java heap.
+    step
+        Called with what is done next.
+    """
+
+    def __init__(
+        self, spark: SparkSession, folder: Path, *, native: bool, step: Callable[[str], None]
+    ) -> None:
+        self._spark = spark
+        self._step = step
+        self._folder = folder
+        self._native = native
+        self._stores = 0
+        self.values: dict[str, list[float]] = defaultdict(list)
+
+    def _bench(self) -> Any:
+        assert self._spark._jvm is not None
+        return self._spark._jvm.io.holdfast.bench.StoreBench
+
+    def _store(self, *, keys: int, group_size: int = 1) -> Any:
+        self._stores += 1
+        checkpoint = str(self._folder / f"checkpoint-{self._stores}")
+        return self._bench()(self._spark._jsparkSession, checkpoint, keys, group_size)
+
+    def _commit(self, store: Any) -> float:
+        took = store.commit() / _NS_PER_MS
+        self.values["publish_ms"].append(store.publish() / _NS_PER_MS)
+        return float(took)
+
+    def points(self, *, keys: int, changes: int) -> None:
+        """Single rows in and out, a whole scan, and commits of a few changes."""
+        values = self.values
+        heap = self._bench().heapBytes()
+        store = self._store(keys=keys)
+        self._step("put")
+        store.begin()
+        values["put_ns"].append(store.put(keys, 0) / keys)
+        values["commit_all_ms"].append(self._commit(store))
+        values["entry_bytes"].append(self._entry_bytes(store, heap, keys))
+        values["open_ms"].append(store.begin() / _NS_PER_MS)
+        self._step("get and scan")
+        for _ in range(_PASSES):
+            values["get_ns"].append(store.getHits(keys, 0) / keys)
+            values["miss_ns"].append(store.getMisses(keys) / keys)
+            values["scan_ns"].append(store.scan(0) / keys)
+        self._step("update")
+        values["update_ns"].append(store.put(keys, keys) / keys)
+        self._commit(store)
+        for number in range(_COMMITS):
+            values["open_ms"].append(store.begin() / _NS_PER_MS)
+            store.put(changes, number * changes)
+            values["commit_ms"].append(self._commit(store))
+        self._step("remove")
+        store.begin()
+        values["remove_ns"].append(store.remove(keys) / keys)
+        store.abort()
+        store.close()
+
+    def _entry_bytes(self, store: Any, heap_before: int, keys: int) -> float:
+        # What a provider says of its own heap is an estimate: the difference is what it retains.
+        in_heap = self._bench().heapBytes() - heap_before
+        return float(in_heap + (store.memoryUsedBytes() if self._native else 0)) / keys
+
+    def prefixes(self, *, keys: int) -> None:
+        """Scans of prefixes that `_GROUP_SIZE` keys share."""
+        store = self._store(keys=keys, group_size=_GROUP_SIZE)
+        self._step("put, prefix store")
+        store.begin()
+        self.values["prefix_put_ns"].append(store.put(keys, 0) / keys)
+        self._commit(store)
+        store.begin()
+        self._step("prefix scans")
+        count = keys // _GROUP_SIZE
+        for _ in range(_PASSES):
+            took = store.scanPrefixes(count, 0)
+            self.values["prefix_us"].append(took / count / _NS_PER_US)
+        store.abort()
+        store.close()
+
+    def restores(self, *, keys: int, changelogs: int, changes: int, maintained: bool) -> None:
+        """Loads of a store by a fresh provider after many commits."""
+        name = "restore_maintained_ms" if maintained else "restore_ms"
+        store = self._store(keys=keys)
+        self._step(f"{changelogs} commits, {'with' if maintained else 'without'} maintenance")
+        store.begin()
+        store.put(keys, 0)
+        self._commit(store)
+        for number in range(changelogs):
+            store.begin()
+            store.put(changes, number * changes)
+            self._commit(store)
+            if maintained:
+                store.maintain()
+        self._step("restore")
+        for _ in range(_RESTORES):
+            self.values[name].append(store.restore() / _NS_PER_MS)
+            store.abort()
+        store.close()
+
+
+def _silent(text: str) -> None:
+    """Say nothing of what the warm-up does."""
+
+
+def run(spec: dict[str, Any], report: Reporter) -> None:
+    """Warm up, measure, and report what was measured."""
+    folder = Path(spec["folder"])
+    provider = spec["provider"]
+    spark = start_session(
+        provider=provider,
+        partitions=1,
+        driver_memory=spec["driver_memory"],
+        extra={
+            "spark.driver.extraClassPath": spec["classes"],
+            # A report to Spark's coordinator, of a query that does not run here.
+            "spark.sql.streaming.stateStore.commitValidation.enabled": "false",
+            **spec["settings"],
+        },
+    )
+    native = provider != "spark"
+    keys, changes = spec["keys"], spec["changes"]
+    warm = min(keys, _WARM_UP_KEYS)
+    report("step", text="warm-up")
+    for number in range(_WARM_UPS):
+        warm_up = Scenario(spark, folder / f"warm-up-{number}", native=native, step=_silent)
+        warm_up.points(keys=warm, changes=changes)
+        warm_up.prefixes(keys=warm)
+    measured = Scenario(
+        spark,
+        folder / "measured",
+        native=native,
+        step=lambda text: report("step", text=text),
+    )
+    measured.points(keys=keys, changes=changes)
+    measured.prefixes(keys=keys)
+    if spec["changelogs"]:
+        for maintained in (False, True):
+            measured.restores(
+                keys=keys,
+                changelogs=spec["changelogs"],
+                changes=2 * changes,
+                maintained=maintained,
+            )
+    report("figures", values=measured.values)
+    report("done")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    with Reporter(int(sys.argv[2])) as reporter:
+        run(json.loads(sys.argv[1]), reporter)

@@ -1,0 +1,160 @@
+"""State stores of one partition, measured below any query: one thread, one provider per JVM."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from common.java import compile_java, flight_recording
+from common.report import Result
+from common.rounds import Metric, Run, in_rounds
+from common.targets import Target
+
+from holdfast.demo.process import SparkChild
+from holdfast.demo.providers import TITLES
+from holdfast.demo.screen import Screen
+
+_HERE = Path(__file__).parent
+_SILENCE_S = 600.0
+
+PUT = Metric(name="put_ns", title="put of a new key, ns")
+UPDATE = Metric(name="update_ns", title="put of a known key, ns")
+GET = Metric(name="get_ns", title="get of a known key, ns")
+MISS = Metric(name="miss_ns", title="get of an unknown key, ns")
+REMOVE = Metric(name="remove_ns", title="remove, ns")
+SCAN = Metric(name="scan_ns", title="full scan, ns a row")
+PREFIX_PUT = Metric(name="prefix_put_ns", title="put of a key with a prefix, ns")
+PREFIX = Metric(name="prefix_us", title="prefix scan of 10 keys, us", decimals=2)
+OPEN = Metric(name="open_ms", title="open for changes, ms", decimals=2)
+COMMIT = Metric(name="commit_ms", title="commit of few changes, ms", decimals=2)
+COMMIT_ALL = Metric(name="commit_all_ms", title="commit of all keys, ms")
+PUBLISH = Metric(name="publish_ms", title="commit log entry, ms", decimals=1)
+ENTRY_BYTES = Metric(name="entry_bytes", title="memory, bytes an entry", decimals=1)
+RESTORE = Metric(name="restore_ms", title="restore, no maintenance, ms")
+RESTORE_MAINTAINED = Metric(name="restore_maintained_ms", title="restore, maintained, ms")
+
+METRICS = (
+    *(PUT, UPDATE, GET, MISS, REMOVE, SCAN, PREFIX_PUT, PREFIX, OPEN, COMMIT, COMMIT_ALL),
+    *(PUBLISH, ENTRY_BYTES, RESTORE, RESTORE_MAINTAINED),
+)
+
+TARGETS = (
+    Target(metric=PUT, at_most=0.25, to="rocksdb"),
+    Target(metric=PUT, at_most=0.25, to="rocksdb-changelog"),
+    Target(metric=PUT, at_most=1, to="spark"),
+    Target(metric=GET, at_most=0.25, to="rocksdb"),
+    Target(metric=GET, at_most=0.25, to="rocksdb-changelog"),
+    Target(metric=GET, at_most=1, to="spark"),
+    Target(metric=ENTRY_BYTES, at_most=0.5, to="spark"),
+    Target(metric=SCAN, at_most=60),
+    Target(metric=PREFIX, at_most=0.5, to="rocksdb"),
+    Target(metric=PREFIX, at_most=0.5, to="rocksdb-changelog"),
+    Target(metric=RESTORE, at_most=1 / 3, to="rocksdb-changelog"),
+    Target(metric=RESTORE_MAINTAINED, at_most=1 / 3, to="rocksdb-changelog"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What to measure.
+
+    Attributes
+    ----------
+    keys
+        Keys of each store.
+    changes
+        Keys that the measured commits change; commits before a restore change twice as many.
+    changelogs
+        Commits before a restore; 0 leaves restores out.
+    jfr
+        Folder for flight recordings; None for none.
+    """
+
+    folder: Path
+    providers: tuple[str, ...]
+    rounds: int
+    keys: int
+    changes: int
+    changelogs: int
+    driver_memory: str
+    jfr: Path | None
+
+    def describe(self) -> str:
+        """Say in a few lines what is measured and how."""
+        restores = (
+            f"restores after {self.changelogs} commits of {2 * self.changes:,} keys"
+            if self.changelogs
+            else "no restores"
+        )
+        return (
+            f"{self.keys:,} keys of 16 bytes with values of 24 bytes, commits of {self.changes:,} "
+            f"changes, {restores}; one thread\n"
+            f"{self.rounds} rounds x {len(self.providers)} providers in rotated order, each run in "
+            f"a fresh JVM (heap {self.driver_memory}) that warms up first"
+        )
+
+
+NOTES = (
+    "Memory: what the provider reports plus the growth of the heap after collections; for Spark "
+    "default the latter alone.\nRestore: a fresh provider until it answers its first get, files in "
+    "the page cache; maintained: maintenance ran after\nevery commit."
+)
+
+
+def measure(plan: Plan, screen: Screen) -> Result:
+    """Run all rounds.
+
+    Raises
+    ------
+    ChildError
+        If a run fails, or a store answers wrongly.
+    BuildError
+        If the Java part cannot be compiled.
+    """
+    classes = compile_java(_HERE / "java", into=plan.folder / "store-classes")
+    with screen.runs():
+        runs = list(
+            in_rounds(
+                plan.providers,
+                plan.rounds,
+                lambda provider, number: _run(plan, screen, classes, provider, number),
+            )
+        )
+    return Result(
+        name="store",
+        plan={key: value for key, value in asdict(plan).items() if key not in ("folder", "jfr")},
+        metrics=METRICS,
+        targets=TARGETS,
+        runs=runs,
+        notes=NOTES,
+    )
+
+
+def _run(plan: Plan, screen: Screen, classes: Path, provider: str, round_number: int) -> Run:
+    folder = plan.folder / "stores"
+    spec: dict[str, Any] = {
+        "provider": provider,
+        "folder": str(folder),
+        "classes": str(classes),
+        "keys": plan.keys,
+        "changes": plan.changes,
+        "changelogs": plan.changelogs,
+        "driver_memory": plan.driver_memory,
+        "settings": flight_recording(plan.jfr, f"store-{provider}-{round_number}"),
+    }
+    line = screen.run(f"round {round_number + 1}, {TITLES[provider]}", rows=None)
+    load = os.getloadavg()[0]
+    values: dict[str, list[float]] = {}
+    command = [str(_HERE / "child.py")]
+    with SparkChild(command, spec=spec, log=plan.folder / f"{provider}.log") as child:
+        for kind, fields in child.events(silence_s=_SILENCE_S):
+            if kind == "step":
+                line.note(fields["text"])
+            elif kind == "figures":
+                values = fields["values"]
+    line.finish("done")
+    shutil.rmtree(folder)
+    return Run(provider=provider, round_number=round_number, load=load, values=values)

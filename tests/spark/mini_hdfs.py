@@ -1,0 +1,80 @@
+"""A real HDFS: name node and data nodes in a JVM of their own, on loopback."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from java_side import classpath, compile_helpers, jars, tool
+
+
+class MiniHdfs:
+    """The other process. It ends when its standard input does, so it never outlives this one.
+
+    Parameters
+    ----------
+    folder
+        Receives the disks of the data nodes and the log; must exist.
+    data_nodes
+        Their number.
+    """
+
+    def __init__(self, folder: Path, *, data_nodes: int) -> None:
+        cluster = jars("hdfs")
+        helpers = compile_helpers(folder / "classes", *cluster)
+        self.folder = folder
+        self.classpath = classpath(helpers, *cluster)
+        self.log = (folder / "log.txt").open("wb")
+        program = ["MiniHdfs", str(folder / "disks"), str(data_nodes)]
+        self.process = subprocess.Popen(
+            [tool("java"), "-Xmx512m", "-cp", self.classpath, *program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+        )
+        self.uri = self._answer("uri ")
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise AssertionError(f"HDFS ended: {(self.folder / 'log.txt').read_text()[-4000:]}")
+        return line.rstrip("\n")
+
+    def _answer(self, start: str) -> str:
+        while not (line := self._line()).startswith(start):
+            pass
+        return line.removeprefix(start).strip()
+
+    def _command(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+
+    def stop_data_node_of(self, file: str) -> None:
+        """Stop a data node that has a replica of a file, given by its URI."""
+        self._command(f"stop {file}")
+        self._answer("stopped")
+
+    def operations(self) -> int:
+        """Return how many requests of clients the name node has served."""
+        self._command("operations")
+        return int(self._answer("operations "))
+
+    def files(self, folder: str) -> dict[str, int]:
+        """Return the length of every file below a folder by its path relative to it."""
+        self._command(f"files {folder}")
+        found = {}
+        while (line := self._line()) != "end":
+            if " " + self.uri in line:
+                length, uri = line.split(" ", 1)
+                found[uri.removeprefix(f"{folder}/")] = int(length)
+        return found
+
+    def close(self) -> None:
+        """End the process."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(timeout=60)
+        self.log.close()
