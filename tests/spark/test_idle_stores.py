@@ -1,0 +1,45 @@
+"""An idle store does not keep a large old file alive."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from support import STATE, drain, merged_files, settings, source, write_batch
+
+KEYS = 40
+
+
+def test_idle_stores_move_out_of_wasteful_files(spark: SparkSession, tmp_path: Path) -> None:
+    folder, checkpoint = tmp_path / "input", tmp_path / "checkpoint"
+    folder.mkdir()
+    frequent = {
+        "spark.sql.streaming.minBatchesToRetain": "2",
+        STATE + "holdfast.maxFileBytes": "65536",
+        STATE + "holdfast.compression": "none",
+    }
+    number = 0
+    with settings(spark, frequent):
+        # Every key once. From then on one key, with values so large that they fill the files.
+        write_batch(folder, 0, [{"key": key, "text": "small"} for key in range(KEYS)])
+        state = (
+            source(spark, folder)
+            .groupBy("key")
+            .agg(F.count("*").alias("n"), F.last("text").alias("text"))
+        )
+        drain(state, checkpoint=checkpoint, mode="update", into={})
+        (first,) = merged_files(checkpoint)
+        deadline = time.monotonic() + 120
+        while first.exists() and time.monotonic() < deadline:
+            # Maintenance and clean-up go on while a query runs.
+            for _ in range(20):
+                number += 1
+                write_batch(folder, number, [{"key": 7, "text": str(number) * 10_000}])
+            drain(state, checkpoint=checkpoint, mode="update", into={})
+    assert not first.exists(), "the idle partitions' state was written again elsewhere"
+    rows = spark.read.format("statestore").load(str(checkpoint))
+    counts = {row["key"][0]: row["value"][0] for row in rows.collect()}
+    assert counts == {key: 1 + number if key == 7 else 1 for key in range(KEYS)}
