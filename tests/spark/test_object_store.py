@@ -1,6 +1,6 @@
 """Checkpoints on an object store: no append, no rename, no overwrite, visible only when closed.
 
-``ObjectsFileSystem`` behaves like one; a real S3 protocol is spoken in ``test_s3a.py``.
+``ObjectsFileSystem`` behaves like one; ``test_s3a.py`` runs the storage suite over the S3 protocol.
 """
 
 from __future__ import annotations
