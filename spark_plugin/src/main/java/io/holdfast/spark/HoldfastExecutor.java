@@ -30,6 +30,9 @@ final class HoldfastExecutor implements ExecutorPlugin {
     int users;
     long idleSinceMs;
 
+    /** The executor ends: maintenance that still runs has nothing to write to any more. */
+    volatile boolean closed;
+
     /** Files that should go, as far as the driver said. */
     volatile String[] wasteful = {};
 
@@ -76,6 +79,10 @@ final class HoldfastExecutor implements ExecutorPlugin {
       this.shared = shared;
       manager = shared.handle;
       this.dir = dir;
+    }
+
+    boolean isOver() {
+      return shared.closed;
     }
 
     /** Names of files that should go. */
@@ -275,6 +282,7 @@ final class HoldfastExecutor implements ExecutorPlugin {
   }
 
   private void close(String dir, Manager manager) {
+    manager.closed = true;
     try {
       Native.seal(manager.handle);
     } catch (RuntimeException e) {

@@ -179,6 +179,9 @@ final class TableHandle {
   }
 
   long writeBaseImage(int minChangelogs) {
+    if (lease.isOver()) {
+      return -1;
+    }
     try {
       return Native.writeBaseImage(store, minChangelogs, lease.wasteful());
     } finally {
