@@ -129,8 +129,9 @@ def feed(folder: Path, batches: range) -> None:
     ("master", "block", "at"),
     [
         (LOCAL, "tasks", 2),
-        (LOCAL, "before-commit", 2),
-        (LOCAL, "before-commit", 0),
+        # test_fault_points kills at these places as well.
+        pytest.param(LOCAL, "before-commit", 2, marks=pytest.mark.full),
+        pytest.param(LOCAL, "before-commit", 0, marks=pytest.mark.full),
         (CLUSTER, "tasks", 2),
     ],
 )
@@ -147,7 +148,11 @@ def test_driver_killed_in_the_middle_of_a_batch(
 
 
 @pytest.mark.parametrize(
-    ("master", "restarted_on"), [(LOCAL, "local[1]"), (CLUSTER, "local-cluster[1,1,1024]")]
+    ("master", "restarted_on"),
+    [
+        (LOCAL, "local[1]"),
+        pytest.param(CLUSTER, "local-cluster[1,1,1024]", marks=pytest.mark.full),
+    ],
 )
 def test_driver_killed_between_batches_and_restarted_on_another_number_of_executors(
     job_folder: Path, master: str, restarted_on: str
@@ -162,6 +167,7 @@ def test_driver_killed_between_batches_and_restarted_on_another_number_of_execut
     assert final_rows(job_folder) == expected()
 
 
+@pytest.mark.full
 def test_executor_killed_in_the_middle_of_a_batch(job_folder: Path) -> None:
     feed(job_folder, range(BATCHES))
     job = Job(job_folder, master=CLUSTER, block="task-once")

@@ -84,13 +84,8 @@ def test_executors_killed_at_one_point_after_the_other(
     settle(world, job, spark)
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
-        "after-append" if point == "after-append" else pytest.param(point, marks=pytest.mark.full)
-        for point in WRITES
-    ],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("point", WRITES)
 def test_driver_killed_while_an_executor_writes_and_restarted_with_fewer_executors(
     world: World, spark: SparkSession, point: str
 ) -> None:

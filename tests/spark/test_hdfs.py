@@ -134,7 +134,10 @@ def test_files_that_no_retained_batch_needs_are_reclaimed(
     assert rows[0][0] == batches * 400
 
 
-@pytest.mark.parametrize(("master", "block"), [(LOCAL, "tasks"), (CLUSTER, "before-commit")])
+@pytest.mark.parametrize(
+    ("master", "block"),
+    [(LOCAL, "tasks"), pytest.param(CLUSTER, "before-commit", marks=pytest.mark.full)],
+)
 def test_driver_killed_in_the_middle_of_a_batch(
     job_folder: Path, checkpoint: RemoteFolder, master: str, block: str
 ) -> None:
@@ -149,7 +152,9 @@ def test_driver_killed_in_the_middle_of_a_batch(
     assert final_rows(job_folder) == expected()
 
 
-@pytest.mark.parametrize("block", ["task-once", "before-commit-once"])
+@pytest.mark.parametrize(
+    "block", ["task-once", pytest.param("before-commit-once", marks=pytest.mark.full)]
+)
 def test_executor_killed_in_the_middle_of_a_batch(
     job_folder: Path, checkpoint: RemoteFolder, block: str
 ) -> None:

@@ -5,8 +5,8 @@ half-way. What a cell costs is its partitions, above all on RocksDB: about 100 m
 partition, store and batch, so 20 s for one batch of a join on 200. Python's transformWithState
 costs as much on any provider. Rows do not depend on the number of partitions, so RocksDB runs each
 case on one, and Holdfast is compared with that run; on 200 there are fewer batches. ``make test``
-runs every case with a restart on 20 partitions, and a sample on 1 and 200. The other cells are
-marked ``full``; ``make test-matrix`` runs all, which takes about an hour on two cores.
+runs every kind of operator with a restart on 20 partitions, and a sample on 1 and 200. The other
+cells are marked ``full``; ``make test-matrix`` runs all, which takes about an hour on two cores.
 """
 
 from __future__ import annotations
@@ -28,13 +28,37 @@ BATCHES_ON = {1: BATCHES, 20: BATCHES, 200: BATCHES // 2}
 
 CASES = {**SQL_CASES, **GROUP_STATE_CASES, **TRANSFORM_WITH_STATE_CASES}
 
-# One for each way of keeping state: one value per key, scans by prefix, four stores per partition,
-# column families with ordered scans.
+# One for each way of keeping state in plain stores: one value per key, scans by prefix, four stores
+# per partition.
 SAMPLE = {
     "windows-append",
     "sessions-append",
     "join-full-append",
+}
+
+# One for each kind of operator and of state.
+EVERYDAY = SAMPLE | {
+    "aggregation-update",
+    "windows-complete",
+    "dropDuplicates-append",
+    "dropDuplicates-watermark-append",
+    "dropDuplicatesWithinWatermark-append",
+    "limit-append",
+    "join-inner-append",
+    "join-left-append",
+    "join-right-append",
+    "join-leftsemi-append",
+    "dropDuplicates-then-windows-append",
+    "join-then-windows-append",
+    "applyInPandasWithState-update",
+    "applyInPandasWithState-event-time-update",
+    "transformWithStateInPandas-value-update",
+    "transformWithState-list-update",
+    "transformWithStateInPandas-map-update",
+    "transformWithState-event-timers-update",
+    "transformWithState-processing-timers-update",
     "transformWithState-ttl-update",
+    "transformWithState-initial-state-update",
 }
 
 
@@ -98,12 +122,12 @@ def cells() -> Iterator[object]:
     for name in CASES:
         for restart in (True, False):
             for partitions in BATCHES_ON:
-                affordable = restart and (partitions == 20 or name in SAMPLE)
+                everyday = name in (EVERYDAY if partitions == 20 else SAMPLE)
                 yield pytest.param(
                     name,
                     partitions,
                     restart,
-                    marks=[] if affordable else [pytest.mark.full],
+                    marks=[] if restart and everyday else [pytest.mark.full],
                     id=f"{name}-{partitions}-{'restarted' if restart else 'in-one-go'}",
                 )
 
