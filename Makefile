@@ -63,7 +63,7 @@ soak: $(VENV)/installed  ## 500 batches with random restarts (SOAK_ARGS=... are 
 .PHONY: lint
 lint: $(VENV)/installed  ## formatting, clippy, ruff, mypy, stubs, javac; a warning is an error
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy --workspace --all-targets --features holdfast-jni/conformance --locked -- -D warnings
 	$(BIN)/ruff check $(LINTED_PYTHON)
 	$(BIN)/ruff format --check $(LINTED_PYTHON)
 	$(BIN)/mypy $(CHECKED_PYTHON)

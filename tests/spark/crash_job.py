@@ -58,7 +58,7 @@ def main() -> None:
         "appears in the control folder.",
     )
     parser.add_argument("--checkpoint", help="default: the folder's own")
-    parser.add_argument("--classes", help="class path of the file system 'objects:'")
+    parser.add_argument("--conf", action="append", default=[], help="a setting, key=value")
     parser.add_argument("--at", type=int, default=2, help="batch to stop in")
     args = parser.parse_args()
     control = args.folder / "control"
@@ -70,12 +70,9 @@ def main() -> None:
         .config("spark.executor.memory", "1g")
         .config("spark.task.maxFailures", "4")
     )
-    if args.classes:
-        settings = (
-            settings.config("spark.driver.extraClassPath", args.classes)
-            .config("spark.executor.extraClassPath", args.classes)
-            .config("spark.hadoop.fs.objects.impl", "ObjectsFileSystem")
-        )
+    for setting in args.conf:
+        key, _, value = setting.partition("=")
+        settings = settings.config(key, value)
     spark = holdfast.configure(settings).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
 

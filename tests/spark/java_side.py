@@ -41,7 +41,7 @@ def fetch(name: str, folder: Path) -> None:
         "them: install it (Debian and Ubuntu: apt install maven), or copy them there"
     )
     goal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
-    arguments = ["-q", "-B", "-f", str(POMS / name / "pom.xml"), goal]
+    arguments = ["-q", "-B", "-f", str(POMS / name / "pom.xml"), goal, "-DincludeScope=runtime"]
     done = subprocess.run(
         [maven, *arguments, f"-DoutputDirectory={folder}"],
         capture_output=True,
@@ -74,7 +74,8 @@ def compile_helpers(into: Path, *more: Path) -> Path:
         "-Xlint:all,-processing,-classfile,-path",
         "-Werror",
     ]
-    command += ["-cp", classpath(*more), "-d", str(into), *map(str, sources)]
+    command += ["-cp", classpath(*more), "-d", str(into)]
+    command += map(str, sources)
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
     return into

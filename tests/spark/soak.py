@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -40,8 +40,9 @@ class Report:
     kills_at_points: int
     files_max: int
     file_bytes_max: int
-    #: Native memory of the state stores, as the query's progress reports it.
-    store_memory_first: int
+    #: Native memory of the state stores, as the query's progress reports it: the most in the first
+    #: half of the batches, and in all.
+    store_memory_half: int
     store_memory_max: int
     #: Memory of the JVM: the most of all runs; of the longest run after a third and at its end.
     process_max: int
@@ -58,11 +59,11 @@ class Watch:
         self.files_max = self.file_bytes_max = 0
         self.process: list[list[int]] = []
 
-    def until(self, job: Job, batch: int) -> None:
-        """Until the batch is committed, or nothing more is (the job stands at a point)."""
+    def until(self, job: Job, over: Callable[[], bool]) -> None:
+        """Until it is over, or nothing more happens because the job stands at a point."""
         samples: list[int] = []
         self.process.append(samples)
-        while self.world.last_committed() < batch:
+        while not over():
             assert job.process.poll() is None, job.text()[-4000:]
             if any(self.world.control.glob("reached.*")):
                 return
@@ -112,16 +113,16 @@ def soak(world: World, *, batches: int, restarts: int, seed: int) -> Report:
     with contention(os.cpu_count() or 1):
         for batch in kill_after:
             job = world.start(MASTER, **SETTINGS)
-            watch.until(job, batch)
+            watch.until(job, lambda batch=batch: world.last_committed() >= batch)
             if rng.random() < 0.7:
                 point = rng.choice(WRITES + DRIVER)
                 world.arm(point, nth=rng.randint(1, 5))
-                watch.until(job, batches - 1)
+                watch.until(job, world.is_processed)
                 at_points += (world.control / f"reached.{point}").exists()
             job.kill()
             world.disarm()
         last = world.start(MASTER, **SETTINGS)
-        watch.until(last, batches - 1)
+        watch.until(last, world.is_processed)
         last.finish()
     world.assert_rows()
     world.needed_files()
@@ -134,7 +135,7 @@ def soak(world: World, *, batches: int, restarts: int, seed: int) -> Report:
         kills_at_points=at_points,
         files_max=watch.files_max,
         file_bytes_max=watch.file_bytes_max,
-        store_memory_first=memory[0],
+        store_memory_half=max(memory[: len(memory) // 2]),
         store_memory_max=max(memory),
         process_max=max(max(samples, default=0) for samples in watch.process),
         process_third=longest[len(longest) // 3],

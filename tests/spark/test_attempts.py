@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,9 +21,23 @@ from support import merged_files
 pytestmark = pytest.mark.timeout(900)
 
 
+def status(stat: Path) -> list[str]:
+    """What follows the name in a stat file of /proc: state, parent, ..."""
+    return stat.read_text().rpartition(")")[2].split()
+
+
 def parent(process: int) -> int:
-    stat = Path(f"/proc/{process}/stat").read_text()
-    return int(stat.rpartition(")")[2].split()[1])
+    return int(status(Path(f"/proc/{process}/stat"))[1])
+
+
+def freeze(process: int) -> None:
+    """Stops a process; on return none of its threads does anything any more."""
+    os.kill(process, signal.SIGSTOP)
+    deadline = time.monotonic() + WAIT_SECONDS
+    threads = Path(f"/proc/{process}/task")
+    while {status(thread / "stat")[0] for thread in threads.iterdir()} != {"T"}:
+        assert time.monotonic() < deadline, f"process {process} goes on"
+        time.sleep(0.01)
 
 
 def executor_of(job: Job, process: int) -> int:
@@ -104,10 +119,10 @@ def test_a_stalled_machine_wakes_up_after_its_partitions_moved(
     executor = job.wait_until_stopped_at("before-append")
     # With its worker, which would kill it.
     worker = parent(executor)
-    os.kill(worker, signal.SIGSTOP)
-    os.kill(executor, signal.SIGSTOP)
+    freeze(worker)
+    freeze(executor)
     world.go("before-append")
-    job.wait_for_commit(world.fed - 1)
+    job.wait_until_processed()
     late = [path.name for path in merged_files(world.checkpoint)]
     # All input is processed: nobody else appends now.
     world.arm("after-append")
@@ -115,9 +130,7 @@ def test_a_stalled_machine_wakes_up_after_its_partitions_moved(
     assert job.wait_until_stopped_at("after-append") == executor
     world.go("after-append")
     os.kill(worker, signal.SIGCONT)
-    world.feed(34)
-    job.wait_for_commit(world.fed - 1)
-    world.wait_until_reclaimed(late)
+    world.go_on_until_reclaimed(job, late)
     job.finish()
     world.assert_rows()
     world.assert_no_file_is_missing(spark)

@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from faults import LOCAL, Segment, World, lineage
-from support import STATE, commit_ids, drain, source, write_batch
+from support import STATE, commit_ids, drain, settings, source, write_batch
 
 # Several Spark applications in a row: for when the machine is busy.
 pytestmark = pytest.mark.timeout(900)
@@ -50,13 +50,9 @@ def contents(checkpoint: Path) -> dict[Path, bytes]:
 
 @pytest.fixture
 def changelogs_in_files_of_their_own(spark: SparkSession) -> Iterator[None]:
-    settings = {STATE + "minDeltasForSnapshot": "1000", STATE + "holdfast.maxFileBytes": "1"}
-    before = {key: spark.conf.get(key) for key in settings}
-    for key, value in settings.items():
-        spark.conf.set(key, value)
-    yield
-    for key, value in before.items():
-        spark.conf.set(key, value)
+    changed = {STATE + "minDeltasForSnapshot": "1000", STATE + "holdfast.maxFileBytes": "1"}
+    with settings(spark, changed):
+        yield
 
 
 @pytest.mark.usefixtures("changelogs_in_files_of_their_own")
@@ -126,7 +122,7 @@ def test_a_damaged_base_image_is_rebuilt_from_older_segments(world: World) -> No
     # More batches, so that the images that are now written are built on.
     while not (images := base_images(world, max(world.retained()))):
         world.feed(4)
-        job.wait_for_commit(world.fed - 1)
+        job.wait_until_processed()
     job.finish()
     images = base_images(world, max(world.retained()))
     assert images

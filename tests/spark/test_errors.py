@@ -233,7 +233,7 @@ def test_state_beyond_the_memory_bound_fails_the_task_and_commits_nothing(
 ) -> None:
     checkpoint = tmp_path / "checkpoint"
     with (
-        setting(spark, STATE + "holdfast.maxMemoryBytes", "1000"),
+        settings(spark, {STATE + "holdfast.maxMemoryBytes": "1000"}),
         pytest.raises(StreamingQueryException) as failure,
     ):
         run(spark, folder, checkpoint)
@@ -241,5 +241,5 @@ def test_state_beyond_the_memory_bound_fails_the_task_and_commits_nothing(
     assert "holdfast.maxMemoryBytes" in str(failure.value)
     assert "operator 0, partition" in str(failure.value)
     assert not (checkpoint / "commits" / "0").exists()
-    with setting(spark, STATE + "holdfast.maxMemoryBytes", str(1 << 40)):
+    with settings(spark, {STATE + "holdfast.maxMemoryBytes": str(1 << 40)}):
         assert len(run(spark, folder, checkpoint)[0]) == 40

@@ -25,17 +25,12 @@ pytestmark = pytest.mark.timeout(900)
 BATCHES = 5
 # Clean-up comes every tenth batch, and may find nothing to do the first time.
 DELETING_BATCHES = 22
-SETTLING_BATCHES = 20
 
 
 def settle(world: World, job: Job, spark: SparkSession) -> None:
     """Goes on for some batches, then checks rows and files."""
     before = [path.name for path in merged_files(world.checkpoint)]
-    world.feed(SETTLING_BATCHES)
-    # The last batch is one with a clean-up.
-    world.feed(-world.fed % 10)
-    job.wait_for_commit(world.fed - 1)
-    world.wait_until_reclaimed(before)
+    world.go_on_until_reclaimed(job, before)
     job.finish()
     world.assert_rows()
     world.assert_no_file_is_missing(spark)
@@ -75,7 +70,10 @@ def test_executors_killed_at_one_point_after_the_other(
     world: World, spark: SparkSession, chain: Sequence[str]
 ) -> None:
     world.feed(BATCHES)
-    job = world.start(CLUSTER, spark__deploy__maxExecutorRetries="-1")
+    # One task may be hit by many of the kills.
+    job = world.start(
+        CLUSTER, spark__deploy__maxExecutorRetries="-1", spark__task__maxFailures="20"
+    )
     for point in chain:
         world.arm(point)
         world.feed(BATCHES)

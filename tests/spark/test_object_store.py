@@ -29,7 +29,13 @@ class Store:
         return self.folder / "checkpoint"
 
     def job(self, *, master: str, block: str = "none", at: int = 2) -> Job:
-        arguments = ["--checkpoint", f"objects:{self.checkpoint}", "--classes", str(self.classes)]
+        arguments = ["--checkpoint", f"objects:{self.checkpoint}"]
+        for setting in (
+            f"spark.driver.extraClassPath={self.classes}",
+            f"spark.executor.extraClassPath={self.classes}",
+            "spark.hadoop.fs.objects.impl=ObjectsFileSystem",
+        ):
+            arguments += ["--conf", setting]
         return Job(self.folder, master=master, block=block, at=at, arguments=arguments)
 
     def objects(self) -> list[str]:

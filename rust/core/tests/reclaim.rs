@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use common::{append, faulty, options, owner};
 use holdfast_core::format::Compression;
-use holdfast_core::gc::{FileFacts, plan, reclaim};
+use holdfast_core::gc::{FileFacts, SegmentFacts, plan, reclaim, space};
 use holdfast_core::manager::SegmentWriter;
 use holdfast_core::storage::{FaultyStorage, Operation, Storage};
 use holdfast_core::{CheckpointId, ErrorKind, FileId, Owner, Term};
@@ -32,6 +32,14 @@ fn floors(list: &[(&str, u64)]) -> impl Fn(&Owner) -> Option<CheckpointId> + use
 fn terms(list: &[u64]) -> impl Fn(Term) -> bool + 'static {
     let live: HashSet<u64> = list.iter().copied().collect();
     move |term| live.contains(&term.0)
+}
+
+fn segment(region: &str, created: u64, len: u64) -> SegmentFacts {
+    SegmentFacts {
+        owner: owner(region),
+        created: CheckpointId(created),
+        len,
+    }
 }
 
 /// One file of `term` with these segments.
@@ -190,6 +198,39 @@ fn an_absent_root_has_nothing_to_reclaim() {
     assert!(report.deleted.is_empty() && report.kept.is_empty());
 }
 
+#[test]
+fn the_most_wasteful_files_are_named_until_the_bound_holds() {
+    let facts = |seq, sealed, physical_bytes, segments: &[(&str, u64, u64)]| FileFacts {
+        file: file(1, seq),
+        sealed,
+        damaged: false,
+        physical_bytes,
+        segments: segments
+            .iter()
+            .map(|(region, created, len)| segment(region, *created, *len))
+            .collect(),
+    };
+    let files = [
+        // One idle owner keeps a large file alive.
+        facts(1, true, 10_000, &[("idle", 5, 100), ("busy", 1, 9_900)]),
+        facts(2, true, 5_000, &[("busy", 3, 4_000), ("busy", 9, 1_000)]),
+        facts(3, true, 6_000, &[("busy", 9, 6_000)]),
+        // Still written to: not counted.
+        facts(4, false, 90_000, &[]),
+    ];
+    let floors = floors(&[("idle", 5), ("busy", 8)]);
+    let report = space(&files, &floors, &terms(&[1]), 2.0);
+    assert_eq!(
+        (report.physical_bytes, report.needed_bytes),
+        (21_000, 7_100)
+    );
+    assert_eq!(report.pinned_bytes(), 13_900);
+    assert_eq!(report.wasteful, [file(1, 1)], "without it the bound holds");
+    let report = space(&files, &floors, &terms(&[1]), 1.1);
+    assert_eq!(report.wasteful, [file(1, 1), file(1, 2)]);
+    assert_eq!(space(&files, &floors, &terms(&[1]), 3.0).wasteful, []);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
 
@@ -212,9 +253,10 @@ proptest! {
                 file: file(*term, seq as u32),
                 sealed: *sealed,
                 damaged: *damaged,
+                physical_bytes: 1_000,
                 segments: segments
                     .iter()
-                    .map(|(region, created)| (owner(regions[*region]), CheckpointId(*created)))
+                    .map(|(region, created)| segment(regions[*region], *created, 100))
                     .collect(),
             })
             .collect();

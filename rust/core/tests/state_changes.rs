@@ -1,6 +1,7 @@
 //! What single commits changed, and versions rebuilt from an older one.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use holdfast_core::manager::{SegmentWriter, WriterOptions};
@@ -137,7 +138,9 @@ fn a_version_is_reached_from_an_older_one_by_what_later_commits_changed() {
     }
     // From here on the lineage is a base image: replay goes round it.
     world.writer.sync().unwrap();
-    let image = store.base_image_task(&world.writer, 2).unwrap();
+    let image = store
+        .base_image_task(&world.writer, 2, &HashSet::new())
+        .unwrap();
     store.accept(image.run(world.storage.as_ref(), &world.writer).unwrap());
     world.writer.sync().unwrap();
     ids.push(commit(&mut store, &world, &[("k", "5")]));
@@ -161,10 +164,7 @@ fn a_version_is_reached_from_an_older_one_by_what_later_commits_changed() {
     assert!(reader.begin().is_err());
     reader.mend(&world.writer).unwrap();
     let next = commit(&mut reader, &world, &[("k", "6")]);
-    assert_eq!(
-        next.floor.0, 6,
-        "a new base image, of the state after version 6"
-    );
+    assert_eq!(next.floor.0, 7, "a new base image, written at version 7");
     let error = reader
         .replay(world.storage.as_ref(), (7, Some(&last)), &ids[2], &ids)
         .unwrap_err();

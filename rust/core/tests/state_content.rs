@@ -2,7 +2,7 @@
 //! column families.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use holdfast_core::manager::{SegmentWriter, WriterOptions};
@@ -285,7 +285,7 @@ proptest! {
                     // What is not durable is neither merged nor built on.
                     world.writer.sync().unwrap();
                     if matches!(step, Step::CommitAndMerge)
-                        && let Some(task) = store.base_image_task(&world.writer, 1)
+                        && let Some(task) = store.base_image_task(&world.writer, 1, &HashSet::new())
                     {
                         let image = task.run(world.storage.as_ref(), &world.writer).unwrap();
                         store.accept(image);

@@ -6,7 +6,7 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -96,7 +96,7 @@ fn regenerate() {
         if batch == 4 {
             image_start = storage.list().unwrap()[0].len;
             writer.sync().unwrap();
-            let image = store.base_image_task(&writer, 1).unwrap();
+            let image = store.base_image_task(&writer, 1, &HashSet::new()).unwrap();
             store.accept(image.run(storage.as_ref(), &writer).unwrap());
             writer.sync().unwrap();
         }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use holdfast_core::format::read_head;
 use holdfast_core::manager::{SegmentWriter, WriterOptions};
 use holdfast_core::state::{CommitId, FIRST_FAMILY, StateStore};
 use holdfast_core::storage::{FaultyStorage, LocalStorage, Operation, Storage};
-use holdfast_core::{CheckpointId, ErrorKind, Owner, Term};
+use holdfast_core::{CheckpointId, ErrorKind, FileId, Owner, Term};
 
 struct World {
     dir: tempfile::TempDir,
@@ -178,8 +178,14 @@ fn base_images_shorten_the_lineage_and_older_versions_stay_loadable() {
         contents.push(content(&mut store));
     }
     world.writer.sync().unwrap();
-    assert!(store.base_image_task(&world.writer, 12).is_none());
-    let task = store.base_image_task(&world.writer, 10).unwrap();
+    assert!(
+        store
+            .base_image_task(&world.writer, 12, &HashSet::new())
+            .is_none()
+    );
+    let task = store
+        .base_image_task(&world.writer, 10, &HashSet::new())
+        .unwrap();
     // The store moves on while the image is merged.
     ids.push(commit(&mut store, &world, &[("late", "1")], &[]));
     contents.push(content(&mut store));
@@ -219,7 +225,9 @@ fn an_idle_store_ends_up_as_one_base_image() {
 /// Makes the lineage durable and merges it, as maintenance between two batches does.
 fn write_image(store: &mut StateStore, world: &World) {
     world.writer.sync().unwrap();
-    let task = store.base_image_task(&world.writer, 1).unwrap();
+    let task = store
+        .base_image_task(&world.writer, 1, &HashSet::new())
+        .unwrap();
     let image = task.run(world.storage.as_ref(), &world.writer).unwrap();
     store.accept(image);
 }
@@ -285,13 +293,17 @@ fn only_durable_changelogs_are_merged() {
         commit(&mut store, &world, &[("k", &i.to_string())], &[]);
     }
     assert!(
-        store.base_image_task(&world.writer, 1).is_none(),
+        store
+            .base_image_task(&world.writer, 1, &HashSet::new())
+            .is_none(),
         "nothing is durable"
     );
     world.writer.sync().unwrap();
     // A batch is under way: this commit may never become part of a checkpoint.
     let third = commit(&mut store, &world, &[("k", "2")], &[]);
-    let task = store.base_image_task(&world.writer, 1).unwrap();
+    let task = store
+        .base_image_task(&world.writer, 1, &HashSet::new())
+        .unwrap();
     let image = task.run(world.storage.as_ref(), &world.writer).unwrap();
     store.accept(image);
     world.writer.sync().unwrap();
@@ -404,4 +416,32 @@ fn versions_without_an_id_and_with_a_wrong_one_are_refused() {
         .open(world.storage.as_ref(), 5, Some(&id))
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
+}
+
+#[test]
+fn an_idle_store_moves_out_of_a_wasteful_file() {
+    let world = world();
+    let mut store = opened(&world);
+    commit(&mut store, &world, &[("k", "1")], &[]);
+    world.writer.seal().unwrap();
+    let old = world.storage.list().unwrap()[0].name.clone();
+    let wasteful = HashSet::from([FileId::parse(&old).unwrap()]);
+    let mut last = None;
+    for _ in 0..3 {
+        last = Some(commit(&mut store, &world, &[], &[]));
+        if let Some(task) = store.base_image_task(&world.writer, 10, &wasteful) {
+            store.accept(task.run(world.storage.as_ref(), &world.writer).unwrap());
+            world.writer.sync().unwrap();
+        }
+    }
+    let last = last.unwrap();
+    assert_eq!(last.floor.0, 2, "the version that the image was written at");
+    assert!(
+        store
+            .base_image_task(&world.writer, 10, &wasteful)
+            .is_none(),
+        "it has moved"
+    );
+    std::fs::remove_file(world.dir.path().join(old)).unwrap();
+    assert_eq!(loaded(&world, &last), map(&[("k", "1")]));
 }

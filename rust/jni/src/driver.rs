@@ -10,7 +10,7 @@ use jni::objects::{JClass, JLongArray, JObject, JObjectArray, JString};
 use jni::sys::jlong;
 
 use crate::guard::with_env;
-use crate::manager::{storage, strings};
+use crate::manager::{java_strings, storage, strings};
 
 /// `Native.newestTerm(String dir, HadoopFiles files): long`: the highest term that any file in
 /// `dir` carries, 0 when there is none.
@@ -91,12 +91,14 @@ extern "system" fn Java_io_holdfast_spark_Native_adoptFile<'local>(
 }
 
 /// `Native.reclaim(String dir, HadoopFiles files, String[] partitions, String[] ids, long[]
-/// liveTerms, long newestTerm): String`: deletes the files that nobody appends to and that hold
+/// liveTerms, long newestTerm): String[]`: deletes the files that nobody appends to and that hold
 /// nothing a retained version needs.
 ///
 /// `ids[i]` is the id of a store of `partitions[i]` (`operator/partition`) in the oldest retained
 /// entry of the commit log; `liveTerms` are the terms that may still append, `newestTerm` is the
-/// newest that was given. Returns what was done, for the log, null when nothing was.
+/// newest that was given. Returns what was done, for the log, empty when nothing was; the bytes of the
+/// closed files that are left; how many of these nobody needs; and the names of the most wasteful
+/// files.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_reclaim<'local>(
     env: EnvUnowned<'local>,
@@ -107,7 +109,7 @@ extern "system" fn Java_io_holdfast_spark_Native_reclaim<'local>(
     ids: JObjectArray<'local, JString<'local>>,
     live_terms: JLongArray<'local>,
     newest_term: jlong,
-) -> JString<'local> {
+) -> JObjectArray<'local, JString<'local>> {
     with_env(env, |env| {
         let storage = storage(env, &dir, &files)?;
         // The stores of a partition are named by operators; the oldest of them speaks for all.
@@ -145,9 +147,13 @@ extern "system" fn Java_io_holdfast_spark_Native_reclaim<'local>(
                     .map(|(file, error)| format!("{what} {file}: {error}")),
             );
         }
-        if said.is_empty() {
-            return Ok(JString::null());
-        }
-        Ok(env.new_string(said.join("; "))?)
+        let space = &report.space;
+        let mut answer = vec![
+            said.join("; "),
+            space.physical_bytes.to_string(),
+            space.pinned_bytes().to_string(),
+        ];
+        answer.extend(space.wasteful.iter().map(FileId::file_name));
+        java_strings(env, &answer)
     })
 }

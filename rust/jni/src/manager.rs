@@ -8,7 +8,7 @@ use holdfast_core::format::Compression;
 use holdfast_core::manager::{SegmentWriter, WriterOptions};
 use holdfast_core::storage::{LocalStorage, Storage};
 use holdfast_core::{Error, FileId, Term};
-use jni::objects::{JClass, JObject, JObjectArray, JString};
+use jni::objects::{JClass, JLongArray, JObject, JObjectArray, JString};
 use jni::sys::{jint, jlong};
 use jni::{Env, EnvUnowned};
 
@@ -72,6 +72,20 @@ pub(crate) fn strings<'local>(
         env.delete_local_ref(text);
     }
     Ok(texts)
+}
+
+/// Rust strings as Java strings.
+pub(crate) fn java_strings<'local>(
+    env: &mut Env<'local>,
+    texts: &[String],
+) -> Result<JObjectArray<'local, JString<'local>>, Failure> {
+    let array = JObjectArray::<JString>::new(env, texts.len(), JString::null())?;
+    for (i, text) in texts.iter().enumerate() {
+        let text = env.new_string(text)?;
+        array.set_element(env, i, &text)?;
+        env.delete_local_ref(text);
+    }
+    Ok(array)
 }
 
 /// `Native.openManager(String dir, HadoopFiles files, long term, long maxFileBytes, int
@@ -148,6 +162,29 @@ extern "system" fn Java_io_holdfast_spark_Native_syncFiles<'local>(
         }
         Ok(manager.writer()?.sync_files(&files)?)
     });
+}
+
+/// `Native.writerStats(long manager): long[]`: files created, files sealed, segments, bytes of these
+/// as stored.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_writerStats<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    manager: jlong,
+) -> JLongArray<'local> {
+    with_env(env, |env| {
+        let stats = MANAGERS.get(manager)?.writer()?.stats();
+        let values = [
+            stats.files_created,
+            stats.files_sealed,
+            stats.segments,
+            stats.bytes,
+        ]
+        .map(|n| n as jlong);
+        let array = JLongArray::new(env, values.len())?;
+        array.set_region(env, 0, &values)?;
+        Ok(array)
+    })
 }
 
 /// `Native.lostFiles(long manager): String`: names of the files that could not be made durable, one

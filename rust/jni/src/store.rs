@@ -1,12 +1,13 @@
 //! State stores. Rows cross as addresses of memory that Java owns; scans cross in batches.
 
+use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
 
 use holdfast_core::state::{
     ChangeKind, CommitId, FamilyOfInterest, FamilyOptions, KeyRange, Layout, MemoryBudget,
     ScanBatch, ScanOf, StateStore, for_each_change, read_changelog,
 };
-use holdfast_core::{Error, Owner};
+use holdfast_core::{Error, FileId, Owner};
 use jni::objects::{JByteArray, JClass, JLongArray, JObjectArray, JString};
 use jni::sys::{jboolean, jint, jlong};
 use jni::{Env, EnvUnowned};
@@ -14,7 +15,7 @@ use parking_lot::Mutex;
 
 use crate::guard::{Failure, primitive, with_env};
 use crate::handles::Handles;
-use crate::manager::{MANAGERS, Manager, strings};
+use crate::manager::{MANAGERS, Manager, java_strings, strings};
 
 struct Store {
     manager: Arc<Manager>,
@@ -330,12 +331,7 @@ extern "system" fn Java_io_holdfast_spark_Native_familyNames<'local>(
 ) -> JObjectArray<'local, JString<'local>> {
     with_env(env, |env| {
         let names = STORES.get(store)?.state.lock().families().names();
-        let array = JObjectArray::<JString>::new(env, names.len(), JString::null())?;
-        for (i, name) in names.iter().enumerate() {
-            let text = env.new_string(name)?;
-            array.set_element(env, i, text)?;
-        }
-        Ok(array)
+        java_strings(env, &names)
     })
 }
 
@@ -611,8 +607,9 @@ extern "system" fn Java_io_holdfast_spark_Native_abort<'local>(
     });
 }
 
-/// `Native.writeBaseImage(long store, int minChangelogs): long`: merges the store's lineage from
-/// files when at least that many changelogs have gathered. Returns the version of the base image
+/// `Native.writeBaseImage(long store, int minChangelogs, String[] wasteful): long`: merges the store's
+/// lineage from files when enough changelogs have gathered, see `StateStore::base_image_task`, or
+/// when a part of it lies in one of the `wasteful` files. Returns the version of the base image
 /// that commits began to build on since the last call, -1 without one.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_writeBaseImage<'local>(
@@ -620,13 +617,20 @@ extern "system" fn Java_io_holdfast_spark_Native_writeBaseImage<'local>(
     _class: JClass<'local>,
     store: jlong,
     min_changelogs: jint,
+    wasteful: JObjectArray<'local, JString<'local>>,
 ) -> jlong {
-    primitive(env, || {
+    with_env(env, |env| {
+        let wasteful = strings(env, &wasteful)?;
+        let wasteful: HashSet<_> = wasteful
+            .iter()
+            .filter_map(|name| FileId::parse(name))
+            .collect();
         let store = STORES.get(store)?;
         let writer = store.manager.writer()?;
         let (task, installed) = {
             let mut state = store.state.lock();
-            let task = state.base_image_task(writer, min_changelogs.max(1) as usize);
+            let least = min_changelogs.max(1) as usize;
+            let task = state.base_image_task(writer, least, &wasteful);
             (task, state.take_installed_image())
         };
         if let Some(task) = task {

@@ -1,25 +1,55 @@
 package io.holdfast.spark;
 
+import java.io.IOException;
+import java.nio.ByteBuffer;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 
 /** Runs the core's storage conformance suite, which is native, against a folder. */
 public final class StorageConformance {
+  private static Configuration configuration;
+
   private StorageConformance() {}
 
-  /** Name of a fresh folder for the suite's next check. */
-  static HadoopFiles fresh(String parent, int number) throws java.io.IOException {
+  /** A fresh folder for one check of the suite, which calls this. */
+  static HadoopFiles fresh(String parent, int number) throws IOException {
     return new HadoopFiles(new Path(parent, Integer.toString(number)), configuration);
   }
 
-  private static Configuration configuration;
-
   private static native void run(String parent);
+
+  /** The thread of a cancelled task is interrupted: the file it writes to must not notice. */
+  private static void writeInterrupted(HadoopFiles files) throws IOException {
+    Thread.currentThread().interrupt();
+    HadoopOutput out = files.create("object");
+    for (byte i = 0; i < 100; i++) {
+      ByteBuffer bytes = ByteBuffer.allocateDirect(1000);
+      for (int k = 0; k < 1000; k++) {
+        bytes.put(i);
+      }
+      out.append(bytes.flip());
+    }
+    out.finish();
+    check(Thread.interrupted(), "the interrupt was kept for the task");
+    check(files.length("object") == 100_000, "all bytes are there");
+    HadoopInput in = files.open("object");
+    byte[] found = in.read(0, 100_000);
+    in.close();
+    for (int k = 0; k < found.length; k++) {
+      check(found[k] == k / 1000, "byte " + k);
+    }
+  }
+
+  private static void check(boolean holds, String what) {
+    if (!holds) {
+      throw new AssertionError(what);
+    }
+  }
 
   /**
    * @param args path of the native library, URI of an empty folder, then settings as key=value
    */
-  public static void main(String[] args) {
+  public static void main(String[] args) throws IOException {
     System.load(args[0]);
     configuration = new Configuration();
     for (int i = 2; i < args.length; i++) {
@@ -27,6 +57,7 @@ public final class StorageConformance {
       configuration.set(setting[0], setting[1]);
     }
     run(args[1]);
+    writeInterrupted(new HadoopFiles(new Path(args[1], "interrupted"), configuration));
     System.out.println("conforms");
     System.exit(0);
   }

@@ -1,12 +1,16 @@
 //! The thin layer that lists, asks [`plan`](super::plan), and deletes.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
-use super::{FileFacts, plan};
+use super::{FileFacts, SegmentFacts, Space, plan, space};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FileIndex, read_index, read_sealed_index};
 use crate::ids::{CheckpointId, FileId, Owner, Term};
 use crate::storage::Storage;
+
+/// Bound on the bytes of closed files divided by those that are needed of them: above it, the most
+/// wasteful files are named to be emptied.
+const MAX_SPACE_AMPLIFICATION: f64 = 2.0;
 
 /// What a reclaim did.
 #[derive(Debug, Default)]
@@ -21,6 +25,8 @@ pub struct ReclaimReport {
     pub unreadable: Vec<(FileId, Error)>,
     /// Files that may go but could not be deleted, and why. The next reclaim tries them again.
     pub failed: Vec<(FileId, Error)>,
+    /// What the files that are kept take.
+    pub space: Space,
 }
 
 /// Deletes the files of `storage` that may go, see [`plan`]. Objects that are no physical files are
@@ -39,7 +45,6 @@ pub fn reclaim(
     newest_term: Term,
 ) -> Result<ReclaimReport> {
     let mut report = ReclaimReport::default();
-    let mut sizes = HashMap::new();
     let mut facts = Vec::new();
     for object in storage.list()? {
         let Some(file) = FileId::parse(&object.name) else {
@@ -55,7 +60,7 @@ pub fn reclaim(
                 ),
             ));
         }
-        match classify(storage, file, may_append) {
+        match classify(storage, file, object.len, may_append) {
             Ok(known) => {
                 if known.damaged {
                     let message = "some of its bytes do not verify: it may hold more segments";
@@ -63,7 +68,6 @@ pub fn reclaim(
                         .unreadable
                         .push((file, Error::corrupt(format!("{file}: {message}"))));
                 } else {
-                    sizes.insert(file, object.len);
                     facts.push(known);
                 }
             }
@@ -74,29 +78,31 @@ pub fn reclaim(
     }
     // From here on, and not earlier, files are deleted.
     let going: HashSet<FileId> = plan(&facts, floor_of, may_append).into_iter().collect();
-    for FileFacts { file, .. } in facts {
-        if !going.contains(&file) {
-            report.kept.push(file);
-            continue;
-        }
-        match storage.delete(&file.file_name()) {
+    let (going, staying): (Vec<_>, Vec<_>) = facts
+        .into_iter()
+        .partition(|facts| going.contains(&facts.file));
+    for facts in going {
+        match storage.delete(&facts.file.file_name()) {
             Ok(()) => {
-                report.deleted_bytes += sizes.get(&file).copied().unwrap_or(0);
-                report.deleted.push(file);
+                report.deleted_bytes += facts.physical_bytes;
+                report.deleted.push(facts.file);
             }
-            Err(e) => report.failed.push((file, e)),
+            Err(e) => report.failed.push((facts.file, e)),
         }
     }
+    report.space = space(&staying, floor_of, may_append, MAX_SPACE_AMPLIFICATION);
+    report.kept = staying.into_iter().map(|facts| facts.file).collect();
     Ok(report)
 }
 
 fn classify(
     storage: &dyn Storage,
     file: FileId,
+    physical_bytes: u64,
     may_append: &dyn Fn(Term) -> bool,
 ) -> Result<FileFacts> {
     if let Some(index) = read_sealed_index(storage, file)? {
-        return Ok(facts(index));
+        return Ok(facts(index, physical_bytes));
     }
     if may_append(file.term) {
         // It stays whatever it holds: no need to scan what somebody is writing.
@@ -104,21 +110,24 @@ fn classify(
             file,
             sealed: false,
             damaged: false,
+            physical_bytes,
             segments: Vec::new(),
         });
     }
-    read_index(storage, file).map(facts)
+    read_index(storage, file).map(|index| facts(index, physical_bytes))
 }
 
-fn facts(index: FileIndex) -> FileFacts {
+fn facts(index: FileIndex, physical_bytes: u64) -> FileFacts {
+    let segments = index.segments.into_iter().map(|entry| SegmentFacts {
+        owner: entry.owner,
+        created: entry.created,
+        len: entry.reference.len,
+    });
     FileFacts {
         file: index.file,
         sealed: index.sealed,
         damaged: index.damaged_bytes > 0,
-        segments: index
-            .segments
-            .into_iter()
-            .map(|entry| (entry.owner, entry.created))
-            .collect(),
+        physical_bytes,
+        segments: segments.collect(),
     }
 }

@@ -19,7 +19,7 @@ pub struct BaseImageTask {
     pub(super) owner: Owner,
     /// Oldest first: an optional base image, then changelogs.
     pub(super) lineage: Vec<SegmentRef>,
-    /// `created` of the newest segment in `lineage`.
+    /// Version whose content the lineage is.
     pub(super) created: CheckpointId,
 }
 

@@ -1,6 +1,6 @@
 //! One owner's state at one version: opens it, changes it, commits it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::base_image::{BaseImage, BaseImageTask};
@@ -14,7 +14,7 @@ use super::restore::Restore;
 use super::scan::Scan;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{NewSegment, SegmentKind, read_head};
-use crate::ids::{CheckpointId, Owner, SegmentRef};
+use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 use crate::manager::{Durability, SegmentWriter};
 use crate::storage::Storage;
 
@@ -39,8 +39,6 @@ struct Position {
     lineage: Vec<SegmentRef>,
     /// `created` of the oldest segment in `lineage`.
     lineage_floor: CheckpointId,
-    /// `created` of the newest segment.
-    created: CheckpointId,
     /// Newest of the segments that the base image in `lineage` stands for.
     replaced: Option<SegmentRef>,
     /// The base image in `lineage` is damaged: nothing may build on it.
@@ -60,7 +58,6 @@ impl Position {
             id,
             lineage: Vec::new(),
             lineage_floor: created,
-            created,
             replaced: None,
             rebuilt: false,
         }
@@ -115,7 +112,6 @@ impl Position {
             id,
             lineage: [self.lineage.as_slice(), &[segment]].concat(),
             lineage_floor: floor,
-            created,
             replaced,
             rebuilt: false,
         }
@@ -570,7 +566,7 @@ impl StateStore {
         let replaced = changelog.copied().or(at.replaced);
         let new = NewSegment {
             owner: &self.owner,
-            created: at.created,
+            created: CheckpointId(at.id.version),
             kind: SegmentKind::BaseImage,
             lineage: &[],
             replaced,
@@ -580,7 +576,7 @@ impl StateStore {
         writer.sync_files(&BTreeSet::from([reference.file]))?;
         if let Some(at) = self.at.as_mut() {
             at.lineage = vec![reference];
-            at.lineage_floor = at.created;
+            at.lineage_floor = CheckpointId(at.id.version);
             at.replaced = replaced;
             at.rebuilt = false;
         }
@@ -599,12 +595,14 @@ impl StateStore {
 
     /// The merge that is due: at least `min_changelogs` durable ones lie above the base image, and
     /// either they are half its size, so that a load is not much longer than it must be and images
-    /// cost at most three times what commits write, or there are [`MAX_WAIT`] times as many. `None`
-    /// while an earlier image waits for its file to become durable.
+    /// cost at most three times what commits write, or there are [`MAX_WAIT`] times as many. Also as
+    /// soon as any segment lies in one of the `wasteful` files, which go once nobody needs them.
+    /// `None` while an earlier image waits for its file to become durable.
     pub fn base_image_task(
         &mut self,
         writer: &SegmentWriter,
         min_changelogs: usize,
+        wasteful: &HashSet<FileId>,
     ) -> Option<BaseImageTask> {
         self.settle_image(writer);
         if self.pending_image.is_some() {
@@ -627,10 +625,13 @@ impl StateStore {
         let bytes: u64 = changelogs.iter().map(|segment| segment.len).sum();
         let due = changelogs.len() >= least
             && (bytes >= base.len / 2 || changelogs.len() >= least.saturating_mul(MAX_WAIT));
-        due.then(|| BaseImageTask {
+        let pins = |segment: &SegmentRef| wasteful.contains(&segment.file);
+        (due || from.lineage.iter().any(pins)).then(|| BaseImageTask {
             owner: self.owner.clone(),
             lineage: from.lineage.clone(),
-            created: from.created,
+            // Not when it last changed, but how far it is known not to have: what is older is not
+            // needed any more once commits build on the image.
+            created: CheckpointId(from.id.version),
         })
     }
 
@@ -691,7 +692,6 @@ impl StateStore {
             id: *id,
             lineage,
             lineage_floor: id.floor,
-            created: head.created,
             replaced: head.replaced,
             // It may name segments that replay went round: nothing builds on them.
             rebuilt: true,
@@ -761,7 +761,6 @@ impl StateStore {
                     id: wanted,
                     lineage,
                     lineage_floor: wanted.floor,
-                    created: head.created,
                     replaced: head.replaced,
                     rebuilt,
                 }

@@ -16,7 +16,7 @@ import scala.runtime.BoxedUnit;
 /** Where an executor takes the driver's requests: the plugin's own channel goes only one way. */
 final class ExecutorEndpoint implements RpcEndpoint {
   private final RpcEnv env;
-  private final Function<SyncRequest, SyncReply> handler;
+  private final Function<String[], String[]> handler;
   private final RpcEndpointRef ref;
 
   /** Syncs wait for storage, which threads of Spark's dispatcher must not do. */
@@ -28,7 +28,10 @@ final class ExecutorEndpoint implements RpcEndpoint {
             return thread;
           });
 
-  ExecutorEndpoint(String executorId, Function<SyncRequest, SyncReply> handler) {
+  /**
+   * @param handler answers requests, see {@link SyncRequest} and {@link WasteNotice}
+   */
+  ExecutorEndpoint(String executorId, Function<String[], String[]> handler) {
     env = SparkEnv.get().rpcEnv();
     this.handler = handler;
     ref = env.setupEndpoint("Holdfast-" + executorId, this);
@@ -62,8 +65,7 @@ final class ExecutorEndpoint implements RpcEndpoint {
         if (!isDefinedAt(message)) {
           return otherwise.apply(message);
         }
-        SyncRequest request = SyncRequest.fromWire((String[]) message);
-        workers.execute(() -> context.reply(handler.apply(request).toWire()));
+        workers.execute(() -> context.reply(handler.apply((String[]) message)));
         return (B1) BoxedUnit.UNIT;
       }
     };

@@ -21,9 +21,17 @@ final class ExecutorLink implements Serializable {
 
   /** Fails with a TimeoutException after {@code spark.rpc.askTimeout}. */
   CompletableFuture<SyncReply> ask(SyncRequest request) {
+    return ask(request.toWire()).thenApply(SyncReply::fromWire);
+  }
+
+  /** Best effort: a notice that is lost is repeated by the next. */
+  void tell(WasteNotice notice) {
+    ask(notice.toWire());
+  }
+
+  private CompletableFuture<String[]> ask(String[] wire) {
     return FutureConverters.asJava(
-            endpoint.<String[]>ask(request.toWire(), ClassTag$.MODULE$.apply(String[].class)))
-        .toCompletableFuture()
-        .thenApply(SyncReply::fromWire);
+            endpoint.<String[]>ask(wire, ClassTag$.MODULE$.apply(String[].class)))
+        .toCompletableFuture();
   }
 }

@@ -28,6 +28,7 @@ final class HoldfastStateStore implements StateStore {
   private final Option<String> baseId;
   private Phase phase = Phase.OPEN;
   private String committedId;
+  private StateStoreMetrics metrics;
 
   HoldfastStateStore(
       StoreContext context,
@@ -145,7 +146,14 @@ final class HoldfastStateStore implements StateStore {
 
   @Override
   public StateStoreMetrics metrics() {
-    return StoreMetrics.of(read.statsBefore(), table.stats());
+    if (phase == Phase.OPEN) {
+      return StoreMetrics.of(read.statsBefore(), table.stats(), StoreMetrics.NOTHING);
+    }
+    if (metrics == null) {
+      // Taken once: what the manager did is told to one caller only.
+      metrics = StoreMetrics.of(read.statsBefore(), table.stats(), table.takeTotals(version));
+    }
+    return metrics;
   }
 
   @Override

@@ -72,10 +72,12 @@ final class HadoopFiles {
     Path path = new Path(folder, name);
     if (seenWhileWritten) {
       FSDataInputStream in = fileSystem.open(path);
-      if (in instanceof HdfsDataInputStream) {
-        return new HadoopInput(in, ((HdfsDataInputStream) in).getVisibleLength());
+      try {
+        return new HadoopInput(in, visibleLength(in, path));
+      } catch (IOException | RuntimeException e) {
+        in.close();
+        throw e;
       }
-      return new HadoopInput(in, fileSystem.getFileStatus(path).getLen());
     }
     FileStatus status = fileSystem.getFileStatus(path);
     // With the status at hand an object store need not be asked again.
@@ -88,6 +90,13 @@ final class HadoopFiles {
             .withFileStatus(status)
             .build();
     return new HadoopInput(get(in, true), status.getLen());
+  }
+
+  private long visibleLength(FSDataInputStream in, Path path) throws IOException {
+    // The name node learns the length of an HDFS file late; the open stream asked a data node.
+    return in instanceof HdfsDataInputStream
+        ? ((HdfsDataInputStream) in).getVisibleLength()
+        : fileSystem.getFileStatus(path).getLen();
   }
 
   long length(String name) throws IOException {

@@ -1,6 +1,8 @@
 package io.holdfast.spark;
 
+import com.codahale.metrics.MetricRegistry;
 import java.io.IOException;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
@@ -29,6 +31,20 @@ final class HoldfastDriver implements DriverPlugin {
     }
   }
 
+  /** What the closed files of a folder take. */
+  private static final class Space {
+    final long physicalBytes;
+    final long pinnedBytes;
+
+    Space(long physicalBytes, long pinnedBytes) {
+      this.physicalBytes = physicalBytes;
+      this.pinnedBytes = pinnedBytes;
+    }
+  }
+
+  /** By folder, as of its last clean-up. */
+  private final Map<String, Space> spaces = new ConcurrentHashMap<>();
+
   /** Executor of every term given by this application whose executor may still append. */
   private final Map<String, Map<Long, Executor>> liveTerms = new HashMap<>();
 
@@ -52,6 +68,20 @@ final class HoldfastDriver implements DriverPlugin {
         });
     HoldfastPlugin.started(this);
     return Collections.emptyMap();
+  }
+
+  /** Spark names them {@code plugin.io.holdfast.spark.HoldfastPlugin.<name>}. */
+  @Override
+  public void registerMetrics(String appId, PluginContext context) {
+    MetricRegistry registry = context.metricRegistry();
+    ExecutorTotals.gauge(
+        registry,
+        "closedFileBytes",
+        () -> spaces.values().stream().mapToLong(space -> space.physicalBytes).sum());
+    ExecutorTotals.gauge(
+        registry,
+        "pinnedBytes",
+        () -> spaces.values().stream().mapToLong(space -> space.pinnedBytes).sum());
   }
 
   @Override
@@ -92,6 +122,7 @@ final class HoldfastDriver implements DriverPlugin {
   String reclaim(StateFolder folder, String[] partitions, String[] ids) {
     long[] live;
     long last;
+    List<ExecutorLink> executors;
     synchronized (this) {
       // A file of a term given from now on stops the pass: the next one knows it.
       live =
@@ -99,8 +130,23 @@ final class HoldfastDriver implements DriverPlugin {
               .mapToLong(Long::longValue)
               .toArray();
       last = lastTerm.getOrDefault(folder.name, 0L);
+      executors =
+          liveTerms.getOrDefault(folder.name, Collections.emptyMap()).values().stream()
+              .map(executor -> executor.link)
+              .toList();
     }
-    return Native.reclaim(folder.name, folder.files(), partitions, ids, live, last);
+    String[] done =
+        Native.reclaim(folder.name, folder.files(), partitions, ids, live, last);
+    Space space = new Space(Long.parseLong(done[1]), Long.parseLong(done[2]));
+    spaces.put(folder.name, space);
+    List<String> wasteful = Arrays.asList(done).subList(3, done.length);
+    long toTell = space.pinnedBytes;
+    for (ExecutorLink executor : executors) {
+      executor.tell(new WasteNotice(folder.name, toTell, wasteful));
+      // One of them reports the bytes: tasks' metrics are added up.
+      toTell = 0;
+    }
+    return done[0];
   }
 
   /**

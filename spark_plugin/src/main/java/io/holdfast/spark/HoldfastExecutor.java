@@ -9,6 +9,7 @@ import java.util.Set;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.LongAdder;
 import org.apache.spark.api.plugin.ExecutorPlugin;
 import org.apache.spark.api.plugin.PluginContext;
 import org.slf4j.Logger;
@@ -29,20 +30,78 @@ final class HoldfastExecutor implements ExecutorPlugin {
     int users;
     long idleSinceMs;
 
+    /** Files that should go, as far as the driver said. */
+    volatile String[] wasteful = {};
+
+    /** Bytes that nobody needs any more, and the last version at which they were reported. */
+    volatile long pinnedBytes;
+
+    final LongAdder unreportedSealNanos = new LongAdder();
+    private long pinnedReportedAt = -1;
+    private long[] reported = new long[4];
+
     Manager(long handle, long term) {
       this.handle = handle;
       this.term = term;
+    }
+
+    /** What the writer did since this was last asked: see {@link Native#writerStats}. */
+    synchronized long[] takeStats() {
+      long[] now = Native.writerStats(handle);
+      long[] fresh = new long[now.length];
+      for (int i = 0; i < now.length; i++) {
+        fresh[i] = now[i] - reported[i];
+      }
+      reported = now;
+      return fresh;
+    }
+
+    /** Once per version, so that the sum over all tasks of a batch is right. */
+    synchronized long takePinnedBytes(long version) {
+      if (version == pinnedReportedAt) {
+        return 0;
+      }
+      pinnedReportedAt = version;
+      return pinnedBytes;
     }
   }
 
   /** A store's share of a manager, until closed. */
   final class Lease implements AutoCloseable {
     final long manager;
+    private final Manager shared;
     private final String dir;
 
-    Lease(long manager, String dir) {
-      this.manager = manager;
+    Lease(Manager shared, String dir) {
+      this.shared = shared;
+      manager = shared.handle;
       this.dir = dir;
+    }
+
+    /** Names of files that should go. */
+    String[] wasteful() {
+      return shared.wasteful;
+    }
+
+    /**
+     * What the manager did since any of its stores last asked, so that the sum over all tasks is
+     * right: files created, files sealed, segments, bytes as stored, milliseconds of sealing, bytes
+     * that nobody needs any more.
+     */
+    long[] takeTotals(long version) {
+      long[] fresh = shared.takeStats();
+      totals.filesCreated.add(fresh[0]);
+      totals.filesSealed.add(fresh[1]);
+      totals.segments.add(fresh[2]);
+      totals.storedBytes.add(fresh[3]);
+      return new long[] {
+        fresh[0],
+        fresh[1],
+        fresh[2],
+        fresh[3],
+        shared.unreportedSealNanos.sumThenReset() / 1_000_000,
+        shared.takePinnedBytes(version)
+      };
     }
 
     /**
@@ -68,6 +127,8 @@ final class HoldfastExecutor implements ExecutorPlugin {
   private PluginContext context;
   private ScheduledExecutorService sweeper;
   private ExecutorEndpoint endpoint;
+  private final ExecutorTotals totals = new ExecutorTotals();
+  private volatile boolean nativeLoaded;
 
   @Override
   public void init(PluginContext pluginContext, Map<String, String> extraConf) {
@@ -80,8 +141,31 @@ final class HoldfastExecutor implements ExecutorPlugin {
               return thread;
             });
     sweeper.scheduleWithFixedDelay(this::closeIdle, IDLE_MS, IDLE_MS / 2, TimeUnit.MILLISECONDS);
-    endpoint = new ExecutorEndpoint(context.executorID(), this::sync);
+    endpoint = new ExecutorEndpoint(context.executorID(), this::handle);
+    totals.register(
+        context.metricRegistry(), () -> nativeLoaded ? Native.usedMemory() : 0);
     HoldfastPlugin.started(this);
+  }
+
+  ExecutorTotals totals() {
+    return totals;
+  }
+
+  /** A request of the driver. */
+  private String[] handle(String[] wire) {
+    if (wire[0].equals(WasteNotice.TAG)) {
+      accept(WasteNotice.fromWire(wire));
+      return new String[0];
+    }
+    return sync(SyncRequest.fromWire(wire)).toWire();
+  }
+
+  private synchronized void accept(WasteNotice notice) {
+    Manager manager = managers.get(notice.dir);
+    if (manager != null) {
+      manager.wasteful = notice.names;
+      manager.pinnedBytes = notice.pinnedBytes;
+    }
   }
 
   /** The manager of {@code folder}. */
@@ -92,7 +176,7 @@ final class HoldfastExecutor implements ExecutorPlugin {
       managers.put(folder.name, manager);
     }
     manager.users++;
-    return new Lease(manager.handle, folder.name);
+    return new Lease(manager, folder.name);
   }
 
   /** Makes files durable because the driver is about to commit a batch that needs them. */
@@ -101,8 +185,12 @@ final class HoldfastExecutor implements ExecutorPlugin {
     if (manager == null) {
       return SyncReply.closed();
     }
+    long start = System.nanoTime();
     try {
       Native.syncFiles(manager.handle, request.names);
+      long nanos = System.nanoTime() - start;
+      totals.sealNanos.add(nanos);
+      manager.unreportedSealNanos.add(nanos);
       return SyncReply.durable();
     } catch (RuntimeException | Error e) {
       LOG.error("State files in {} could not be made durable", request.dir, e);
@@ -169,6 +257,7 @@ final class HoldfastExecutor implements ExecutorPlugin {
     long handle =
         Native.openManager(
             folder.name, folder.files(), term, conf.maxFileBytes, conf.compression);
+    nativeLoaded = true;
     return new Manager(handle, term);
   }
 
@@ -192,7 +281,7 @@ final class HoldfastExecutor implements ExecutorPlugin {
       LOG.warn("The last file in {} could not be sealed", dir, e);
       try {
         // A batch that refers to it may be about to commit.
-        new Lease(manager.handle, dir).reportLostFiles();
+        new Lease(manager, dir).reportLostFiles();
       } catch (RuntimeException unreachable) {
         LOG.warn("The driver was not told of lost files in {}", dir, unreachable);
       }

@@ -170,14 +170,23 @@ final class Native {
 
   static native void abort(long store);
 
-  /** Version of the base image that was written, -1 when none was due. */
-  static native long writeBaseImage(long store, int minChangelogs);
+  /**
+   * Writes a base image if one is due, or if the store needs a part of a wasteful file.
+   *
+   * @param wasteful names of files that should go
+   * @return version of the base image that commits began to build on since the last call, -1 without
+   *     one
+   */
+  static native long writeBaseImage(long store, int minChangelogs, String[] wasteful);
 
   /** Keys, memory bytes, loads, rewinds, bytes written, empty commits, rebuilds, commits. */
   static native long[] storeStats(long store);
 
   /** Highest term that a file in {@code dir} carries, 0 without files. */
   static native long newestTerm(String dir, HadoopFiles files);
+
+  /** Files created, files sealed, segments, bytes of these as stored. */
+  static native long[] writerStats(long manager);
 
   /** Names of files that could not be made durable, one a line; null without any. */
   static native String lostFiles(long manager);
@@ -195,9 +204,10 @@ final class Native {
    * @param ids ids of the oldest retained entry of the commit log
    * @param liveTerms terms that may still append
    * @param newestTerm newest term that was given; files of a newer one stop it all
-   * @return what was done, null when nothing was
+   * @return what was done, empty when nothing was; bytes of the closed files that are left; how many
+   *     of these nobody needs; then the names of the most wasteful files
    */
-  static native String reclaim(
+  static native String[] reclaim(
       String dir,
       HadoopFiles files,
       String[] partitions,

@@ -59,7 +59,7 @@ final class Reclaimer {
           oldest.stream().map(CommitLog.StoreId::partition).toArray(String[]::new);
       String[] ids = oldest.stream().map(store -> store.id).toArray(String[]::new);
       String done = driver.reclaim(StateFolder.of(state.toString(), conf), partitions, ids);
-      if (done != null) {
+      if (!done.isEmpty()) {
         LOG.info("Holdfast reclaimed {}: {}", state, done);
       }
     } catch (IOException | RuntimeException e) {

@@ -10,6 +10,8 @@ import java.util.List;
  * jar, so it cannot read the plugin's classes.
  */
 final class SyncRequest {
+  static final String TAG = "sync";
+
   final String dir;
   final long term;
   final String[] names;
@@ -21,15 +23,16 @@ final class SyncRequest {
   }
 
   String[] toWire() {
-    String[] wire = new String[2 + names.length];
-    wire[0] = dir;
-    wire[1] = Long.toString(term);
-    System.arraycopy(names, 0, wire, 2, names.length);
+    String[] wire = new String[3 + names.length];
+    wire[0] = TAG;
+    wire[1] = dir;
+    wire[2] = Long.toString(term);
+    System.arraycopy(names, 0, wire, 3, names.length);
     return wire;
   }
 
   static SyncRequest fromWire(String[] wire) {
-    List<String> names = Arrays.asList(wire).subList(2, wire.length);
-    return new SyncRequest(wire[0], Long.parseLong(wire[1]), names);
+    List<String> names = Arrays.asList(wire).subList(3, wire.length);
+    return new SyncRequest(wire[1], Long.parseLong(wire[2]), names);
   }
 }

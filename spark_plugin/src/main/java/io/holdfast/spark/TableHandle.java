@@ -1,5 +1,6 @@
 package io.holdfast.spark;
 
+import java.util.Arrays;
 import java.util.List;
 import org.apache.spark.TaskContext;
 import org.apache.spark.unsafe.Platform;
@@ -24,6 +25,11 @@ final class TableHandle {
   private final long store;
   private final String name;
   private long user = NOBODY;
+
+  /** Time spent on loads and commits so far, beside the native counters. */
+  private long loadNanos;
+
+  private long commitNanos;
 
   /**
    * @param columns whether the store has column families
@@ -107,7 +113,11 @@ final class TableHandle {
   }
 
   void load(long version, String id) {
+    long start = System.nanoTime();
     String workedAround = Native.load(store, version, id);
+    long nanos = System.nanoTime() - start;
+    loadNanos += nanos;
+    HoldfastPlugin.executor().totals().loadNanos.add(nanos);
     if (workedAround != null) {
       LOG.warn("Holdfast found damage and worked around it: {}", workedAround);
     }
@@ -150,7 +160,11 @@ final class TableHandle {
   }
 
   String commit() {
+    long start = System.nanoTime();
     String id = Native.commit(store);
+    long nanos = System.nanoTime() - start;
+    commitNanos += nanos;
+    HoldfastPlugin.executor().totals().appendNanos.add(nanos);
     lease.reportLostFiles();
     return id;
   }
@@ -166,14 +180,24 @@ final class TableHandle {
 
   long writeBaseImage(int minChangelogs) {
     try {
-      return Native.writeBaseImage(store, minChangelogs);
+      return Native.writeBaseImage(store, minChangelogs, lease.wasteful());
     } finally {
       lease.reportLostFiles();
     }
   }
 
+  /** {@link Native#storeStats}, then milliseconds spent on loads and on commits. */
   long[] stats() {
-    return Native.storeStats(store);
+    long[] counters = Native.storeStats(store);
+    long[] all = Arrays.copyOf(counters, counters.length + 2);
+    all[counters.length] = loadNanos / 1_000_000;
+    all[counters.length + 1] = commitNanos / 1_000_000;
+    return all;
+  }
+
+  /** See {@link HoldfastExecutor.Lease#takeTotals}. */
+  long[] takeTotals(long version) {
+    return lease.takeTotals(version);
   }
 
   /** A copy of the value; null without such a key. */
