@@ -15,7 +15,7 @@ sys.path.append(str(BENCHES.parent / "python"))
 
 from holdfast_build.plugin import BuildError, javac, spark_jars  # noqa: E402
 
-__all__ = ["BuildError", "compile_java", "flight_recording"]
+__all__ = ["BuildError", "compile_java"]
 
 
 def compile_java(folder: Path, *, into: Path, jars: Sequence[Path] = ()) -> Path:
@@ -30,15 +30,3 @@ def compile_java(folder: Path, *, into: Path, jars: Sequence[Path] = ()) -> Path
     class_path = os.pathsep.join([*map(str, jars), f"{spark_jars()}/*"])
     javac(sorted(folder.rglob("*.java")), class_path=class_path, classes=into)
     return into
-
-
-def flight_recording(folder: Path | None, name: str) -> dict[str, str]:
-    """Return settings of Spark that record where its JVM spends time; none without folder.
-
-    The recording is ``<name>.jfr`` in the folder, for ``jfr view hot-methods`` and the like.
-    """
-    if folder is None:
-        return {}
-    file = folder.resolve() / f"{name}.jfr"
-    options = f"-XX:StartFlightRecording=settings=profile,dumponexit=true,filename={file}"
-    return {"spark.driver.extraJavaOptions": options}

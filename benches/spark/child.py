@@ -13,6 +13,8 @@ from holdfast.demo.providers import start_session
 # A script finds what is beside it; this is where the package is.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
+from common.recording import end_recordings
+
 from spark.queries import QUERIES, SCHEMA
 
 _POLL_S = 0.25
@@ -43,6 +45,7 @@ def run(spec: dict[str, Any], report: Reporter) -> None:
         .start()
     )
     report.follow(running, poll_s=_POLL_S)
+    end_recordings(spark)
     report("done")
     spark.stop()
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.java import flight_recording
+from common.recording import flight_recording
 from common.report import Result
 from common.rounds import Run, WrongStateError, in_rounds
 

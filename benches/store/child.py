@@ -12,6 +12,11 @@ from typing import TYPE_CHECKING, Any
 from holdfast.demo.process import Reporter
 from holdfast.demo.providers import start_session
 
+# A script finds what is beside it; this is where the packages are.
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from common.recording import end_recordings
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -22,7 +27,7 @@ _WARM_UPS = 2
 _GROUP_SIZE = 10
 _PASSES = 2
 _COMMITS = 5
-_RESTORES = 3
+_RESTORES = 2
 
 _NS_PER_MS = 1e6
 _NS_PER_US = 1e3
@@ -178,6 +183,7 @@ def run(spec: dict[str, Any], report: Reporter) -> None:
                 maintained=maintained,
             )
     report("figures", values=measured.values)
+    end_recordings(spark)
     report("done")
     spark.stop()
 

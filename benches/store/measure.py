@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from common.java import compile_java, flight_recording
+from common.java import compile_java
+from common.recording import flight_recording
 from common.report import Result
 from common.rounds import Metric, Run, in_rounds
 from common.targets import Target

@@ -445,3 +445,26 @@ fn an_idle_store_moves_out_of_a_wasteful_file() {
     std::fs::remove_file(world.dir.path().join(old)).unwrap();
     assert_eq!(loaded(&world, &last), map(&[("k", "1")]));
 }
+
+#[test]
+fn a_load_keeps_no_memory_for_values_that_later_commits_replaced() {
+    let world = world();
+    let mut store = opened(&world);
+    let write = |store: &mut StateStore, value: &[u8]| {
+        store.begin().unwrap();
+        for key in 0..10_000u32 {
+            store.put(FIRST_FAMILY, &key.to_be_bytes(), value).unwrap();
+        }
+        store.commit(&world.writer).unwrap()
+    };
+    let memory = |id: &CommitId| {
+        let mut store = StateStore::new(owner(), plain());
+        store
+            .open(world.storage.as_ref(), id.version, Some(id))
+            .unwrap();
+        store.families().memory_bytes()
+    };
+    let once = write(&mut store, &[1; 32]);
+    let twice = write(&mut store, &[2; 32]);
+    assert_eq!(memory(&twice), memory(&once));
+}

@@ -6,6 +6,9 @@
 
 use crate::error::{Error, Result};
 
+/// The least an entry takes: two lengths.
+pub(super) const MIN_ENTRY_BYTES: usize = 2;
+
 /// What a commit did to one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<'a> {

@@ -4,10 +4,11 @@
 //! has a directory of names, one table per family, and a second one for families with several values
 //! per key; on disk all of them share one space of keys, told apart by the first two bytes.
 
-use super::entries::{Change, ChangeReader, ChangeWriter};
+use super::entries::{Change, ChangeReader, ChangeWriter, MIN_ENTRY_BYTES};
 use super::family::{Family, FamilyOptions};
 use super::table::Table;
 use crate::error::{Error, Result};
+use crate::format::Segment;
 
 /// Families are numbered from 1; two numbers on disk for each, below 2^16, and 0 for the directory.
 const MAX_FAMILIES: u32 = (1 << 15) - 1;
@@ -180,12 +181,13 @@ impl Families {
     ///
     /// # Errors
     /// `Corrupt` when the payload is not a run of entries of this layout.
-    pub(super) fn apply(&mut self, payload: &[u8]) -> Result<()> {
-        let mut reader = ChangeReader::new(payload);
+    pub(super) fn apply(&mut self, segment: &Segment) -> Result<()> {
+        self.expect(segment)?;
+        let mut reader = ChangeReader::new(&segment.payload);
         while let Some((key, change)) = reader.next()? {
             let (table, key) = self.route(key)?;
             match change {
-                Change::Put(value) => table.put(key, value)?,
+                Change::Put(value) => table.load(key, value)?,
                 Change::Remove => {
                     table.remove(key);
                 }
@@ -194,6 +196,19 @@ impl Families {
         self.read_directory()?;
         // Loaded content is committed content: there is nothing to go back to.
         self.begin();
+        Ok(())
+    }
+
+    /// Makes room for what a segment brings, where that is known: the changes that come later are
+    /// mostly of keys that are there.
+    fn expect(&mut self, segment: &Segment) -> Result<()> {
+        if let Layout::Plain(_) = self.layout {
+            let heads = self.family_mut(FIRST_FAMILY)?.heads_mut();
+            if heads.is_empty() {
+                let at_most = segment.payload.len() / MIN_ENTRY_BYTES;
+                heads.reserve(at_most.min(segment.head.entries as usize));
+            }
+        }
         Ok(())
     }
 

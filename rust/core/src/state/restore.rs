@@ -3,7 +3,7 @@
 
 use super::families::Families;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{SegmentHead, read_segment};
+use crate::format::{Segment, SegmentHead, read_segment};
 use crate::ids::{Owner, SegmentRef};
 use crate::storage::Storage;
 
@@ -34,17 +34,17 @@ impl Restore<'_> {
         };
         if let Some((base, changelogs)) = segment.head.lineage.split_first() {
             match read_segment(self.storage, base, self.owner) {
-                Ok(base_segment) => self.apply(base, &base_segment.payload)?,
+                Ok(base_segment) => self.apply(base, &base_segment)?,
                 Err(damage) => {
                     self.rebuild(damage, segment.head.replaced)?;
                 }
             }
             for changelog in changelogs {
                 let read = read_segment(self.storage, changelog, self.owner)?;
-                self.apply(changelog, &read.payload)?;
+                self.apply(changelog, &read)?;
             }
         }
-        self.apply(newest, &segment.payload)?;
+        self.apply(newest, &segment)?;
         Ok(segment.head)
     }
 
@@ -70,9 +70,9 @@ impl Restore<'_> {
         }
     }
 
-    fn apply(&mut self, reference: &SegmentRef, payload: &[u8]) -> Result<()> {
+    fn apply(&mut self, reference: &SegmentRef, segment: &Segment) -> Result<()> {
         self.content
-            .apply(payload)
+            .apply(segment)
             .map_err(|e| e.context(format!("{reference}, {}", self.owner)))
     }
 }

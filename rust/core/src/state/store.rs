@@ -338,7 +338,7 @@ impl StateStore {
         for version in from.0 + 1..=to.version {
             if let Some(changelog) = read_changelog(storage, &self.owner, version, ids)? {
                 self.families
-                    .apply(&changelog.payload)
+                    .apply(&changelog)
                     .map_err(|e| e.context(format!("version {version} of {}", self.owner)))?;
             }
         }

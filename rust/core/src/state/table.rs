@@ -19,14 +19,54 @@ use crate::error::{Error, Result};
 /// Garbage below this is never worth a compaction.
 const COMPACT_MIN_BYTES: usize = 64 << 10;
 
+/// Sessions are numbered below this; the bit above says that a slot is dead.
+const SESSIONS: u32 = 1 << 31;
+
+/// 16 bytes: there is one per key.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     record: RecordAt,
     hash: u32,
-    /// Session in which the slot was last touched; the slot is in the undo log iff it is the
-    /// current one.
-    session: u32,
-    dead: bool,
+    stamp: Stamp,
+}
+
+/// Session in which a slot was last touched, and whether it is dead. The slot is in the undo log
+/// iff the session is the current one.
+#[derive(Clone, Copy, Debug)]
+struct Stamp(u32);
+
+impl Stamp {
+    fn live(session: u32) -> Self {
+        Self(session % SESSIONS)
+    }
+
+    fn dead(session: u32) -> Self {
+        Self(session % SESSIONS | SESSIONS)
+    }
+
+    fn session(self) -> u32 {
+        self.0 % SESSIONS
+    }
+
+    fn is_dead(self) -> bool {
+        self.0 >= SESSIONS
+    }
+
+    /// Dead, and touched when it was before.
+    fn died(self) -> Self {
+        Self::dead(self.session())
+    }
+
+    /// Live, and touched when it was before.
+    fn revived(self) -> Self {
+        Self::live(self.session())
+    }
+}
+
+impl Slot {
+    fn is_dead(&self) -> bool {
+        self.stamp.is_dead()
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -106,7 +146,7 @@ impl Table {
     pub(super) fn find_record(&self, key: &[u8]) -> Option<RecordAt> {
         let number = self.find(hash_of(key), key)?;
         let slot = self.slots.get(number as usize)?;
-        (!slot.dead).then_some(slot.record)
+        (!slot.is_dead()).then_some(slot.record)
     }
 
     /// A record that was found or selected since the session began.
@@ -116,7 +156,7 @@ impl Table {
 
     /// All entries, in no order.
     pub(super) fn records(&self) -> impl Iterator<Item = Record<'_>> {
-        let live = self.slots.iter().filter(|slot| !slot.dead);
+        let live = self.slots.iter().filter(|slot| !slot.is_dead());
         live.filter_map(|slot| self.arena.get(slot.record))
     }
 
@@ -127,7 +167,7 @@ impl Table {
     /// `InvalidInput` for a range other than all keys of a table that keeps no order.
     pub(super) fn select(&mut self, range: KeyRange<'_>) -> Result<Vec<RecordAt>> {
         self.pinned = true;
-        let live = |slot: &&Slot| !slot.dead;
+        let live = |slot: &&Slot| !slot.is_dead();
         match (&self.order, range) {
             (Some(order), range) => {
                 let numbers = order.slots(range, |number| self.key_of(number));
@@ -158,16 +198,13 @@ impl Table {
             if self
                 .slots
                 .get(undo.slot as usize)
-                .is_some_and(|slot| slot.dead)
+                .is_some_and(Slot::is_dead)
             {
                 self.unlink(undo.slot);
             }
         }
         self.pinned = false;
-        self.session = self.session.wrapping_add(1);
-        if self.session == 0 {
-            self.forget_sessions();
-        }
+        self.next_session();
         let garbage = self.arena.used_bytes().saturating_sub(self.live_bytes);
         if garbage > self.live_bytes + COMPACT_MIN_BYTES {
             self.compact();
@@ -196,7 +233,7 @@ impl Table {
             .arena
             .get(slot.record)
             .map_or(0, |record| record.stored_bytes());
-        let touched = slot.session == self.session;
+        let touched = slot.stamp.session() == self.session;
         // Only a record born in this session may be overwritten: older ones are the undo log's.
         let in_place = touched && !self.pinned;
         let record = if in_place && self.arena.overwrite(slot.record, value) {
@@ -210,7 +247,7 @@ impl Table {
                 before: slot.record,
             });
         }
-        if slot.dead {
+        if slot.is_dead() {
             self.len += 1;
         } else {
             self.live_bytes -= before_bytes;
@@ -222,12 +259,40 @@ impl Table {
         if let Some(slot) = self.slots.get_mut(number as usize) {
             *slot = Slot {
                 record,
-                session: self.session,
-                dead: false,
+                stamp: Stamp::live(self.session),
                 ..*slot
             };
         }
         Ok(())
+    }
+
+    /// Sets `key` outside any session: there is nothing to go back to.
+    ///
+    /// # Errors
+    /// As [`Table::put`].
+    pub(super) fn load(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let hash = hash_of(key);
+        let Some(number) = self.find(hash, key) else {
+            let record = self.push_record(key, value)?;
+            self.link(hash, record);
+            return Ok(());
+        };
+        let known = self.slots.get(number as usize);
+        let live = known.filter(|slot| !slot.is_dead() && !self.pinned);
+        if live.is_some_and(|slot| self.arena.overwrite(slot.record, value)) {
+            return Ok(());
+        }
+        let undone = self.undo.len();
+        self.put(key, value)?;
+        self.undo.truncate(undone);
+        Ok(())
+    }
+
+    /// Makes room for so many keys at once.
+    pub(super) fn reserve(&mut self, keys: usize) {
+        let slots = &self.slots;
+        self.index.reserve(keys, |number| spread_of(slots, *number));
+        self.slots.reserve(keys);
     }
 
     /// Removes `key`; false when it was not there.
@@ -238,7 +303,7 @@ impl Table {
         let Some(slot) = self
             .slots
             .get_mut(number as usize)
-            .filter(|slot| !slot.dead)
+            .filter(|slot| !slot.is_dead())
         else {
             return false;
         };
@@ -247,13 +312,13 @@ impl Table {
             .get(slot.record)
             .map_or(0, |record| record.stored_bytes());
         self.len -= 1;
-        slot.dead = true;
-        if slot.session != self.session {
+        let touched = slot.stamp.session() == self.session;
+        slot.stamp = Stamp::dead(self.session);
+        if !touched {
             self.undo.push(Undo {
                 slot: number,
                 before: slot.record,
             });
-            slot.session = self.session;
             // A record that carries only the key, so that "touched" always means "the record was
             // born in this session" and a later put may overwrite it.
             if let Some(tombstone) = self.arena.push(key, &[]) {
@@ -273,7 +338,7 @@ impl Table {
             let Some(now) = self.arena.get(slot.record) else {
                 continue;
             };
-            match (slot.dead, self.arena.get(undo.before)) {
+            match (slot.is_dead(), self.arena.get(undo.before)) {
                 (true, None) => {}
                 (true, Some(_)) => changed.push((now.key, Change::Remove)),
                 (false, Some(before)) if before.value == now.value => {}
@@ -297,10 +362,7 @@ impl Table {
 
     /// Ends the session and keeps its undo log for [`Table::abort`] until the next one begins.
     pub(super) fn commit(&mut self) {
-        self.session = self.session.wrapping_add(1);
-        if self.session == 0 {
-            self.forget_sessions();
-        }
+        self.next_session();
     }
 
     /// Takes back what is in the undo log: the open session, or the last commit when none is open.
@@ -309,7 +371,7 @@ impl Table {
             let Some(slot) = self.slots.get(undo.slot as usize).copied() else {
                 continue;
             };
-            if !slot.dead {
+            if !slot.is_dead() {
                 self.len -= 1;
                 self.live_bytes -= self.arena.get(slot.record).map_or(0, |r| r.stored_bytes());
             }
@@ -321,13 +383,10 @@ impl Table {
             self.live_bytes += self.arena.get(undo.before).map_or(0, |r| r.stored_bytes());
             if let Some(slot) = self.slots.get_mut(undo.slot as usize) {
                 slot.record = undo.before;
-                slot.dead = false;
+                slot.stamp = slot.stamp.revived();
             }
         }
-        self.session = self.session.wrapping_add(1);
-        if self.session == 0 {
-            self.forget_sessions();
-        }
+        self.next_session();
     }
 
     fn find(&self, hash: u32, key: &[u8]) -> Option<u32> {
@@ -363,8 +422,7 @@ impl Table {
         let slot = Slot {
             record,
             hash,
-            session: self.session,
-            dead: false,
+            stamp: Stamp::live(self.session),
         };
         let number = match self.free.pop() {
             Some(number) => {
@@ -379,11 +437,8 @@ impl Table {
             }
         };
         let slots = &self.slots;
-        self.index.insert_unique(spread(hash), number, |number| {
-            slots
-                .get(*number as usize)
-                .map_or(0, |slot| spread(slot.hash))
-        });
+        self.index
+            .insert_unique(spread(hash), number, |number| spread_of(slots, *number));
         if let Some(order) = &mut self.order {
             let key = key_in(slots, &self.arena, number);
             order.insert(number, key, |n| key_in(slots, &self.arena, n));
@@ -406,7 +461,7 @@ impl Table {
             return;
         };
         let hash = spread(slot.hash);
-        slot.dead = true;
+        slot.stamp = slot.stamp.died();
         slot.record = RecordAt::NONE;
         if let Ok(entry) = self
             .index
@@ -417,18 +472,25 @@ impl Table {
         self.free.push(number);
     }
 
-    /// Session numbers wrapped round: no slot may look touched by the session that starts now.
-    fn forget_sessions(&mut self) {
+    fn next_session(&mut self) {
+        self.session += 1;
+        if self.session < SESSIONS {
+            return;
+        }
+        // Numbers begin again: no slot may look touched by the session that starts now.
         self.session = 1;
         for slot in &mut self.slots {
-            slot.session = 0;
+            slot.stamp = match slot.is_dead() {
+                true => Stamp::dead(0),
+                false => Stamp::live(0),
+            };
         }
     }
 
     /// Copies live records into a new arena. Only called with an empty undo log.
     fn compact(&mut self) {
         let mut arena = Arena::default();
-        for slot in self.slots.iter_mut().filter(|slot| !slot.dead) {
+        for slot in self.slots.iter_mut().filter(|slot| !slot.is_dead()) {
             let moved = self
                 .arena
                 .get(slot.record)
@@ -448,6 +510,12 @@ fn key_in<'a>(slots: &[Slot], arena: &'a Arena, number: u32) -> &'a [u8] {
     record.map_or(&[], |record| record.key)
 }
 
+/// What the index places a slot by.
+fn spread_of(slots: &[Slot], number: u32) -> u64 {
+    let slot = slots.get(number as usize);
+    slot.map_or(0, |slot| spread(slot.hash))
+}
+
 fn hash_of(key: &[u8]) -> u32 {
     xxh3_64(key) as u32
 }
@@ -456,3 +524,7 @@ fn hash_of(key: &[u8]) -> u32 {
 fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
+
+#[cfg(test)]
+#[path = "table_tests.rs"]
+mod tests;
