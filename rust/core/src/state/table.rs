@@ -41,7 +41,7 @@ impl Stamp {
     }
 
     fn dead(session: u32) -> Self {
-        Self(session % SESSIONS | SESSIONS)
+        Self((session % SESSIONS) | SESSIONS)
     }
 
     fn session(self) -> u32 {
