@@ -6,9 +6,12 @@ import hashlib
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
+import pytest
 
 import holdfast
 
@@ -18,10 +21,28 @@ POMS = HERE.parent / "jars"
 PYSPARK_JARS = Path(pyspark.__file__).parent / "jars"
 
 
+class JarsUnavailableError(RuntimeError):
+    """Servers for the tests are not there and cannot be fetched."""
+
+
+@contextmanager
+def skipped_without_jars() -> Iterator[None]:
+    """Skips the tests of a fixture, with the reason, where its jars cannot be had."""
+    try:
+        yield
+    except JarsUnavailableError as missing:
+        pytest.skip(str(missing))
+
+
 def jars(name: str) -> list[Path]:
     """The jars of ``tests/jars/<name>``, fetched once into ``build/jars``.
 
     Their checksums are recorded beside the pom, so what is in the cache need not be trusted.
+
+    Raises
+    ------
+    JarsUnavailableError
+        If they are not there and Maven cannot fetch them.
     """
     folder = ROOT / "build" / "jars" / name
     recorded = (POMS / name / "sha256").read_text().split("\n")
@@ -36,10 +57,11 @@ def jars(name: str) -> list[Path]:
 
 def fetch(name: str, folder: Path) -> None:
     maven = shutil.which("mvn")
-    assert maven is not None, (
-        f"the jars of {POMS / name}/pom.xml are not in {folder}, and there is no Maven to fetch "
-        "them: install it (Debian and Ubuntu: apt install maven), or copy them there"
-    )
+    if maven is None:
+        raise JarsUnavailableError(
+            f"the jars of {POMS / name}/pom.xml are not in {folder}, and there is no Maven to fetch "
+            "them: install it (Debian and Ubuntu: apt install maven), or copy them there"
+        )
     goal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
     arguments = ["-q", "-B", "-f", str(POMS / name / "pom.xml"), goal, "-DincludeScope=runtime"]
     done = subprocess.run(
@@ -49,7 +71,9 @@ def fetch(name: str, folder: Path) -> None:
         timeout=250,
         check=False,
     )
-    assert done.returncode == 0, f"Maven could not fetch the jars of {name}: {done.stdout[-2000:]}"
+    if done.returncode != 0:
+        said = done.stdout[-2000:]
+        raise JarsUnavailableError(f"Maven could not fetch the jars of {name}: {said}")
 
 
 def tool(name: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from java_side import check_conformance
+from java_side import check_conformance, skipped_without_jars
 from mini_hdfs import MiniHdfs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -24,7 +24,8 @@ DATA_NODES = 5
 
 @pytest.fixture(scope="module")
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniHdfs]:
-    running = MiniHdfs(tmp_path_factory.mktemp("hdfs"), data_nodes=DATA_NODES)
+    with skipped_without_jars():
+        running = MiniHdfs(tmp_path_factory.mktemp("hdfs"), data_nodes=DATA_NODES)
     yield running
     running.close()
 

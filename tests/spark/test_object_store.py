@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from java_side import check_conformance, classpath, compile_helpers, jars
+from java_side import check_conformance, classpath, compile_helpers, jars, skipped_without_jars
 from test_crash import BATCHES, CLUSTER, LOCAL, Job, expected, feed, final_rows
 
 
@@ -45,7 +45,8 @@ class Store:
 
 @pytest.fixture(scope="module")
 def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_helpers(tmp_path_factory.mktemp("classes"), *jars("hdfs"))
+    with skipped_without_jars():
+        return compile_helpers(tmp_path_factory.mktemp("classes"), *jars("hdfs"))
 
 
 @pytest.fixture

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from java_side import check_conformance, classpath, compile_helpers, jars, tool
+from java_side import (
+    check_conformance,
+    classpath,
+    compile_helpers,
+    jars,
+    skipped_without_jars,
+    tool,
+)
 
 BUCKET = "bucket"
 
@@ -20,6 +27,7 @@ class Server:
     """A running server, the compiled helpers, and Hadoop's settings to reach it."""
 
     helpers: Path
+    client: list[Path]
     settings: dict[str, str]
 
 
@@ -33,7 +41,10 @@ def free_port() -> int:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("s3")
     (folder / "objects" / BUCKET).mkdir(parents=True)
-    helpers = compile_helpers(folder / "classes", *jars("hdfs"))
+    with skipped_without_jars():
+        cluster, proxy = jars("hdfs"), jars("s3proxy")
+        client = jars("s3a")
+    helpers = compile_helpers(folder / "classes", *cluster)
     endpoint = f"http://127.0.0.1:{free_port()}"
     (folder / "s3proxy.conf").write_text(
         f"s3proxy.endpoint={endpoint}\n"
@@ -43,7 +54,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         "jclouds.provider=filesystem\n"
         f"jclouds.filesystem.basedir={folder / 'objects'}\n"
     )
-    path = os.pathsep.join(map(str, [helpers, *jars("s3proxy")]))
+    path = os.pathsep.join(map(str, [helpers, *proxy]))
     program = ["UntilInputEnds", "org.gaul.s3proxy.Main"]
     program += ["--properties", str(folder / "s3proxy.conf")]
     with (folder / "log.txt").open("wb") as log:
@@ -59,6 +70,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         assert process.stdout.readline() == "started\n", (folder / "log.txt").read_text()[-4000:]
         yield Server(
             helpers=helpers,
+            client=client,
             settings={
                 "fs.s3a.endpoint": endpoint,
                 "fs.s3a.endpoint.region": "us-east-1",
@@ -75,5 +87,5 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def test_the_storage_conformance_suite_passes_on_s3a(server: Server) -> None:
     settings = [f"{key}={value}" for key, value in server.settings.items()]
-    path = classpath(server.helpers, *jars("s3a"))
+    path = classpath(server.helpers, *server.client)
     check_conformance(path, f"s3a://{BUCKET}/conformance", *settings)
