@@ -59,8 +59,8 @@ def fetch(name: str, folder: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise JarsUnavailableError(
-            f"the jars of {POMS / name}/pom.xml are not in {folder}, and there is no Maven to fetch "
-            "them: install it (Debian and Ubuntu: apt install maven), or copy them there"
+            f"the jars of {POMS / name}/pom.xml are not in {folder}, and there is no Maven to "
+            "fetch them: install it (Debian and Ubuntu: apt install maven), or copy them there"
         )
     goal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
     arguments = ["-q", "-B", "-f", str(POMS / name / "pom.xml"), goal, "-DincludeScope=runtime"]
