@@ -132,7 +132,7 @@ def feed(folder: Path, batches: range) -> None:
         # test_fault_points kills at these places as well.
         pytest.param(LOCAL, "before-commit", 2, marks=pytest.mark.full),
         pytest.param(LOCAL, "before-commit", 0, marks=pytest.mark.full),
-        (CLUSTER, "tasks", 2),
+        pytest.param(CLUSTER, "tasks", 2, marks=pytest.mark.full),
     ],
 )
 def test_driver_killed_in_the_middle_of_a_batch(

@@ -27,6 +27,7 @@ def test_a_query_goes_on_once_there_is_space_again(world: World, spark: SparkSes
     world.assert_no_file_is_missing(spark)
 
 
+@pytest.mark.full
 def test_a_batch_without_space_is_not_committed_and_replayed_later(world: World) -> None:
     world.feed(4)
     # Three partitions: the first append of batch 1. Without retries it ends the query.

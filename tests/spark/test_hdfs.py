@@ -154,7 +154,7 @@ def test_driver_killed_in_the_middle_of_a_batch(
 
 
 @pytest.mark.parametrize(
-    "block", ["task-once", pytest.param("before-commit-once", marks=pytest.mark.full)]
+    "block", [pytest.param("task-once", marks=pytest.mark.full), "before-commit-once"]
 )
 def test_executor_killed_in_the_middle_of_a_batch(
     job_folder: Path, checkpoint: RemoteFolder, block: str
