@@ -464,9 +464,13 @@ fn scan_of<'a>(
     from: Option<&'a [u8]>,
     to: Option<&'a [u8]>,
 ) -> Result<ScanOf<'a>, Failure> {
+    let range = match (from, to) {
+        (None, None) => KeyRange::All,
+        _ => KeyRange::Between { from, to },
+    };
     Ok(match (what, from) {
-        (0, _) => ScanOf::Keys(KeyRange::Between { from, to }),
-        (1, _) => ScanOf::Values(KeyRange::Between { from, to }),
+        (0, _) => ScanOf::Keys(range),
+        (1, _) => ScanOf::Values(range),
         (2, Some(prefix)) => ScanOf::Keys(KeyRange::Prefix(prefix)),
         (3, Some(prefix)) => ScanOf::Values(KeyRange::Prefix(prefix)),
         (4, Some(key)) => ScanOf::ValuesOfKey(key),
@@ -498,11 +502,7 @@ extern "system" fn Java_io_holdfast_spark_Native_scan<'local>(
         let batch = STORES.with(store, |store| {
             // SAFETY: Java passes buffers that this thread alone uses.
             let (from, to) = unsafe { (bound(from, from_len)?, bound(to, to_len)?) };
-            let what = match (what, from, to) {
-                (0, None, None) => ScanOf::Keys(KeyRange::All),
-                (1, None, None) => ScanOf::Values(KeyRange::All),
-                _ => scan_of(what, from, to)?,
-            };
+            let what = scan_of(what, from, to)?;
             let mut state = store.state.lock();
             Ok(state.scan(family as u32, what, max_bytes.max(0) as usize, &mut bytes)?)
         })?;

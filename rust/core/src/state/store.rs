@@ -238,12 +238,7 @@ impl StateStore {
         version: u64,
         id: Option<&CommitId>,
     ) -> Result<()> {
-        if self.in_session {
-            return Err(Error::invalid_input(format!(
-                "{}: cannot open version {version} while a session is open",
-                self.owner
-            )));
-        }
+        self.need_no_session(version)?;
         let wanted = match id {
             None if version == 0 => CommitId {
                 version: 0,
@@ -297,12 +292,7 @@ impl StateStore {
     /// # Errors
     /// `InvalidInput` when a session is open.
     pub fn open_empty(&mut self, version: u64) -> Result<()> {
-        if self.in_session {
-            return Err(Error::invalid_input(format!(
-                "{}: cannot open version {version} while a session is open",
-                self.owner
-            )));
-        }
+        self.need_no_session(version)?;
         self.forget_content();
         self.at = Some(Position::empty(version));
         Ok(())
@@ -374,9 +364,10 @@ impl StateStore {
             return Err(Error::invalid_input(format!("{}: {why}", self.owner)));
         }
         self.scans.clear();
+        // From here on there is no undo log that leads back.
+        self.before = None;
         self.families.begin();
         self.count_memory()?;
-        self.before = None;
         self.in_session = true;
         Ok(())
     }
@@ -722,6 +713,16 @@ impl StateStore {
     fn count_memory(&mut self) -> Result<()> {
         let bytes = self.families.memory_bytes() as u64;
         self.memory.set(bytes).map_err(|e| e.context(&self.owner))
+    }
+
+    fn need_no_session(&self, version: u64) -> Result<()> {
+        if !self.in_session {
+            return Ok(());
+        }
+        Err(Error::invalid_input(format!(
+            "{}: cannot open version {version} while a session is open",
+            self.owner
+        )))
     }
 
     fn need_session(&self) -> Result<()> {

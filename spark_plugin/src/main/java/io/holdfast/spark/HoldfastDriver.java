@@ -48,7 +48,7 @@ final class HoldfastDriver implements DriverPlugin {
   /** Executor of every term given by this application whose executor may still append. */
   private final Map<String, Map<Long, Executor>> liveTerms = new HashMap<>();
 
-  /** Newest term given by this application; read without the lock, which a reclaim holds long. */
+  /** Newest term given by this application; read without the lock. */
   private final Map<String, Long> lastTerm = new ConcurrentHashMap<>();
 
   private final DurableFiles durableFiles = new DurableFiles();
@@ -125,15 +125,10 @@ final class HoldfastDriver implements DriverPlugin {
     List<ExecutorLink> executors;
     synchronized (this) {
       // A file of a term given from now on stops the pass: the next one knows it.
-      live =
-          liveTerms.getOrDefault(folder.name, Collections.emptyMap()).keySet().stream()
-              .mapToLong(Long::longValue)
-              .toArray();
+      Map<Long, Executor> writers = liveTerms.getOrDefault(folder.name, Collections.emptyMap());
+      live = writers.keySet().stream().mapToLong(Long::longValue).toArray();
       last = lastTerm.getOrDefault(folder.name, 0L);
-      executors =
-          liveTerms.getOrDefault(folder.name, Collections.emptyMap()).values().stream()
-              .map(executor -> executor.link)
-              .toList();
+      executors = writers.values().stream().map(executor -> executor.link).toList();
     }
     String[] done =
         Native.reclaim(folder.name, folder.files(), partitions, ids, live, last);

@@ -36,7 +36,7 @@ final class HoldfastExecutor implements ExecutorPlugin {
     /** Files that should go, as far as the driver said. */
     volatile String[] wasteful = {};
 
-    /** Bytes that nobody needs any more, and the last version at which they were reported. */
+    /** Bytes that nobody needs any more, as far as the driver said. */
     volatile long pinnedBytes;
 
     final LongAdder unreportedSealNanos = new LongAdder();
@@ -83,6 +83,10 @@ final class HoldfastExecutor implements ExecutorPlugin {
 
     boolean isOver() {
       return shared.closed;
+    }
+
+    ExecutorTotals totals() {
+      return totals;
     }
 
     /** Names of files that should go. */
@@ -152,10 +156,6 @@ final class HoldfastExecutor implements ExecutorPlugin {
     totals.register(
         context.metricRegistry(), () -> nativeLoaded ? Native.usedMemory() : 0);
     HoldfastPlugin.started(this);
-  }
-
-  ExecutorTotals totals() {
-    return totals;
   }
 
   /** A request of the driver. */

@@ -117,7 +117,7 @@ final class TableHandle {
     String workedAround = Native.load(store, version, id);
     long nanos = System.nanoTime() - start;
     loadNanos += nanos;
-    HoldfastPlugin.executor().totals().loadNanos.add(nanos);
+    lease.totals().loadNanos.add(nanos);
     if (workedAround != null) {
       LOG.warn("Holdfast found damage and worked around it: {}", workedAround);
     }
@@ -164,7 +164,7 @@ final class TableHandle {
     String id = Native.commit(store);
     long nanos = System.nanoTime() - start;
     commitNanos += nanos;
-    HoldfastPlugin.executor().totals().appendNanos.add(nanos);
+    lease.totals().appendNanos.add(nanos);
     lease.reportLostFiles();
     return id;
   }
