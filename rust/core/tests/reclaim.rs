@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use common::{append, faulty, options, owner};
 use holdfast_core::format::Compression;
-use holdfast_core::gc::{FileFacts, SegmentFacts, plan, reclaim, space};
+use holdfast_core::gc::{FileFacts, ReclaimReport, SegmentFacts, plan, reclaim, space};
 use holdfast_core::manager::SegmentWriter;
 use holdfast_core::storage::{FaultyStorage, Operation, Storage};
 use holdfast_core::{CheckpointId, ErrorKind, FileId, Owner, Term};
@@ -55,6 +55,11 @@ fn write(storage: &Arc<FaultyStorage>, term: u64, segments: &[(&str, u64)], seal
     file(term, 1)
 }
 
+/// A pass with these floors, terms that may still append, and no newer term about.
+fn clean(storage: &Arc<FaultyStorage>, known: &[(&str, u64)], live: &[u64]) -> ReclaimReport {
+    reclaim(storage.as_ref(), &floors(known), &terms(live), Term(99)).unwrap()
+}
+
 fn left(storage: &Arc<FaultyStorage>) -> Vec<FileId> {
     storage
         .list()
@@ -73,13 +78,7 @@ fn only_closed_files_below_every_floor_go() {
     let open_and_live = write(&storage, 4, &[("a", 1)], false);
     let open_and_dead = write(&storage, 5, &[("a", 1)], false);
     let sealed_and_live = write(&storage, 6, &[("a", 1)], true);
-    let report = reclaim(
-        storage.as_ref(),
-        &floors(&[("a", 4), ("b", 5)]),
-        &terms(&[4, 6]),
-        Term(99),
-    )
-    .unwrap();
+    let report = clean(&storage, &[("a", 4), ("b", 5)], &[4, 6]);
     assert_eq!(report.deleted, [old_sealed, open_and_dead, sealed_and_live]);
     assert_eq!(report.kept, [half_needed, unknown_owner, open_and_live]);
     assert_eq!(left(&storage), report.kept);
@@ -101,7 +100,7 @@ fn files_of_dead_terms_without_a_segment_go() {
         .unwrap();
     }
     std::fs::write(path.with_file_name("notes.txt"), b"not ours").unwrap();
-    let report = reclaim(storage.as_ref(), &floors(&[]), &terms(&[2]), Term(99)).unwrap();
+    let report = clean(&storage, &[], &[2]);
     assert_eq!(report.deleted, [torn]);
     assert_eq!(report.kept, [file(2, 1)], "its writer is alive");
     assert_eq!(report.unreadable.len(), 1, "ten bytes that are no header");
@@ -120,16 +119,10 @@ fn damaged_and_unreadable_files_are_kept_and_reported() {
     let fine = write(&storage, 3, &[("a", 1)], true);
     // Reading: the trailer of file 1, its two windows, then the trailer of file 2.
     let calls = storage.calls(Operation::Read);
-    reclaim(storage.as_ref(), &floors(&[]), &terms(&[]), Term(99)).unwrap();
+    clean(&storage, &[], &[]);
     let per_run = storage.calls(Operation::Read) - calls;
     storage.fail_nth(Operation::Read, per_run - 3);
-    let report = reclaim(
-        storage.as_ref(),
-        &floors(&[("a", 9)]),
-        &terms(&[]),
-        Term(99),
-    )
-    .unwrap();
+    let report = clean(&storage, &[("a", 9)], &[]);
     let names: Vec<_> = report.unreadable.iter().map(|(file, _)| *file).collect();
     assert_eq!(names, [damaged, unreadable]);
     assert_eq!(report.deleted, [fine]);
@@ -142,13 +135,7 @@ fn a_delete_that_fails_does_not_stop_the_others() {
     let first = write(&storage, 1, &[("a", 1)], true);
     let second = write(&storage, 2, &[("a", 1)], true);
     storage.fail_nth(Operation::Delete, 1);
-    let report = reclaim(
-        storage.as_ref(),
-        &floors(&[("a", 9)]),
-        &terms(&[]),
-        Term(99),
-    )
-    .unwrap();
+    let report = clean(&storage, &[("a", 9)], &[]);
     assert_eq!(
         report
             .failed
@@ -158,13 +145,7 @@ fn a_delete_that_fails_does_not_stop_the_others() {
         [first]
     );
     assert_eq!(report.deleted, [second]);
-    let report = reclaim(
-        storage.as_ref(),
-        &floors(&[("a", 9)]),
-        &terms(&[]),
-        Term(99),
-    )
-    .unwrap();
+    let report = clean(&storage, &[("a", 9)], &[]);
     assert_eq!(report.deleted, [first]);
 }
 
@@ -188,13 +169,7 @@ fn nothing_is_deleted_once_a_newer_incarnation_writes() {
 #[test]
 fn an_absent_root_has_nothing_to_reclaim() {
     let (_dir, storage) = faulty();
-    let report = reclaim(
-        storage.as_ref(),
-        &floors(&[("a", 9)]),
-        &terms(&[]),
-        Term(99),
-    )
-    .unwrap();
+    let report = clean(&storage, &[("a", 9)], &[]);
     assert!(report.deleted.is_empty() && report.kept.is_empty());
 }
 

@@ -88,6 +88,17 @@ pub(crate) fn java_strings<'local>(
     Ok(array)
 }
 
+/// Rust numbers as Java numbers.
+pub(crate) fn java_longs<'local>(
+    env: &mut Env<'local>,
+    values: &[u64],
+) -> Result<JLongArray<'local>, Failure> {
+    let values: Vec<jlong> = values.iter().map(|n| *n as jlong).collect();
+    let array = JLongArray::new(env, values.len())?;
+    array.set_region(env, 0, &values)?;
+    Ok(array)
+}
+
 /// `Native.openManager(String dir, HadoopFiles files, long term, long maxFileBytes, int
 /// compression): long`. Term 0 opens for reading only.
 #[unsafe(no_mangle)]
@@ -179,11 +190,8 @@ extern "system" fn Java_io_holdfast_spark_Native_writerStats<'local>(
             stats.files_sealed,
             stats.segments,
             stats.bytes,
-        ]
-        .map(|n| n as jlong);
-        let array = JLongArray::new(env, values.len())?;
-        array.set_region(env, 0, &values)?;
-        Ok(array)
+        ];
+        java_longs(env, &values)
     })
 }
 

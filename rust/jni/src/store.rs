@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use crate::guard::{Failure, primitive, with_env};
 use crate::handles::Handles;
-use crate::manager::{MANAGERS, Manager, java_strings, strings};
+use crate::manager::{MANAGERS, Manager, java_longs, java_strings, strings};
 
 struct Store {
     manager: Arc<Manager>,
@@ -663,11 +663,8 @@ extern "system" fn Java_io_holdfast_spark_Native_storeStats<'local>(
                 stats.empty_commits,
                 stats.rebuilds,
                 stats.commits,
-            ]
-            .map(|n| n as jlong))
+            ])
         })?;
-        let array = JLongArray::new(env, values.len())?;
-        array.set_region(env, 0, &values)?;
-        Ok(array)
+        java_longs(env, &values)
     })
 }

@@ -13,7 +13,7 @@ use super::order::KeyRange;
 use super::restore::Restore;
 use super::scan::Scan;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{NewSegment, SegmentKind, read_head};
+use crate::format::{NewSegment, SegmentHead, SegmentKind, read_head};
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 use crate::manager::{Durability, SegmentWriter};
 use crate::storage::Storage;
@@ -60,6 +60,19 @@ impl Position {
             lineage_floor: created,
             replaced: None,
             rebuilt: false,
+        }
+    }
+
+    /// The position of a version that was read: `head` is that of the segment it was read from.
+    fn read(id: CommitId, segment: SegmentRef, head: SegmentHead, rebuilt: bool) -> Self {
+        let mut lineage = head.lineage;
+        lineage.push(segment);
+        Self {
+            id,
+            lineage,
+            lineage_floor: id.floor,
+            replaced: head.replaced,
+            rebuilt,
         }
     }
 
@@ -677,16 +690,8 @@ impl StateStore {
             return Ok(Position::empty(id.version));
         };
         let head = read_head(storage, &reference, &self.owner)?;
-        let mut lineage = head.lineage;
-        lineage.push(reference);
-        Ok(Position {
-            id: *id,
-            lineage,
-            lineage_floor: id.floor,
-            replaced: head.replaced,
-            // It may name segments that replay went round: nothing builds on them.
-            rebuilt: true,
-        })
+        // It may name segments that replay went round: nothing builds on them.
+        Ok(Position::read(*id, reference, head, true))
     }
 
     fn forget_content(&mut self) {
@@ -756,15 +761,7 @@ impl StateStore {
                     self.warning = Some(restore.rebuilt.join("; "));
                     self.stats.rebuilds += 1;
                 }
-                let mut lineage = head.lineage;
-                lineage.push(reference);
-                Position {
-                    id: wanted,
-                    lineage,
-                    lineage_floor: wanted.floor,
-                    replaced: head.replaced,
-                    rebuilt,
-                }
+                Position::read(wanted, reference, head, rebuilt)
             }
         };
         self.count_memory()?;

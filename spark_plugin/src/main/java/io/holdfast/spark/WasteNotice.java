@@ -1,38 +1,33 @@
 package io.holdfast.spark;
 
-import java.util.Arrays;
 import java.util.List;
 
 /**
  * From the driver to an executor: files of a folder that should go, so stores that need a part of
- * them shall write it again elsewhere. Travels as text like {@link SyncRequest}.
+ * them shall write it again elsewhere.
  */
-final class WasteNotice {
+final class WasteNotice extends FilesMessage {
   static final String TAG = "waste";
 
-  final String dir;
   /** Bytes that nobody needs and that stay because of others in the same file. */
   final long pinnedBytes;
 
-  final String[] names;
-
   WasteNotice(String dir, long pinnedBytes, List<String> names) {
-    this.dir = dir;
+    super(dir, names);
     this.pinnedBytes = pinnedBytes;
-    this.names = names.toArray(String[]::new);
   }
 
-  String[] toWire() {
-    String[] wire = new String[3 + names.length];
-    wire[0] = TAG;
-    wire[1] = dir;
-    wire[2] = Long.toString(pinnedBytes);
-    System.arraycopy(names, 0, wire, 3, names.length);
-    return wire;
+  @Override
+  String tag() {
+    return TAG;
+  }
+
+  @Override
+  long number() {
+    return pinnedBytes;
   }
 
   static WasteNotice fromWire(String[] wire) {
-    List<String> names = Arrays.asList(wire).subList(3, wire.length);
-    return new WasteNotice(wire[1], Long.parseLong(wire[2]), names);
+    return new WasteNotice(dirOf(wire), numberOf(wire), namesOf(wire));
   }
 }
