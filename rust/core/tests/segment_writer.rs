@@ -10,7 +10,7 @@ use common::{append, faulty, options, owner, payload, writer};
 use holdfast_core::format::{Compression, read_index, read_segment};
 use holdfast_core::manager::SegmentWriter;
 use holdfast_core::storage::{
-    AppendFile, Capabilities, FaultyStorage, ObjectMeta, Operation, Storage,
+    AppendFile, Capabilities, FaultyStorage, ObjectMeta, Operation, ReadFile, Storage,
 };
 use holdfast_core::{Error, ErrorKind, Result, SegmentRef, Term};
 
@@ -240,8 +240,8 @@ impl Storage for HandleSyncOnly {
     fn create(&self, name: &str) -> Result<Box<dyn AppendFile>> {
         self.0.create(name)
     }
-    fn read(&self, name: &str, offset: u64, len: u64) -> Result<Vec<u8>> {
-        self.0.read(name, offset, len)
+    fn open(&self, name: &str) -> Result<Box<dyn ReadFile>> {
+        self.0.open(name)
     }
     fn len(&self, name: &str) -> Result<u64> {
         self.0.len(name)

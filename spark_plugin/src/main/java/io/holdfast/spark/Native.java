@@ -182,6 +182,11 @@ final class Native {
   /** Keys, memory bytes, loads, rewinds, bytes written, empty commits, rebuilds, commits. */
   static native long[] storeStats(long store);
 
+  /** What a driver knows about sealed files, from one reclaim to the next. */
+  static native long openIndexCache();
+
+  static native void closeIndexCache(long cache);
+
   /** Highest term that a file in {@code dir} carries, 0 without files. */
   static native long newestTerm(String dir, HadoopFiles files);
 
@@ -200,6 +205,7 @@ final class Native {
   /**
    * Deletes files that nobody appends to and that hold nothing a retained version needs.
    *
+   * @param cache knows the files that earlier calls found sealed
    * @param partitions {@code operator/partition} of each id
    * @param ids ids of the oldest retained entry of the commit log
    * @param liveTerms terms that may still append
@@ -208,6 +214,7 @@ final class Native {
    *     of these nobody needs; then the names of the most wasteful files
    */
   static native String[] reclaim(
+      long cache,
       String dir,
       HadoopFiles files,
       String[] partitions,
