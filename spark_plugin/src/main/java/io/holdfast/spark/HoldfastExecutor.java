@@ -116,10 +116,12 @@ final class HoldfastExecutor implements ExecutorPlugin {
     }
 
     /**
-     * Tells the driver about files that could not be made durable. To be called after everything
-     * that writes and before the task ends, so that the driver knows it before it commits a batch.
+     * Tells the driver about files that could not be made durable, and the log about those without a
+     * footer. To be called after everything that writes and before the task ends, so that the driver
+     * knows it before it commits a batch.
      */
-    void reportLostFiles() {
+    void reportFiles() {
+      logWarnings(manager);
       String lost = Native.lostFiles(manager);
       if (lost != null) {
         HoldfastExecutor.this.reportLostFiles(dir, lost);
@@ -203,6 +205,7 @@ final class HoldfastExecutor implements ExecutorPlugin {
       LOG.error("State files in {} could not be made durable", request.dir, e);
       return SyncReply.failed(e);
     } finally {
+      logWarnings(manager.handle);
       release(request.dir);
     }
   }
@@ -214,6 +217,12 @@ final class HoldfastExecutor implements ExecutorPlugin {
     }
     manager.users++;
     return manager;
+  }
+
+  private static void logWarnings(long manager) {
+    for (String warning : Native.takeWarnings(manager)) {
+      LOG.warn("{}", warning);
+    }
   }
 
   private void reportLostFiles(String dir, String lost) {
@@ -285,11 +294,12 @@ final class HoldfastExecutor implements ExecutorPlugin {
     manager.closed = true;
     try {
       Native.seal(manager.handle);
+      logWarnings(manager.handle);
     } catch (RuntimeException e) {
       LOG.warn("The last file in {} could not be sealed", dir, e);
       try {
         // A batch that refers to it may be about to commit.
-        new Lease(manager, dir).reportLostFiles();
+        new Lease(manager, dir).reportFiles();
       } catch (RuntimeException unreachable) {
         LOG.warn("The driver was not told of lost files in {}", dir, unreachable);
       }

@@ -191,6 +191,9 @@ final class Native {
   /** Names of files that could not be made durable, one a line; null without any. */
   static native String lostFiles(long manager);
 
+  /** What went wrong with files and failed no call, for the log; told once. */
+  static native String[] takeWarnings(long manager);
+
   /** Files the ids refer to, a line each: name, space, end of the last segment referred to. */
   static native String referencedEnds(String[] ids);
 
