@@ -41,7 +41,7 @@ final class HoldfastExecutor implements ExecutorPlugin {
 
     final LongAdder unreportedSealNanos = new LongAdder();
     private long pinnedReportedAt = -1;
-    private long[] reported = new long[4];
+    private long[] reported = new long[Native.WRITER_STATS];
 
     Manager(long handle, long term) {
       this.handle = handle;
@@ -101,10 +101,6 @@ final class HoldfastExecutor implements ExecutorPlugin {
      */
     long[] takeTotals(long version) {
       long[] fresh = shared.takeStats();
-      totals.filesCreated.add(fresh[0]);
-      totals.filesSealed.add(fresh[1]);
-      totals.segments.add(fresh[2]);
-      totals.storedBytes.add(fresh[3]);
       return new long[] {
         fresh[0],
         fresh[1],
@@ -137,6 +133,10 @@ final class HoldfastExecutor implements ExecutorPlugin {
   /** Names of lost files that the driver knows, by folder. */
   private final Map<String, Set<String>> reportedLost = new HashMap<>();
   private final Map<String, Manager> managers = new HashMap<>();
+
+  /** Of managers that are closed: see {@link Native#writerStats}. */
+  private final long[] writtenBefore = new long[Native.WRITER_STATS];
+
   private PluginContext context;
   private ScheduledExecutorService sweeper;
   private ExecutorEndpoint endpoint;
@@ -156,7 +156,9 @@ final class HoldfastExecutor implements ExecutorPlugin {
     sweeper.scheduleWithFixedDelay(this::closeIdle, IDLE_MS, IDLE_MS / 2, TimeUnit.MILLISECONDS);
     endpoint = new ExecutorEndpoint(context.executorID(), this::handle);
     totals.register(
-        context.metricRegistry(), () -> nativeLoaded ? Native.usedMemory() : 0);
+        context.metricRegistry(),
+        () -> nativeLoaded ? Native.usedMemory() : 0,
+        this::written);
     HoldfastPlugin.started(this);
   }
 
@@ -217,6 +219,21 @@ final class HoldfastExecutor implements ExecutorPlugin {
     }
     manager.users++;
     return manager;
+  }
+
+  /** What was written so far, by maintenance as well: see {@link Native#writerStats}. */
+  private synchronized long[] written() {
+    long[] sum = writtenBefore.clone();
+    for (Manager manager : managers.values()) {
+      add(sum, Native.writerStats(manager.handle));
+    }
+    return sum;
+  }
+
+  private static void add(long[] sum, long[] more) {
+    for (int i = 0; i < sum.length; i++) {
+      sum[i] += more[i];
+    }
   }
 
   private static void logWarnings(long manager) {
@@ -304,6 +321,7 @@ final class HoldfastExecutor implements ExecutorPlugin {
         LOG.warn("The driver was not told of lost files in {}", dir, unreachable);
       }
     }
+    add(writtenBefore, Native.writerStats(manager.handle));
     Native.closeManager(manager.handle);
   }
 }

@@ -49,6 +49,9 @@ final class Native {
   static final int CHANGE_REMOVE = 1;
   static final int CHANGE_APPEND = 2;
 
+  /** How many numbers {@link #writerStats} returns. */
+  static final int WRITER_STATS = 4;
+
   static {
     load();
   }
