@@ -130,6 +130,9 @@ final class HoldfastExecutor implements ExecutorPlugin {
     }
   }
 
+  /** What state readers look up. */
+  final CommitEntries commitEntries = new CommitEntries();
+
   /** Names of lost files that the driver knows, by folder. */
   private final Map<String, Set<String>> reportedLost = new HashMap<>();
   private final Map<String, Manager> managers = new HashMap<>();
