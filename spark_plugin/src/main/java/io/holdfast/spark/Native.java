@@ -49,6 +49,9 @@ final class Native {
   static final int CHANGE_REMOVE = 1;
   static final int CHANGE_APPEND = 2;
 
+  /** How many numbers {@link #writerStats} returns. */
+  static final int WRITER_STATS = 4;
+
   static {
     load();
   }
@@ -195,6 +198,9 @@ final class Native {
 
   /** Names of files that could not be made durable, one a line; null without any. */
   static native String lostFiles(long manager);
+
+  /** What went wrong with files and failed no call, for the log; told once. */
+  static native String[] takeWarnings(long manager);
 
   /** Files the ids refer to, a line each: name, space, end of the last segment referred to. */
   static native String referencedEnds(String[] ids);
