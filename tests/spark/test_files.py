@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import shutil
 import time
 from pathlib import Path
 
@@ -10,7 +11,16 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from support import STATE, commit_ids, drain, merged_files, settings, source, write_batch
+from support import (
+    STATE,
+    Batches,
+    commit_ids,
+    drain,
+    merged_files,
+    settings,
+    source,
+    write_batch,
+)
 
 
 @pytest.fixture
@@ -50,6 +60,25 @@ def test_a_partition_without_changes_writes_nothing(counted_checkpoint: Path) ->
     changed = [p for p in range(200) if segment(before[p][0]) != segment(after[p][0])]
     assert len(changed) == 1, "only the partition of key 7 wrote a segment"
     assert all(before[p][0] != after[p][0] for p in range(200)), "every commit has an id of its own"
+
+
+def test_a_checkpoint_that_was_deleted_can_be_begun_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    # In one application, as in a notebook: the executor has the deleted file open still.
+    folder, checkpoint = tmp_path / "input", tmp_path / "checkpoint"
+    folder.mkdir()
+    for number in range(2):
+        write_batch(folder, number, [{"key": key} for key in range(20)])
+    counts = source(spark, folder).groupBy("key").count()
+    runs: list[Batches] = [{}, {}]
+    for rows in runs:
+        drain(counts, checkpoint=checkpoint, mode="update", into=rows)
+        state = spark.read.format("statestore").load(str(checkpoint))
+        assert state.where("value.count = 2").count() == 20
+        shutil.rmtree(checkpoint)
+    assert len(runs[0]) == 2
+    assert runs[0] == runs[1]
 
 
 def test_the_state_reader_reads_every_retained_batch(

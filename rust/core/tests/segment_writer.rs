@@ -90,6 +90,25 @@ fn appended_segments_are_found_by_scanning_while_the_file_is_open() {
 }
 
 #[test]
+fn appends_leave_a_file_that_was_deleted() {
+    let (dir, storage) = faulty();
+    let writer = writer(&storage);
+    let deleted = append(&writer, &owner("1"), 1, b"of a checkpoint that is gone").unwrap();
+    writer.leave_deleted().unwrap();
+    let same = append(&writer, &owner("1"), 1, b"the file is there").unwrap();
+    assert_eq!(same.file, deleted.file);
+    std::fs::remove_dir_all(dir.path().join("root")).unwrap();
+    writer.leave_deleted().unwrap();
+    let kept = append(&writer, &owner("1"), 1, b"of one that was begun again").unwrap();
+    assert_ne!(kept.file, deleted.file);
+    writer.sync_files(&BTreeSet::from([kept.file])).unwrap();
+    reads_back(storage.as_ref(), &kept, "1", b"of one that was begun again");
+    // What a batch might still cite is not said to be safe.
+    let error = writer.sync_files(&BTreeSet::from([deleted.file]));
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::Poisoned);
+}
+
+#[test]
 fn concurrent_appends_never_interleave() {
     let (_dir, storage) = faulty();
     let writer = SegmentWriter::open(storage.clone(), Term(1), options(200_000, Compression::Lz4));

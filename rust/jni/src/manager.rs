@@ -131,6 +131,18 @@ extern "system" fn Java_io_holdfast_spark_Native_openManager<'local>(
     })
 }
 
+/// `Native.leaveDeletedFile(long manager)`: closes the open file if somebody else deleted it.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_leaveDeletedFile<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    manager: jlong,
+) {
+    primitive(env, || {
+        Ok(MANAGERS.get(manager)?.writer()?.leave_deleted()?)
+    });
+}
+
 /// `Native.seal(long manager)`: seals the open file.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_seal<'local>(

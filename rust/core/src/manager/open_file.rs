@@ -222,6 +222,15 @@ impl OpenFile {
         true
     }
 
+    /// Closes the file as it is: there is nothing to write a footer to.
+    pub fn give_up(&self, observer: &dyn Observer) {
+        let _durability = self.durability.lock();
+        let mut inner = self.inner.lock();
+        inner.handle = None;
+        inner.status = Status::Closed;
+        self.tell(&inner, observer);
+    }
+
     /// All its segments survive a machine crash and it takes no more: nobody has to remember it.
     pub fn is_settled(&self) -> bool {
         let inner = self.inner.lock();

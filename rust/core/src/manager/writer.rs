@@ -178,6 +178,31 @@ impl SegmentWriter {
         first_error(self.unsettled(files).iter().map(|file| self.close(file)))
     }
 
+    /// Closes open files that somebody else deleted, so that the next append opens a new one: what
+    /// is appended to a deleted file is lost. To be called when a checkpoint may have been deleted
+    /// and begun again. Files that are invisible as long as they are open are left alone.
+    ///
+    /// # Errors
+    /// Those of storage.
+    pub fn leave_deleted(&self) -> Result<()> {
+        if !self.storage.capabilities().durable_append {
+            return Ok(());
+        }
+        let files: Vec<_> = self.files.lock().current.values().cloned().collect();
+        for file in files {
+            match self.storage.len(&file.id.file_name()) {
+                Err(e) if e.kind() == ErrorKind::NotFound => {
+                    file.give_up(self.observer.as_ref());
+                    self.retire(&file);
+                }
+                known => {
+                    known?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Files that could not be made durable, every time, by name. A later sync of such a file by
     /// another process proves nothing: the system reports a failed write-back once and may have
     /// dropped the bytes. Whoever decides that a checkpoint is complete must be told.

@@ -73,7 +73,7 @@ public final class HoldfastStateStoreProvider
     StateFolder folder = StateFolder.of(id.checkpointRootLocation(), hadoopConf);
     table =
         new TableHandle(
-            HoldfastPlugin.executor().acquire(folder, conf),
+            HoldfastPlugin.executor().acquire(folder, conf, context.runId()),
             Long.toString(id.operatorId()),
             Integer.toString(id.partitionId()),
             id.storeName(),

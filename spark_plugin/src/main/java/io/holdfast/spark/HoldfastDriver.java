@@ -119,6 +119,9 @@ final class HoldfastDriver implements DriverPlugin {
     String[] texts = ids.stream().map(store -> store.id).toArray(String[]::new);
     durableFiles.makeDurable(folder, texts, term -> executorOf(folder.name, term));
     requireNewest(folder);
+    if (entry.getName().equals("0")) {
+      partitionFolders.forget(state);
+    }
     partitionFolders.create(state, ids, conf);
   }
 

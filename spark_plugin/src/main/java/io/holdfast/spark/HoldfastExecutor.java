@@ -6,6 +6,7 @@ import java.util.HashSet;
 import java.util.Iterator;
 import java.util.Map;
 import java.util.Set;
+import java.util.UUID;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
@@ -29,6 +30,9 @@ final class HoldfastExecutor implements ExecutorPlugin {
     final long term;
     int users;
     long idleSinceMs;
+
+    /** The run of a query that acquired it last. */
+    UUID run;
 
     /** The executor ends: maintenance that still runs has nothing to write to any more. */
     volatile boolean closed;
@@ -182,13 +186,17 @@ final class HoldfastExecutor implements ExecutorPlugin {
     }
   }
 
-  /** The manager of {@code folder}. */
-  synchronized Lease acquire(StateFolder folder, HoldfastConf conf) {
+  /** The manager of {@code folder}, for a store of this run of a query. */
+  synchronized Lease acquire(StateFolder folder, HoldfastConf conf, UUID run) {
     Manager manager = managers.get(folder.name);
     if (manager == null) {
       manager = open(folder, conf);
       managers.put(folder.name, manager);
+    } else if (!run.equals(manager.run)) {
+      // Between two runs the checkpoint may have been deleted, to begin again.
+      Native.leaveDeletedFile(manager.handle);
     }
+    manager.run = run;
     manager.users++;
     return new Lease(manager, folder.name);
   }

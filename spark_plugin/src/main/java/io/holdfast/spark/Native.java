@@ -71,6 +71,9 @@ final class Native {
   /** Makes these files of the manager survive a machine crash; seals them on object stores. */
   static native void syncFiles(long manager, String[] names);
 
+  /** Closes the open file if somebody else deleted it. */
+  static native void leaveDeletedFile(long manager);
+
   /** Seals the open file. */
   static native void seal(long manager);
 

@@ -27,6 +27,11 @@ final class PartitionFolders {
 
   private final Map<Path, Set<String>> known = new HashMap<>();
 
+  /** The first batch of a checkpoint is about to be committed, perhaps not the first one there. */
+  synchronized void forget(Path state) {
+    known.remove(state);
+  }
+
   synchronized void create(Path state, List<CommitLog.StoreId> ids, Configuration conf)
       throws IOException {
     Set<String> present = known.computeIfAbsent(state, path -> new HashSet<>());
