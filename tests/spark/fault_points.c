@@ -209,7 +209,9 @@ static int give_name(const char *how, const char *from, const char *to) {
         return real(from, to);
     pass(ENTRY, 0);
     int done = real(from, to);
+    int why = errno;
     pass(ENTRY, 2);
+    errno = why;
     return done;
 }
 

@@ -33,6 +33,8 @@ LOCAL, CLUSTER = "local[2]", "local-cluster[2,1,1024]"
 ALL_EXECUTORS = {"spark.scheduler.minRegisteredResourcesRatio": "1.0"}
 #: No file is ever full.
 ONE_FILE = {STATE + "holdfast.maxFileBytes": "33554432"}
+#: Only batches write: no base images.
+ONLY_BATCHES = ONE_FILE | {STATE + "minDeltasForSnapshot": "100"}
 #: Points of fault_points.c: where tasks and maintenance write, and on the driver.
 PHASES = ("before", "torn", "after")
 WRITES = [f"{phase}-{what}" for what in ("append", "seal", "image") for phase in PHASES]

@@ -14,15 +14,13 @@ import pytest
 from java_side import check_conformance, classpath
 from pyspark.sql import SparkSession
 
-from faults import ALL_EXECUTORS, CLUSTER, LOCAL, ONE_FILE, World
-from support import STATE, merged_files
+from faults import ALL_EXECUTORS, CLUSTER, LOCAL, ONE_FILE, ONLY_BATCHES, World
+from support import merged_files
 
 # Several Spark applications in a row: for when the machine is busy.
 pytestmark = pytest.mark.timeout(900)
 
 BATCHES = 5
-#: Only batches write: no base images.
-ONLY_BATCHES = ONE_FILE | {STATE + "minDeltasForSnapshot": "100"}
 ON_S3 = pytest.param("s3a", marks=pytest.mark.full)
 
 
