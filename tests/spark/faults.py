@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from object_stores import Store
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from holdfast.demo.process import running_in_group
-from object_stores import Store
 from support import STATE, commit_ids, merged_files, write_batch
 
 HERE = Path(__file__).parent

@@ -104,6 +104,7 @@ def test_an_executor_that_does_not_answer_in_time_fails_the_batch_and_is_named(
     replay(world, spark)
 
 
+@pytest.mark.full
 @STAND_IN
 def test_a_query_that_is_stopped_while_an_executor_does_not_answer_ends_without_an_error(
     object_world: World, spark: SparkSession
@@ -122,7 +123,7 @@ def test_a_query_that_is_stopped_while_an_executor_does_not_answer_ends_without_
 
 @pytest.fixture
 def idle(object_world: World) -> tuple[World, Job]:
-    """A job in the middle of batch 1, all of whose stores are closed, so that its manager will be."""
+    """A job in the middle of batch 1: all its stores are closed, and so its manager will be."""
     object_world.feed(3)
     object_world.arm("publish", nth=1)
     job = object_world.start(LOCAL, **ONE_FILE, **{STATE + "unloadOnCommit": "true"})

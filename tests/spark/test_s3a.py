@@ -25,6 +25,7 @@ def test_the_storage_conformance_suite_passes_on_s3a(helpers: Path, tmp_path: Pa
     server.close()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("object_world", ["s3a"], indirect=True)
 def test_an_entry_whose_answer_is_lost_is_not_taken_for_another_applications(
     object_world: World,
