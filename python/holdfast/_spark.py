@@ -26,6 +26,14 @@ PLUGIN: Final = "io.holdfast.spark.HoldfastPlugin"
 # Spark reads these as comma-separated lists: other people's entries stay.
 LIST_KEYS: Final = frozenset({"spark.jars", "spark.plugins"})
 
+# What may be tuned: option of `configure`, key. The plugin has the same defaults.
+STORE: Final = "spark.sql.streaming.stateStore"
+OPTION_KEYS: Final = {
+    "max_file_bytes": f"{STORE}.holdfast.maxFileBytes",
+    "compression": f"{STORE}.holdfast.compression",
+    "max_memory_bytes": f"{STORE}.holdfast.maxMemoryBytes",
+}
+
 
 def plugin_jar() -> Path:
     """Return the path of the Spark plugin's jar in this installation.
@@ -123,40 +131,41 @@ def spark_conf(
             f"compression={compression!r} is not allowed: expected one of "
             f"{', '.join(get_args(Compression))}"
         )
-    streaming = "spark.sql.streaming"
-    store = f"{streaming}.stateStore"
     return {
         "spark.jars": str(plugin_jar()),
         "spark.plugins": PLUGIN,
-        f"{store}.providerClass": "io.holdfast.spark.HoldfastStateStoreProvider",
-        f"{streaming}.checkpointFileManagerClass": (
+        f"{STORE}.providerClass": "io.holdfast.spark.HoldfastStateStoreProvider",
+        "spark.sql.streaming.checkpointFileManagerClass": (
             "io.holdfast.spark.HoldfastCheckpointFileManager"
         ),
-        f"{store}.checkpointFormatVersion": "2",
-        f"{store}.holdfast.maxFileBytes": str(max_file_bytes),
-        f"{store}.holdfast.compression": compression,
-        f"{store}.holdfast.maxMemoryBytes": str(max_memory_bytes or 0),
+        f"{STORE}.checkpointFormatVersion": "2",
+        OPTION_KEYS["max_file_bytes"]: str(max_file_bytes),
+        OPTION_KEYS["compression"]: compression,
+        OPTION_KEYS["max_memory_bytes"]: str(max_memory_bytes or 0),
     }
 
 
 def configure(
     builder: SparkSession.Builder,
     *,
-    max_file_bytes: int = DEFAULT_MAX_FILE_BYTES,
-    compression: Compression = "lz4",
+    max_file_bytes: int | None = None,
+    compression: Compression | None = None,
     max_memory_bytes: int | None = None,
 ) -> SparkSession.Builder:
     """Set everything Holdfast needs on a session builder.
 
-    Entries that the builder already has in ``spark.jars`` and ``spark.plugins`` stay. What is in
-    ``spark-defaults.conf`` is not known to a builder, and a builder's setting replaces it there.
+    Nothing is overwritten silently. Entries that the builder already has in ``spark.jars`` and
+    ``spark.plugins`` stay; an option that is not given here leaves its key to the builder, to
+    ``spark-defaults.conf`` and to ``--conf``; any other value for a key that Holdfast needs is
+    refused. A builder does not know ``spark-defaults.conf`` and ``--conf``: what is set on it
+    replaces what they say.
 
     Parameters
     ----------
     builder : pyspark.sql.SparkSession.Builder
         A builder whose session has not been created yet.
-    max_file_bytes, compression, max_memory_bytes
-        As in `spark_conf`.
+    max_file_bytes, compression, max_memory_bytes : optional
+        As in `spark_conf`. What is given replaces what the builder has.
 
     Returns
     -------
@@ -166,7 +175,8 @@ def configure(
     Raises
     ------
     ValueError
-        If an option has a value that is not allowed.
+        If an option has a value that is not allowed, or if the builder has a setting that Holdfast
+        cannot work with, such as another state store provider. The builder is left as it was.
     FileNotFoundError
         If the plugin jar is missing from this installation.
     RuntimeError
@@ -179,18 +189,38 @@ def configure(
     >>> from pyspark.sql import SparkSession
     >>> spark = holdfast.configure(SparkSession.builder.appName("counts")).getOrCreate()
     """
-    settings = spark_conf(
-        max_file_bytes=max_file_bytes,
-        compression=compression,
-        max_memory_bytes=max_memory_bytes,
-    )
+    given: dict[str, Any] = {
+        "max_file_bytes": max_file_bytes,
+        "compression": compression,
+        "max_memory_bytes": max_memory_bytes,
+    }
+    given = {option: value for option, value in given.items() if value is not None}
+    settings = spark_conf(**given)
+    # A builder has no public way to ask it for a setting, and one that was applied cannot be told
+    # from a default afterwards.
     options: dict[str, Any] = builder._options
     _require_spark_minor()
     _require_classic(options)
     _require_plugin_if_running()
-    for key, value in settings.items():
-        builder.config(key, _appended(options.get(key), value) if key in LIST_KEYS else value)
+    # Left alone rather than set to their defaults, which would replace spark-defaults.conf.
+    left_alone = {key for option, key in OPTION_KEYS.items() if option not in given}
+    wanted = {key: value for key, value in settings.items() if key not in left_alone}
+    for key in LIST_KEYS:
+        wanted[key] = _appended(options.get(key), wanted[key])
+    _require_no_contradiction(options, wanted)
+    for key, value in wanted.items():
+        builder.config(key, value)
     return builder
+
+
+def _require_no_contradiction(options: dict[str, Any], wanted: dict[str, str]) -> None:
+    may_change = LIST_KEYS.union(OPTION_KEYS.values())
+    for key, value in wanted.items():
+        if key not in may_change and key in options and str(options[key]) != value:
+            raise ValueError(
+                f"the builder sets {key} to {options[key]}, but Holdfast needs {value}. Remove "
+                "that setting from the builder, or do not configure this session for Holdfast"
+            )
 
 
 def _appended(present: object, entry: str) -> str:

@@ -16,6 +16,7 @@ import holdfast
 from holdfast import _spark
 
 STORE = "spark.sql.streaming.stateStore"
+TUNING = {f"{STORE}.holdfast.{name}" for name in ("maxFileBytes", "compression", "maxMemoryBytes")}
 
 
 @pytest.fixture
@@ -55,6 +56,11 @@ def active_context(plugins: str | None) -> SimpleNamespace:
     return SimpleNamespace(getConf=lambda: held)
 
 
+def needed() -> dict[str, str]:
+    """What Holdfast cannot do without."""
+    return {key: value for key, value in holdfast.spark_conf().items() if key not in TUNING}
+
+
 def test_spark_conf_holds_every_setting_as_text() -> None:
     assert holdfast.spark_conf() == {
         "spark.jars": str(holdfast.plugin_jar()),
@@ -80,8 +86,51 @@ def test_options_reach_their_keys() -> None:
 def test_configure_returns_the_same_builder_with_everything_set(
     builder: SparkSession.Builder,
 ) -> None:
-    assert holdfast.configure(builder, max_file_bytes=8192) is builder
-    assert builder._options == holdfast.spark_conf(max_file_bytes=8192)
+    given = {"max_file_bytes": 8192, "compression": "none", "max_memory_bytes": 1 << 30}
+    assert holdfast.configure(builder, **given) is builder  # type: ignore[arg-type]
+    assert builder._options == holdfast.spark_conf(**given)  # type: ignore[arg-type]
+
+
+def test_configure_leaves_what_is_not_given_to_spark_defaults(
+    builder: SparkSession.Builder,
+) -> None:
+    assert holdfast.configure(builder)._options == needed()
+
+
+@pytest.mark.parametrize("key", sorted(TUNING))
+def test_a_tuning_key_set_on_the_builder_stays(builder: SparkSession.Builder, key: str) -> None:
+    holdfast.configure(builder.config(key, "the user's"))
+    assert builder._options == {**needed(), key: "the user's"}
+
+
+def test_an_option_that_is_given_replaces_what_the_builder_has(
+    builder: SparkSession.Builder,
+) -> None:
+    builder.config(f"{STORE}.holdfast.compression", "none")
+    holdfast.configure(builder, compression="lz4")
+    assert builder._options[f"{STORE}.holdfast.compression"] == "lz4"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (f"{STORE}.providerClass", "com.example.Provider"),
+        (f"{STORE}.checkpointFormatVersion", 1),
+        ("spark.sql.streaming.checkpointFileManagerClass", "com.example.FileManager"),
+    ],
+)
+def test_a_setting_that_contradicts_is_refused_and_the_builder_left_as_it_was(
+    builder: SparkSession.Builder, key: str, value: object
+) -> None:
+    builder.config(key, value)
+    with pytest.raises(ValueError, match=f"{key} to {value}, but Holdfast needs {needed()[key]}"):
+        holdfast.configure(builder)
+    assert builder._options == {key: str(value)}
+
+
+def test_a_setting_that_agrees_is_accepted(builder: SparkSession.Builder) -> None:
+    holdfast.configure(builder.config(f"{STORE}.checkpointFormatVersion", 2))
+    assert builder._options == needed()
 
 
 def test_configure_appends_to_the_lists_of_the_builder(builder: SparkSession.Builder) -> None:
@@ -94,9 +143,10 @@ def test_configure_appends_to_the_lists_of_the_builder(builder: SparkSession.Bui
 def test_configure_twice_doubles_nothing_and_the_last_options_count(
     builder: SparkSession.Builder,
 ) -> None:
-    holdfast.configure(builder, max_file_bytes=8192)
+    holdfast.configure(builder, max_file_bytes=8192, compression="none")
     holdfast.configure(builder, max_file_bytes=16384)
-    assert builder._options == holdfast.spark_conf(max_file_bytes=16384)
+    tuned = {f"{STORE}.holdfast.maxFileBytes": "16384", f"{STORE}.holdfast.compression": "none"}
+    assert builder._options == {**needed(), **tuned}
 
 
 @pytest.mark.parametrize("value", [0, -1, 4095, (1 << 40) + 1, True, 1.5, "1g", None])
@@ -152,7 +202,7 @@ def test_an_active_session_with_the_plugin_is_accepted(
 ) -> None:
     context = active_context(f"com.example.Other, {_spark.PLUGIN}")
     monkeypatch.setattr(SparkContext, "_active_spark_context", context)
-    assert holdfast.configure(builder)._options == holdfast.spark_conf()
+    assert holdfast.configure(builder)._options == needed()
 
 
 def test_a_jvm_that_cannot_load_the_plugin_is_refused(
@@ -172,7 +222,7 @@ def test_a_jvm_of_spark_submit_that_has_the_plugin_is_accepted(
 
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     monkeypatch.setattr(SparkContext, "_ensure_initialized", attach)
-    assert holdfast.configure(builder)._options == holdfast.spark_conf()
+    assert holdfast.configure(builder)._options == needed()
 
 
 def test_a_spark_connect_client_is_told_to_configure_its_server(

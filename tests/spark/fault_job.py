@@ -104,6 +104,9 @@ def main() -> None:
     parser.add_argument(
         "--stages", action="store_true", help="one more shuffle, with tasks on every executor"
     )
+    parser.add_argument(
+        "--complete", action="store_true", help="every batch emits all keys, whatever its input"
+    )
     args = parser.parse_args()
     control = args.folder / "control"
 
@@ -130,7 +133,7 @@ def main() -> None:
     if args.mapper != "none":
         counted = counted.mapInArrow(mapper(args.mapper, control), counted.schema)
     query = (
-        counted.writeStream.outputMode("update")
+        counted.writeStream.outputMode("complete" if args.complete else "update")
         .option("checkpointLocation", args.checkpoint or str(args.folder / "checkpoint"))
         .foreachBatch(publisher(args.folder))
         .start()

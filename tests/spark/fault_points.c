@@ -2,8 +2,9 @@
  * state, or makes writes fail there as on a full disk.
  *
  * The folder $FAULT_POINTS belongs to the test. A file arm.<point> in it arms a point; its content
- * is an action and a number n, and the n-th time that a process passes the point while it is armed,
- * that process takes the file away (the first one wins) and acts:
+ * is an action, a number n and perhaps a partition, and the n-th time that a process passes the
+ * point (with a segment of that partition) while it is armed, that process takes the file away (the
+ * first one wins) and acts:
  *
  *   stop n    leaves its process id in reached.<point> and goes no further until go.<point> exists
  *   full n    half of this write is written; the rest, and no other write, fails with ENOSPC
@@ -25,8 +26,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { FRAME_HEAD = 2, FRAME_FOOTER = 4, FRAME_HEADER_BYTES = 20, KIND_TAG = 3 << 3 };
-enum { PHASES = 3, PATH_BYTES = 4096, GIVE_UP_MS = 300000 };
+enum { FRAME_HEAD = 2, FRAME_FOOTER = 4, FRAME_HEADER_BYTES = 20 };
+/* Fields of a head, and of the owner in it. */
+enum { HEAD_OWNER = 1, HEAD_KIND = 3, OWNER_REGION = 3 };
+enum { PHASES = 3, PATH_BYTES = 4096, PARTITION_BYTES = 16, GIVE_UP_MS = 300000 };
 
 enum action { PASS, STOP, FULL };
 
@@ -44,9 +47,9 @@ static void control_path(char *out, const char *prefix, enum what what, int phas
              WHAT[what]);
 }
 
-/* What to do at this point, now. */
-static enum action claim(enum what what, int phase) {
-    char armed[PATH_BYTES], claimed[PATH_BYTES], action[16];
+/* What to do at this point, now; the partition is empty where there is none. */
+static enum action claim(enum what what, int phase, const char *partition) {
+    char armed[PATH_BYTES], claimed[PATH_BYTES], action[16], wanted[PARTITION_BYTES];
     int nth = 1;
     if (getenv("FAULT_POINTS") == NULL)
         return PASS;
@@ -54,8 +57,10 @@ static enum action claim(enum what what, int phase) {
     FILE *file = fopen(armed, "r");
     if (file == NULL)
         return PASS;
-    int fields = fscanf(file, "%15s %d", action, &nth);
+    int fields = fscanf(file, "%15s %d %15s", action, &nth, wanted);
     fclose(file);
+    if (fields == 3 && strcmp(wanted, partition) != 0)
+        return PASS;
     if (fields < 1 || atomic_fetch_add(&passes[what][phase], 1) + 1 < nth)
         return PASS;
     control_path(claimed, "claimed", what, phase);
@@ -88,8 +93,8 @@ static void stop(enum what what, int phase) {
     }
 }
 
-static void pass(enum what what, int phase) {
-    if (claim(what, phase) == STOP)
+static void pass(enum what what, int phase, const char *partition) {
+    if (claim(what, phase, partition) == STOP)
         stop(what, phase);
 }
 
@@ -119,26 +124,39 @@ static uint64_t varint(const unsigned char **at, const unsigned char *end) {
     return value;
 }
 
-/* Field 3 of a head: the fields before it are the owner (bytes) and the checkpoint (varint). */
-static int segment_kind(const unsigned char *at, const unsigned char *end) {
-    while (at < end) {
-        uint64_t tag = varint(&at, end);
-        uint64_t value = varint(&at, end);
-        if (tag == KIND_TAG)
-            return (int)value;
+/* A field of a message of numbers and bytes, 0 without it: its value, or the number of its bytes,
+ * which begin where *at points to afterwards. */
+static uint64_t field(const unsigned char **at, const unsigned char *end, unsigned wanted) {
+    while (*at < end) {
+        uint64_t tag = varint(at, end);
+        uint64_t value = varint(at, end);
+        if (tag >> 3 == wanted)
+            return value;
         if ((tag & 7) == 2)
-            at += value;
+            *at += value;
     }
     return 0;
 }
 
-/* What a write to a state file is; WHATS when it is of no interest. */
-static enum what recognise(const unsigned char *bytes, size_t len) {
+static void read_partition(char *out, const unsigned char *head, const unsigned char *end) {
+    uint64_t len = field(&head, end, HEAD_OWNER);
+    const unsigned char *owner_end = head + len;
+    len = field(&head, owner_end, OWNER_REGION);
+    if (len < PARTITION_BYTES) {
+        memcpy(out, head, len);
+        out[len] = '\0';
+    }
+}
+
+/* What a write to a state file is, and the partition of a segment; WHATS when it is of no interest. */
+static enum what recognise(const unsigned char *bytes, size_t len, char *partition) {
     if (bytes[6] == FRAME_FOOTER)
         return SEAL;
     if (bytes[6] != FRAME_HEAD)
         return WHATS;
-    switch (segment_kind(bytes + FRAME_HEADER_BYTES, bytes + len)) {
+    const unsigned char *head = bytes + FRAME_HEADER_BYTES, *end = bytes + len;
+    read_partition(partition, head, end);
+    switch (field(&head, end, HEAD_KIND)) {
     case 1:
         return APPEND;
     case 2:
@@ -166,12 +184,13 @@ ssize_t write(int fd, const void *bytes, size_t len) {
         errno = ENOSPC;
         return -1;
     }
+    char partition[PARTITION_BYTES] = "";
     bool frame = len > FRAME_HEADER_BYTES && memcmp(bytes, "HLDF", 4) == 0;
-    enum what what = frame ? recognise(bytes, len) : WHATS;
+    enum what what = frame ? recognise(bytes, len, partition) : WHATS;
     if (what == WHATS || !writes_to_state(fd))
         return real(fd, bytes, len);
     sealed_fd = what == SEAL ? fd : -1;
-    switch (claim(what, 0)) {
+    switch (claim(what, 0, partition)) {
     case STOP:
         stop(what, 0);
         break;
@@ -181,14 +200,14 @@ ssize_t write(int fd, const void *bytes, size_t len) {
     case PASS:
         break;
     }
-    if (claim(what, 1) == STOP) {
+    if (claim(what, 1, partition) == STOP) {
         ssize_t half = real(fd, bytes, len / 2);
         stop(what, 1);
         return half;
     }
     ssize_t done = real(fd, bytes, len);
     if (what != SEAL)
-        pass(what, 2);
+        pass(what, 2, partition);
     return done;
 }
 
@@ -197,7 +216,7 @@ int fdatasync(int fd) {
     int done = real(fd);
     if (fd == sealed_fd) {
         sealed_fd = -1;
-        pass(SEAL, 2);
+        pass(SEAL, 2, "");
     }
     return done;
 }
@@ -207,10 +226,10 @@ static int give_name(const char *how, const char *from, const char *to) {
         (int (*)(const char *, const char *))dlsym(RTLD_NEXT, how);
     if (!is_entry(to))
         return real(from, to);
-    pass(ENTRY, 0);
+    pass(ENTRY, 0, "");
     int done = real(from, to);
     int why = errno;
-    pass(ENTRY, 2);
+    pass(ENTRY, 2, "");
     errno = why;
     return done;
 }
@@ -223,8 +242,8 @@ int unlink(const char *path) {
     int (*real)(const char *) = (int (*)(const char *))dlsym(RTLD_NEXT, "unlink");
     if (!is_state_file(path))
         return real(path);
-    pass(DELETE, 0);
+    pass(DELETE, 0, "");
     int done = real(path);
-    pass(DELETE, 2);
+    pass(DELETE, 2, "");
     return done;
 }

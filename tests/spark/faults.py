@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,7 +39,10 @@ ONLY_BATCHES = ONE_FILE | {STATE + "minDeltasForSnapshot": "100"}
 PHASES = ("before", "torn", "after")
 WRITES = [f"{phase}-{what}" for what in ("append", "seal", "image") for phase in PHASES]
 DRIVER = ["before-entry", "after-entry", "before-delete", "after-delete"]
+#: Of fault_job.py.
+PARTITIONS = 3
 Rows = dict[str, list[int]]
+Input = Callable[[int], list[dict[str, Any]]]
 
 
 def rows_of(batch: int) -> list[dict[str, Any]]:
@@ -48,13 +51,25 @@ def rows_of(batch: int) -> list[dict[str, Any]]:
     return [{"key": f"k{n * 7 % KEYS}", "value": n * 13 % 101} for n in numbers]
 
 
-def states(inputs: int) -> list[Rows]:
-    """State of an undisturbed run after each input. Every input has every key, so this is also what
-    the batch that ends with it emits."""
+def input_without(quiet: Collection[str]) -> Input:
+    """As :func:`rows_of`, but only the first input has these keys."""
+    busy = sorted({row["key"] for row in rows_of(0)} - set(quiet))
+
+    def rows(batch: int) -> list[dict[str, Any]]:
+        if batch == 0:
+            return rows_of(0)
+        return [row | {"key": busy[n % len(busy)]} for n, row in enumerate(rows_of(batch))]
+
+    return rows
+
+
+def states(inputs: int, rows: Input = rows_of) -> list[Rows]:
+    """State of an undisturbed run after each input. Where every input has every key, or the output
+    mode is complete, this is also what the batch that ends with it emits."""
     state: Rows = {}
     result = []
     for number in range(inputs):
-        for row in rows_of(number):
+        for row in rows(number):
             n, s = state.get(row["key"], [0, 0])
             state[row["key"]] = [n + 1, s + row["value"]]
         assert len(state) == KEYS
@@ -85,6 +100,7 @@ class World:
         self.uri = str(self.checkpoint)
         self.settings: dict[str, str] = {}
         self.fed = 0
+        self.rows: Input = rows_of
         self.jobs: list[Job] = []
         for name in ("input", "output", "control"):
             (folder / name).mkdir(parents=True)
@@ -98,7 +114,7 @@ class World:
     def feed(self, batches: int) -> None:
         """Adds input for so many batches."""
         for batch in range(self.fed, self.fed + batches):
-            write_batch(self.folder / "input", batch, rows_of(batch))
+            write_batch(self.folder / "input", batch, self.rows(batch))
         self.fed += batches
 
     def start(self, master: str, *arguments: str, **conf: str) -> Job:
@@ -111,12 +127,14 @@ class World:
         self.jobs.append(job)
         return job
 
-    def arm(self, point: str, action: str = "stop", nth: int = 1) -> None:
+    def arm(
+        self, point: str, action: str = "stop", nth: int = 1, *, partition: int | None = None
+    ) -> None:
         """Arms a point, see fault_points.c and ``fault_job.pause``."""
         for what in ("reached", "go", "claimed"):
             (self.control / f"{what}.{point}").unlink(missing_ok=True)
         staged = self.control / "staged"
-        staged.write_text(f"{action} {nth}")
+        staged.write_text(f"{action} {nth}" + ("" if partition is None else f" {partition}"))
         staged.rename(self.control / f"arm.{point}")
 
     def disarm(self) -> None:
@@ -149,7 +167,7 @@ class World:
 
     def assert_rows(self) -> None:
         """Every batch emitted exactly what an undisturbed run emits."""
-        undisturbed = states(self.fed)
+        undisturbed = states(self.fed, self.rows)
         done = 0
         for batch in range(self.last_committed() + 1):
             inputs = self.inputs(batch)
@@ -181,7 +199,7 @@ class World:
 
     def assert_no_file_is_missing(self, spark: SparkSession) -> None:
         """The state of every retained batch can be read, and is what it should be."""
-        undisturbed = states(self.fed)
+        undisturbed = states(self.fed, self.rows)
         assert self.retained()
         for batch in self.retained():
             reader = spark.read.format("statestore").option("batchId", batch)
@@ -202,6 +220,20 @@ class World:
             if not orphans:
                 return
         raise AssertionError(f"never reclaimed: {sorted(orphans)}")
+
+    def segments(self, partition: int) -> list[Segment]:
+        """What the state of a partition is made of in the last committed batch."""
+        (store_id,) = commit_ids(self.checkpoint, self.last_committed())["0"][partition]
+        return lineage(self.checkpoint, store_id)
+
+    def go_on_until(self, job: Job, what: str, happened: Callable[[], bool]) -> None:
+        """Feeds batches until something happened that comes after a clean-up."""
+        for _ in range(MAX_BATCHES_TO_RECLAIM):
+            self.feed(1)
+            job.wait_until(what, lambda: happened() or self.is_processed())
+            if happened():
+                return
+        raise AssertionError(f"never {what}:\n{job.text()[-4000:]}")
 
     def end(self) -> None:
         """Leaves no process behind."""

@@ -1,4 +1,5 @@
-"""``applyInPandasWithState`` for the operator matrix: without and with the two kinds of timeout."""
+"""``applyInPandasWithState``, ``flatMapGroupsWithState``, ``mapGroupsWithState`` for the operator
+matrix: without and with the two kinds of timeout."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pandas as pd
+from java_side import instance
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
@@ -81,17 +83,52 @@ def without_timeout(mode: str) -> Callable[[Frames], DataFrame]:
     )
 
 
+def some_keys(frames: Frames) -> DataFrame:
+    """A third of the keys per batch, so that the others are quiet for long enough."""
+    return frames["events"].where("pmod(hash(key), 3) = pmod(floor(unix_seconds(time) / 600), 3)")
+
+
 def event_time_timeout(frames: Frames) -> DataFrame:
-    # Half of the keys per batch, so that the others are quiet for long enough.
-    some = frames["events"].where("pmod(hash(key), 3) = pmod(floor(unix_seconds(time) / 600), 3)")
     return grouped(
-        late_after_10_minutes(some), total_until_quiet, "update", GroupStateTimeout.EventTimeTimeout
+        late_after_10_minutes(some_keys(frames)),
+        total_until_quiet,
+        "update",
+        GroupStateTimeout.EventTimeTimeout,
     )
 
 
 def processing_time_timeout(frames: Frames) -> DataFrame:
-    some = frames["events"].where("pmod(hash(key), 3) = pmod(floor(unix_seconds(time) / 600), 3)")
-    return grouped(some, total_until_next_batch, "update", GroupStateTimeout.ProcessingTimeTimeout)
+    return grouped(
+        some_keys(frames),
+        total_until_next_batch,
+        "update",
+        GroupStateTimeout.ProcessingTimeTimeout,
+    )
+
+
+def on_the_jvm(frame: DataFrame, method: str, *arguments: str) -> DataFrame:
+    """A query of GroupStateJob.java: Python has no way to write it."""
+    spark = frame.sparkSession
+    build = getattr(instance(spark, "GroupStateJob"), method)
+    return DataFrame(build(frame.where("key is not null")._jdf, *arguments), spark)
+
+
+def flat_map(mode: str) -> Callable[[Frames], DataFrame]:
+    return lambda frames: on_the_jvm(frames["events"], "flatMap", mode, "NoTimeout")
+
+
+def flat_map_event_time(mode: str) -> Callable[[Frames], DataFrame]:
+    return lambda frames: on_the_jvm(
+        late_after_10_minutes(some_keys(frames)), "flatMap", mode, "EventTimeTimeout"
+    )
+
+
+def flat_map_processing_time(frames: Frames) -> DataFrame:
+    return on_the_jvm(some_keys(frames), "flatMap", "update", "ProcessingTimeTimeout")
+
+
+def map_event_time(frames: Frames) -> DataFrame:
+    return on_the_jvm(late_after_10_minutes(some_keys(frames)), "map", "EventTimeTimeout")
 
 
 GROUP_STATE_CASES = {
@@ -101,4 +138,17 @@ GROUP_STATE_CASES = {
     "applyInPandasWithState-processing-time-update": Case(
         query=processing_time_timeout, mode="update", settings=DATA_BATCHES_ONLY
     ),
+    "flatMapGroupsWithState-update": Case(query=flat_map("update"), mode="update"),
+    "flatMapGroupsWithState-append": Case(query=flat_map("append"), mode="append"),
+    "flatMapGroupsWithState-event-time-update": Case(
+        query=flat_map_event_time("update"), mode="update"
+    ),
+    "flatMapGroupsWithState-event-time-append": Case(
+        query=flat_map_event_time("append"), mode="append"
+    ),
+    "flatMapGroupsWithState-processing-time-update": Case(
+        query=flat_map_processing_time, mode="update", settings=DATA_BATCHES_ONLY
+    ),
+    # Spark has it in update mode only.
+    "mapGroupsWithState-event-time-update": Case(query=map_event_time, mode="update"),
 }

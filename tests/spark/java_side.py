@@ -6,12 +6,17 @@ import hashlib
 import os
 import shutil
 import subprocess
+import tempfile
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pyspark
 import pytest
+from pyspark.sql import SparkSession
 
 import holdfast
 
@@ -88,9 +93,12 @@ def classpath(*more: Path) -> str:
     return os.pathsep.join([*map(str, more), plugin, str(PYSPARK_JARS / "*")])
 
 
-def compile_helpers(into: Path, *more: Path) -> Path:
-    """Compiles ``tests/spark/java`` against PySpark, Holdfast and ``more``."""
-    sources = sorted((HERE / "java").rglob("*.java"))
+def compile_helpers(into: Path, *more: Path, only: str = "*") -> Path:
+    """Compiles ``tests/spark/java`` against PySpark, Holdfast and ``more``.
+
+    All of it needs the jars of ``hdfs``, ``only`` one class may not.
+    """
+    sources = sorted((HERE / "java").rglob(f"{only}.java"))
     command = [
         tool("javac"),
         "--release",
@@ -103,6 +111,27 @@ def compile_helpers(into: Path, *more: Path) -> Path:
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
     return into
+
+
+@cache
+def classes_of_this_process() -> tempfile.TemporaryDirectory[str]:
+    """A folder that stays until the end: a JVM loads a class when it first needs it."""
+    return tempfile.TemporaryDirectory(prefix="holdfast-classes-")
+
+
+@cache
+def instance(spark: SparkSession, name: str) -> Any:
+    """An object of a class of ``tests/spark/java`` in the JVM of a session, whose tasks know it."""
+    classes = Path(classes_of_this_process().name, name)
+    classes.mkdir()
+    compile_helpers(classes, only=name)
+    jar = classes / f"{name}.jar"
+    with zipfile.ZipFile(jar, "w") as archive:
+        for path in sorted(classes.glob("*.class")):
+            archive.write(path, path.name)
+    spark.sql(f"ADD JAR '{jar}'")
+    loader: Any = spark._jsparkSession.sharedState().jarClassLoader()
+    return loader.loadClass(name).newInstance()
 
 
 def check_conformance(path: str, folder: str, *settings: str) -> None:

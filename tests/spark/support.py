@@ -149,6 +149,22 @@ def merged_files(checkpoint: Path) -> list[Path]:
     return sorted((checkpoint / "state" / "holdfast").glob("*"))
 
 
+def stored_segments(file: Path) -> list[int]:
+    """Sizes in bytes of the segments in a merged file, see rust/core/FORMAT.md."""
+    header, head, data = 20, 2, 3
+    content = file.read_bytes()
+    sizes: list[int] = []
+    at = 0
+    while at + header <= len(content):
+        frame = header + int.from_bytes(content[at + 8 : at + 12], "little")
+        if content[at + 6] == head:
+            sizes.append(0)
+        if content[at + 6] in (head, data):
+            sizes[-1] += frame
+        at += frame
+    return sizes
+
+
 def commit_ids(checkpoint: Path, batch: int) -> dict[str, list[list[str]]]:
     """State store ids of one batch, by operator, partition and store."""
     text = (checkpoint / "commits" / str(batch)).read_text()

@@ -15,7 +15,17 @@ from collections.abc import Sequence
 import pytest
 from pyspark.sql import SparkSession
 
-from faults import CLUSTER, DRIVER, LOCAL, WRITES, Job, World
+from faults import (
+    CLUSTER,
+    DRIVER,
+    LOCAL,
+    PARTITIONS,
+    WRITES,
+    Job,
+    World,
+    input_without,
+    rows_of,
+)
 from support import merged_files
 
 # Several Spark applications in a row: for when the machine is busy.
@@ -81,6 +91,45 @@ def test_executors_killed_at_one_point_after_the_other(
         assert victim in job.executors()
         os.kill(victim, signal.SIGKILL)
     # The query was never restarted.
+    settle(world, job, spark)
+
+
+def test_executors_killed_while_they_write_what_is_needed_of_a_wasteful_file_again(
+    world: World, spark: SparkSession
+) -> None:
+    # On one executor at a time, so that all partitions write into one file.
+    cluster = "local-cluster[1,2,1024]"
+    # Only the first input has keys of this partition. From then on its state is one changelog, so
+    # nothing but waste in that changelog's file makes a base image due.
+    idle = 0
+    keys = spark.createDataFrame(rows_of(0)).where(f"pmod(hash(key), {PARTITIONS}) = {idle}")
+    world.rows = input_without({row["key"] for row in keys.collect()})
+    settings = {
+        # Files with room for much that is soon needed no more.
+        "spark__sql__streaming__stateStore__holdfast__maxFileBytes": "10000",
+        "spark__deploy__maxExecutorRetries": "-1",
+        "spark__task__maxFailures": "20",
+    }
+    job = world.start(cluster, "--complete", **settings)
+    world.feed(BATCHES)
+    job.wait_until_processed()
+    (changelog,) = world.segments(idle)
+    wasteful = changelog.path(world.checkpoint)
+    # While the base image is appended; when it is, and neither durable nor known to its store.
+    for point in ("torn-image", "after-image"):
+        world.arm(point, partition=idle)
+        reached = world.control / f"reached.{point}"
+        world.go_on_until(job, f"stopped at {point}", reached.exists)
+        victim = int(reached.read_text())
+        assert victim in job.executors()
+        os.kill(victim, signal.SIGKILL)
+        job.wait_until_processed()
+        assert world.segments(idle) == [changelog], "nothing refers to what was not finished"
+    job.kill()
+    job = world.start(cluster, "--complete", **settings)
+    world.go_on_until(job, "moved out of the file", lambda: not wasteful.exists())
+    (image,) = world.segments(idle)
+    assert image.path(world.checkpoint) != wasteful
     settle(world, job, spark)
 
 

@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from support import STATE, drain, run, settings, source, write_batch
+from support import (
+    STATE,
+    drain,
+    merged_files,
+    run,
+    settings,
+    source,
+    stored_segments,
+    write_batch,
+)
 
 PARTITIONS = 4
 
@@ -44,11 +53,14 @@ def test_the_progress_of_a_query_adds_up(progress: list[dict[str, Any]]) -> None
     assert all(operator["memoryUsedBytes"] > 200 * 16 for operator in progress)
 
 
+# Ends once its files hold a number of segments: the last of these are base images, which
+# maintenance writes after all tasks.
 JOB = """
 import sys
+import time
 from pathlib import Path
 sys.path.insert(0, {support!r})
-from support import builder, drain, source
+from support import builder, merged_files, source, stored_segments
 import holdfast
 folder = Path({folder!r})
 spark = holdfast.configure(
@@ -58,7 +70,16 @@ spark = holdfast.configure(
     .config("spark.metrics.namespace", "job")
 ).getOrCreate()
 counts = source(spark, folder / "input").groupBy("key").count()
-drain(counts, checkpoint=folder / "checkpoint", mode="update", into={{}})
+query = (
+    counts.writeStream.outputMode("update")
+    .option("checkpointLocation", str(folder / "checkpoint"))
+    .format("noop")
+    .start()
+)
+deadline = time.monotonic() + 120
+while sum(len(stored_segments(file)) for file in merged_files(folder / "checkpoint")) < {segments}:
+    assert time.monotonic() < deadline and not query.awaitTermination(0.1)
+query.stop()
 spark.stop()
 """
 
@@ -66,10 +87,13 @@ spark.stop()
 def test_executor_and_driver_publish_totals_to_sparks_metrics_system(tmp_path: Path) -> None:
     for name in ("input", "csv"):
         (tmp_path / name).mkdir()
-    batches = 3
+    # The last batch makes a base image due in every partition, see minDeltasForSnapshot.
+    batches = 4
+    segments = (batches + 1) * PARTITIONS
     for number in range(batches):
         write_batch(tmp_path / "input", number, [{"key": key} for key in range(200)])
-    job = JOB.format(support=str(Path(__file__).parent), folder=str(tmp_path))
+    support = str(Path(__file__).parent)
+    job = JOB.format(support=support, folder=str(tmp_path), segments=segments)
     # In a process of its own: Spark's sinks write when the application ends.
     done = subprocess.run(
         [sys.executable, "-c", job], capture_output=True, text=True, timeout=240, check=False
@@ -79,9 +103,12 @@ def test_executor_and_driver_publish_totals_to_sparks_metrics_system(tmp_path: P
     for path in (tmp_path / "csv").glob("*holdfast*.csv"):
         name = path.stem.rsplit(".", 1)[1]
         last[name] = int(path.read_text().splitlines()[-1].split(",")[1])
-    assert last["segments"] >= batches * PARTITIONS
+    (file,) = merged_files(tmp_path / "checkpoint")
+    stored = stored_segments(file)
+    assert len(stored) == segments
+    assert last["segments"] == segments, "what maintenance wrote after the last task included"
+    assert last["storedBytes"] == sum(stored)
     assert last["filesCreated"] == 1
-    assert last["storedBytes"] > 0
     published = {"memoryBytes", "filesSealed", "appendMs", "sealMs", "loadMs"}
     assert published | {"closedFileBytes", "pinnedBytes"} <= last.keys()
 

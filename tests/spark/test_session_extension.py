@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import pyspark
 import pytest
+from java_side import instance
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -22,37 +18,16 @@ from processors import Totals
 from support import Batches, drain, run, source, write_batch
 from transform_with_state_cases import transformed
 
-JOB = Path(__file__).parent / "java" / "CountingJob.java"
-
 
 def totals(frames: Frames) -> DataFrame:
     return transformed(frames["events"], Totals, pandas=False, mode="update")
 
 
-@pytest.fixture
-def counting_job(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[Frames], DataFrame]:
+def counting_job(frames: Frames) -> DataFrame:
     """A query on ``transformWithState`` of the JVM, which Python has no other way to start."""
-    classes = tmp_path_factory.mktemp("classes")
-    home = os.environ.get("JAVA_HOME")
-    javac = str(Path(home, "bin", "javac")) if home else shutil.which("javac")
-    jars = Path(pyspark.__file__).parent / "jars" / "*"
-    subprocess.run(
-        [javac, "-proc:none", "-cp", str(jars), "-d", str(classes), str(JOB)], check=True
-    )
-    jar = classes / "job.jar"
-    with zipfile.ZipFile(jar, "w") as archive:
-        for path in sorted(classes.glob("*.class")):
-            archive.write(path, path.name)
-    spark.sql(f"ADD JAR '{jar}'")
-    loader: Any = spark._jsparkSession.sharedState().jarClassLoader()
-    job = loader.loadClass(JOB.stem).newInstance()
-
-    def query(frames: Frames) -> DataFrame:
-        return DataFrame(job.apply(frames["events"].where("key is not null")._jdf), spark)
-
-    return query
+    keyed = frames["events"].where("key is not null")
+    spark = keyed.sparkSession
+    return DataFrame(instance(spark, "CountingJob").apply(keyed._jdf), spark)
 
 
 def plan(spark: SparkSession, query: Callable[[Frames], DataFrame], folder: Path) -> str:
@@ -82,7 +57,6 @@ def test_explain_shows_which_node_serves_the_query(
 def test_the_jvm_api_gives_the_rows_that_rocksdb_gives(
     spark: SparkSession,
     provider: Callable[[str], None],
-    counting_job: Callable[[Frames], DataFrame],
     tmp_path: Path,
 ) -> None:
     assert "HoldfastTransformWithState " in plan(spark, counting_job, tmp_path / "plan")

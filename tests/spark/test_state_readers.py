@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from java_side import compile_helpers
 from pyspark.sql import DataFrame, SparkSession
 
 from operator_cases import Frames, count_and_sum, joined, late_after_10_minutes, windows
@@ -148,6 +153,73 @@ def test_the_change_feed_is_that_of_rocksdb(
     expected = changes("rocksdb")
     assert {batch for batch, _ in expected} >= set(range(1, LAST))
     assert changes("holdfast") == expected
+
+
+READ_CHANGES = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {support!r})
+from support import builder
+import holdfast
+folder = Path({folder!r})
+settings = {{
+    "spark.driver.extraClassPath": str(folder / "classes"),
+    "spark.hadoop.fs.counted.impl": "CountedFileSystem",
+    "spark.hadoop.fs.counted.log": str(folder / "opened"),
+}}
+session = builder("local[2]", folder / "warehouse").config(map=settings)
+spark = holdfast.configure(session).getOrCreate()
+changes = spark.read.format("statestore").options(
+    readChangeFeed=True, changeStartBatchId=1, changeEndBatchId={last}
+)
+print("changes:", changes.load("counted:{checkpoint}").count())
+"""
+
+
+def test_the_tasks_of_a_change_feed_read_each_entry_of_the_commit_log_once(
+    checkpoints: Checkpoints, tmp_path: Path
+) -> None:
+    (tmp_path / "classes").mkdir()
+    compile_helpers(tmp_path / "classes", only="CountedFileSystem")
+    script = READ_CHANGES.format(
+        support=str(Path(__file__).parent),
+        folder=str(tmp_path),
+        checkpoint=checkpoints.path("aggregation", "holdfast"),
+        last=LAST,
+    )
+    # In a process of its own: the class path of a JVM is fixed when it starts.
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    (said,) = (line for line in done.stdout.splitlines() if line.startswith("changes: "))
+    assert int(said.split()[1]) > 0
+    opened = map(Path, (tmp_path / "opened").read_text().splitlines())
+    entries = Counter(int(path.name) for path in opened if path.parent.name == "commits")
+    # Whatever the number of partitions.
+    assert entries == dict.fromkeys(range(1, LAST + 1), 1)
+
+
+def test_the_change_feed_of_a_checkpoint_that_took_the_place_of_another_is_its_own(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def changes(value: int) -> set[Any]:
+        folder, place = tmp_path / str(value), tmp_path / "place"
+        run(
+            spark,
+            inputs={"events": [[{"key": key, "value": value} for key in range(20)]] * 2},
+            query=lambda frames: frames["events"].groupBy("key").sum("value"),
+            mode="update",
+            folder=folder,
+        )
+        (folder / "checkpoint").rename(place)
+        feed = spark.read.format("statestore").options(readChangeFeed=True, changeStartBatchId=0)
+        rows = feed.load(str(place)).collect()
+        shutil.rmtree(place)
+        return {(row["batch_id"], row["value"][0]) for row in rows}
+
+    assert changes(value=5) == {(0, 5), (1, 10)}
+    assert changes(value=7) == {(0, 7), (1, 14)}
 
 
 @pytest.mark.parametrize("start", [0, 2, BATCHES // 2])

@@ -4,11 +4,12 @@
 mod common;
 
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use common::{append, faulty, options, owner};
 use holdfast_core::format::Compression;
-use holdfast_core::gc::{FileFacts, ReclaimReport, SegmentFacts, plan, reclaim, space};
+use holdfast_core::gc::{FileFacts, IndexCache, ReclaimReport, SegmentFacts, plan, reclaim, space};
 use holdfast_core::manager::SegmentWriter;
 use holdfast_core::storage::{FaultyStorage, Operation, Storage};
 use holdfast_core::{CheckpointId, ErrorKind, FileId, Owner, Term};
@@ -36,7 +37,7 @@ fn terms(list: &[u64]) -> impl Fn(Term) -> bool + 'static {
 
 fn segment(region: &str, created: u64, len: u64) -> SegmentFacts {
     SegmentFacts {
-        owner: owner(region),
+        owner: owner(region).into(),
         created: CheckpointId(created),
         len,
     }
@@ -55,9 +56,39 @@ fn write(storage: &Arc<FaultyStorage>, term: u64, segments: &[(&str, u64)], seal
     file(term, 1)
 }
 
-/// A pass with these floors, terms that may still append, and no newer term about.
+/// The first pass of a driver with these floors, terms that may still append, and no newer term
+/// about.
 fn clean(storage: &Arc<FaultyStorage>, known: &[(&str, u64)], live: &[u64]) -> ReclaimReport {
-    reclaim(storage.as_ref(), &floors(known), &terms(live), Term(99)).unwrap()
+    clean_on(&mut IndexCache::default(), storage, known, live)
+}
+
+/// A pass like [`clean`] of a driver that made others before.
+fn clean_on(
+    indexes: &mut IndexCache,
+    storage: &Arc<FaultyStorage>,
+    known: &[(&str, u64)],
+    live: &[u64],
+) -> ReclaimReport {
+    let (floors, live) = (floors(known), terms(live));
+    reclaim(storage.as_ref(), indexes, &floors, &live, Term(99)).unwrap()
+}
+
+/// How many times `pass` opens a file, and what it returns.
+fn opens<T>(storage: &Arc<FaultyStorage>, pass: impl FnOnce() -> T) -> (u64, T) {
+    let before = storage.calls(Operation::Open);
+    let done = pass();
+    (storage.calls(Operation::Open) - before, done)
+}
+
+fn path(dir: &tempfile::TempDir, file: FileId) -> PathBuf {
+    dir.path().join("root").join(file.file_name())
+}
+
+/// Takes the last `bytes` bytes of a file away; returns what it held.
+fn cut(dir: &tempfile::TempDir, file: FileId, bytes: usize) -> Vec<u8> {
+    let whole = std::fs::read(path(dir, file)).unwrap();
+    std::fs::write(path(dir, file), &whole[..whole.len() - bytes]).unwrap();
+    whole
 }
 
 fn left(storage: &Arc<FaultyStorage>) -> Vec<FileId> {
@@ -89,9 +120,8 @@ fn only_closed_files_below_every_floor_go() {
 fn files_of_dead_terms_without_a_segment_go() {
     let (dir, storage) = faulty();
     let torn = write(&storage, 1, &[("a", 9)], false);
-    let path = dir.path().join("root").join(torn.file_name());
-    let bytes = std::fs::read(&path).unwrap();
-    std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+    cut(&dir, torn, 1);
+    let path = path(&dir, torn);
     for (term, len) in [(2, 0), (3, 10)] {
         std::fs::write(
             path.with_file_name(file(term, 1).file_name()),
@@ -111,17 +141,17 @@ fn files_of_dead_terms_without_a_segment_go() {
 fn damaged_and_unreadable_files_are_kept_and_reported() {
     let (dir, storage) = faulty();
     let damaged = write(&storage, 1, &[("a", 1), ("a", 2)], false);
-    let path = dir.path().join("root").join(damaged.file_name());
+    let path = path(&dir, damaged);
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[60] ^= 1;
     std::fs::write(&path, bytes).unwrap();
     let unreadable = write(&storage, 2, &[("a", 1)], true);
     let fine = write(&storage, 3, &[("a", 1)], true);
-    // Reading: the trailer of file 1, its two windows, then the trailer of file 2.
+    // The tails of files 2 and 3 are the last two reads of a pass.
     let calls = storage.calls(Operation::Read);
     clean(&storage, &[], &[]);
     let per_run = storage.calls(Operation::Read) - calls;
-    storage.fail_nth(Operation::Read, per_run - 3);
+    storage.fail_nth(Operation::Read, per_run - 1);
     let report = clean(&storage, &[("a", 9)], &[]);
     let names: Vec<_> = report.unreadable.iter().map(|(file, _)| *file).collect();
     assert_eq!(names, [damaged, unreadable]);
@@ -158,11 +188,15 @@ fn nothing_is_deleted_once_a_newer_incarnation_writes() {
         write(&storage, 5, &[("a", 1)], true),
     ];
     let floor = floors(&[("a", 9)]);
-    let error = reclaim(storage.as_ref(), &floor, &terms(&[4]), Term(4)).unwrap_err();
+    let mut indexes = IndexCache::default();
+    let mut pass = |live: &[u64], newest| {
+        reclaim(storage.as_ref(), &mut indexes, &floor, &terms(live), newest)
+    };
+    let error = pass(&[4], Term(4)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Fenced);
     assert!(error.to_string().contains(&files[2].file_name()), "{error}");
     assert_eq!(left(&storage), [files[0], files[2]]);
-    let report = reclaim(storage.as_ref(), &floor, &terms(&[5]), Term(5)).unwrap();
+    let report = pass(&[5], Term(5)).unwrap();
     assert_eq!(report.deleted, [files[0], files[2]]);
 }
 
@@ -171,6 +205,143 @@ fn an_absent_root_has_nothing_to_reclaim() {
     let (_dir, storage) = faulty();
     let report = clean(&storage, &[("a", 9)], &[]);
     assert!(report.deleted.is_empty() && report.kept.is_empty());
+}
+
+#[test]
+fn a_pass_opens_a_file_once_and_a_sealed_one_never_again() {
+    let (dir, storage) = faulty();
+    let mut indexes = IndexCache::default();
+    let mut pass = || {
+        opens(&storage, || {
+            clean_on(&mut indexes, &storage, &[("a", 1)], &[3])
+        })
+    };
+    write(&storage, 1, &[("a", 1), ("b", 1)], true);
+    write(&storage, 2, &[("a", 2)], true);
+    write(&storage, 3, &[("a", 1)], false);
+    let torn = write(&storage, 4, &[("a", 1)], true);
+    cut(&dir, torn, 1);
+    let (opened, first) = pass();
+    assert_eq!((opened, first.kept.len()), (4, 4));
+    let new = write(&storage, 5, &[("a", 3)], true);
+    assert_eq!(pass().0, 3, "the open one, the torn one, the new one");
+    let (opened, third) = pass();
+    assert_eq!((opened, third.kept.len()), (2, 5));
+    let grown = third.space.physical_bytes - first.space.physical_bytes;
+    assert_eq!(grown, std::fs::metadata(path(&dir, new)).unwrap().len());
+}
+
+#[test]
+fn a_file_that_had_no_footer_is_read_again_once_it_has_one() {
+    for live in [&[1][..], &[]] {
+        let (dir, storage) = faulty();
+        let mut indexes = IndexCache::default();
+        let late = write(&storage, 1, &[("a", 9), ("b", 1), ("a", 2)], true);
+        let whole = cut(&dir, late, 1);
+        let mut pass = |floor| {
+            let floors = [("a", floor), ("b", floor)];
+            opens(&storage, || clean_on(&mut indexes, &storage, &floors, live))
+        };
+        assert_eq!(pass(3).1.kept, [late]);
+        assert_eq!(pass(3).0, 1, "nobody knows what will follow");
+        std::fs::write(path(&dir, late), whole).unwrap();
+        assert_eq!(pass(3).0, 1);
+        assert_eq!(pass(9).0, 0);
+        let (opened, report) = pass(10);
+        assert_eq!((opened, report.deleted), (0, vec![late]));
+    }
+}
+
+#[test]
+fn a_file_of_another_size_than_it_had_sealed_is_read_again() {
+    let (dir, storage) = faulty();
+    let mut indexes = IndexCache::default();
+    let longer = write(&storage, 1, &[("a", 1)], true);
+    clean_on(&mut indexes, &storage, &[("a", 1)], &[1]);
+    let mut bytes = std::fs::read(path(&dir, longer)).unwrap();
+    bytes.extend_from_slice(b"what looked like a footer was none");
+    std::fs::write(path(&dir, longer), bytes).unwrap();
+    let (opened, report) = opens(&storage, || {
+        clean_on(&mut indexes, &storage, &[("a", 9)], &[1])
+    });
+    assert_eq!((opened, report.kept), (1, vec![longer]));
+    assert_eq!(indexes.files(), 0);
+}
+
+#[test]
+fn what_is_known_about_a_file_goes_with_it() {
+    let (_dir, storage) = faulty();
+    let mut indexes = IndexCache::default();
+    let files = [("a", 1), ("b", 2), ("c", 3)].map(|(region, term)| {
+        let file = write(&storage, term, &[(region, 1)], true);
+        (region, file)
+    });
+    clean_on(&mut indexes, &storage, &[], &[]);
+    let of_three = indexes.bytes();
+    assert_eq!(indexes.files(), 3);
+
+    storage.fail_nth(Operation::Delete, 1);
+    let (opened, report) = opens(&storage, || {
+        clean_on(&mut indexes, &storage, &[("a", 9), ("b", 9)], &[])
+    });
+    assert_eq!((opened, report.deleted), (0, vec![files[1].1]));
+    assert_eq!(indexes.files(), 2, "one could not be deleted");
+    clean_on(&mut indexes, &storage, &[("a", 9)], &[]);
+    assert_eq!(indexes.files(), 1);
+    assert_eq!(
+        indexes.bytes(),
+        of_three / 3,
+        "their owners are gone as well"
+    );
+
+    storage.delete(&files[2].1.file_name()).unwrap();
+    clean_on(&mut indexes, &storage, &[], &[]);
+    assert_eq!((indexes.files(), indexes.bytes()), (0, 0));
+}
+
+#[test]
+fn the_bound_on_memory_holds() {
+    let (_dir, storage) = faulty();
+    let mut indexes = IndexCache::with_max_bytes(4096);
+    for term in 1..=40 {
+        write(
+            &storage,
+            term,
+            &[(&format!("region {term}"), 1), ("a", 1)],
+            true,
+        );
+    }
+    let (opened, report) = opens(&storage, || clean_on(&mut indexes, &storage, &[], &[]));
+    assert_eq!((opened, report.kept.len()), (40, 40));
+    let known = indexes.files() as u64;
+    assert!(
+        indexes.bytes() <= 4096 && known > 5 && known < 40,
+        "{indexes:?}"
+    );
+    let (opened, report) = opens(&storage, || clean_on(&mut indexes, &storage, &[], &[]));
+    assert_eq!((opened, report.kept.len()), (40 - known, 40));
+    assert_eq!(
+        indexes.files() as u64,
+        known,
+        "none is forgotten for another"
+    );
+}
+
+#[test]
+fn the_folder_not_cleaned_for_longest_makes_room() {
+    let folders = [(); 3].map(|()| faulty());
+    for (_dir, storage) in &folders {
+        write(storage, 1, &[("a", 1)], true);
+    }
+    let opened_in = |folder: usize, indexes: &mut IndexCache| {
+        let storage = &folders[folder].1;
+        opens(storage, || clean_on(indexes, storage, &[], &[])).0
+    };
+    let mut indexes = IndexCache::default();
+    opened_in(0, &mut indexes);
+    let mut indexes = IndexCache::with_max_bytes(2 * indexes.bytes());
+    let opened = [0, 1, 0, 2, 0, 1].map(|folder| opened_in(folder, &mut indexes));
+    assert_eq!(opened, [1, 1, 0, 1, 0, 1]);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use common::{append, faulty, options, owner, payload, writer};
 use holdfast_core::format::{Compression, read_index, read_segment};
 use holdfast_core::manager::SegmentWriter;
 use holdfast_core::storage::{
-    AppendFile, Capabilities, FaultyStorage, ObjectMeta, Operation, Storage,
+    AppendFile, Capabilities, FaultyStorage, ObjectMeta, Operation, ReadFile, Storage,
 };
 use holdfast_core::{Error, ErrorKind, Result, SegmentRef, Term};
 
@@ -168,6 +168,49 @@ fn a_cut_file_whose_footer_fails_too_is_recovered_by_scanning() {
 }
 
 #[test]
+fn a_file_left_without_a_footer_is_named_in_a_warning_once() {
+    let (_dir, storage) = faulty();
+    let writer = writer(&storage);
+    let first = append(&writer, &owner("a"), 1, b"state").unwrap();
+    writer.seal().unwrap();
+    assert!(writer.take_warnings().is_empty(), "it has its footer");
+    let second = append(&writer, &owner("a"), 2, b"more").unwrap();
+    storage.short_append_nth(1, 10);
+    writer.seal().expect("every segment is durable");
+    let warnings = writer.take_warnings();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    for said in [&second.file.to_string(), "injected failure", "readable"] {
+        assert!(warnings[0].contains(said), "{warnings:?}");
+    }
+    assert!(!warnings[0].contains(&first.file.to_string()));
+    assert!(writer.take_warnings().is_empty(), "told once");
+    reads_back(storage.as_ref(), &second, "a", b"more");
+}
+
+#[test]
+fn a_file_that_is_lost_is_an_error_and_no_warning() {
+    let (_dir, storage) = faulty();
+    let writer = writer(&storage);
+    append(&writer, &owner("a"), 1, b"state").unwrap();
+    storage.short_append_nth(1, 10);
+    storage.fail_nth(Operation::Sync, 1);
+    assert_eq!(writer.seal().unwrap_err().kind(), ErrorKind::Storage);
+    assert!(writer.take_warnings().is_empty());
+}
+
+#[test]
+fn warnings_that_nobody_takes_do_not_pile_up() {
+    let (_dir, storage) = faulty();
+    let writer = writer(&storage);
+    for created in 0..70 {
+        append(&writer, &owner("a"), created, b"state").unwrap();
+        storage.fail_nth(Operation::Append, 1);
+        writer.seal().unwrap();
+    }
+    assert_eq!(writer.take_warnings().len(), 64);
+}
+
+#[test]
 fn a_failed_sync_poisons_its_file_only() {
     let (_dir, storage) = faulty();
     let writer = writer(&storage);
@@ -240,8 +283,8 @@ impl Storage for HandleSyncOnly {
     fn create(&self, name: &str) -> Result<Box<dyn AppendFile>> {
         self.0.create(name)
     }
-    fn read(&self, name: &str, offset: u64, len: u64) -> Result<Vec<u8>> {
-        self.0.read(name, offset, len)
+    fn open(&self, name: &str) -> Result<Box<dyn ReadFile>> {
+        self.0.open(name)
     }
     fn len(&self, name: &str) -> Result<u64> {
         self.0.len(name)

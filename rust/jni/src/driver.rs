@@ -8,9 +8,36 @@ use holdfast_core::{CheckpointId, Error, FileId, Owner, SegmentRef, Term, gc};
 use jni::EnvUnowned;
 use jni::objects::{JClass, JLongArray, JObject, JObjectArray, JString};
 use jni::sys::jlong;
+use parking_lot::Mutex;
 
-use crate::guard::with_env;
+use crate::guard::{primitive, with_env};
+use crate::handles::Handles;
 use crate::manager::{java_strings, storage, strings};
+
+/// What a driver knows about sealed files, from one reclaim to the next.
+static INDEX_CACHES: Handles<Mutex<gc::IndexCache>> = Handles::new("index cache");
+
+/// `Native.openIndexCache(): long`.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_openIndexCache<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+) -> jlong {
+    primitive(env, || Ok(INDEX_CACHES.insert(Mutex::default())))
+}
+
+/// `Native.closeIndexCache(long cache)`. Closing twice does nothing.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_closeIndexCache<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    cache: jlong,
+) {
+    primitive(env, || {
+        INDEX_CACHES.remove(cache);
+        Ok(())
+    });
+}
 
 /// `Native.newestTerm(String dir, HadoopFiles files): long`: the highest term that any file in
 /// `dir` carries, 0 when there is none.
@@ -90,11 +117,11 @@ extern "system" fn Java_io_holdfast_spark_Native_adoptFile<'local>(
     });
 }
 
-/// `Native.reclaim(String dir, HadoopFiles files, String[] partitions, String[] ids, long[]
-/// liveTerms, long newestTerm): String[]`: deletes the files that nobody appends to and that hold
-/// nothing a retained version needs.
+/// `Native.reclaim(long cache, String dir, HadoopFiles files, String[] partitions, String[] ids,
+/// long[] liveTerms, long newestTerm): String[]`: deletes the files that nobody appends to and that
+/// hold nothing a retained version needs.
 ///
-/// `ids[i]` is the id of a store of `partitions[i]` (`operator/partition`) in the oldest retained
+/// `cache` knows the files that earlier calls found sealed. `ids[i]` is the id of a store of `partitions[i]` (`operator/partition`) in the oldest retained
 /// entry of the commit log; `liveTerms` are the terms that may still append, `newestTerm` is the
 /// newest that was given. Returns what was done, for the log, empty when nothing was; the bytes of the
 /// closed files that are left; how many of these nobody needs; and the names of the most wasteful
@@ -103,6 +130,7 @@ extern "system" fn Java_io_holdfast_spark_Native_adoptFile<'local>(
 extern "system" fn Java_io_holdfast_spark_Native_reclaim<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
+    cache: jlong,
     dir: JString<'local>,
     files: JObject<'local>,
     partitions: JObjectArray<'local, JString<'local>>,
@@ -132,7 +160,14 @@ extern "system" fn Java_io_holdfast_spark_Native_reclaim<'local>(
         };
         let may_append = |term: Term| live.contains(&term);
         let newest = Term(newest_term as u64);
-        let report = gc::reclaim(storage.as_ref(), &floor_of, &may_append, newest)?;
+        let indexes = INDEX_CACHES.get(cache)?;
+        let report = gc::reclaim(
+            storage.as_ref(),
+            &mut indexes.lock(),
+            &floor_of,
+            &may_append,
+            newest,
+        )?;
         let mut said = Vec::new();
         if !report.deleted.is_empty() {
             let (files, bytes) = (report.deleted.len(), report.deleted_bytes);

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::OnceLock;
 
 use holdfast_core::storage::{
-    AppendFile, Capabilities, ObjectMeta, Storage, check_name, check_range,
+    AppendFile, Capabilities, ObjectMeta, ReadFile, Storage, check_name, check_range,
 };
 use holdfast_core::{Error, ErrorKind, Result};
 use jni::errors::Error as JniError;
@@ -162,12 +162,25 @@ impl Storage for HadoopStorage {
         }))
     }
 
-    fn read(&self, name: &str, offset: u64, len: u64) -> Result<Vec<u8>> {
-        let input = self.open(name)?;
-        let read = input.read(offset, len);
-        // What was read is right whether or not closing works.
-        let _ = input.0.call_void(jni_str!("close"), "closing");
-        read
+    fn open(&self, name: &str) -> Result<Box<dyn ReadFile>> {
+        let input = self.opened(
+            name,
+            jni_str!("open"),
+            jni_sig!("(Ljava/lang/String;)Lio/holdfast/spark/HadoopInput;"),
+            "opening",
+        )?;
+        let mut reader = HadoopReader {
+            input,
+            size_bytes: 0,
+        };
+        reader.size_bytes = reader.input.call(
+            || format!("looking at {}", reader.input.location),
+            |env, object| {
+                let len = env.call_method(object, jni_str!("length"), jni_sig!("()J"), &[])?;
+                Ok(len.j()?.max(0) as u64)
+            },
+        )?;
+        Ok(Box::new(reader))
     }
 
     fn len(&self, name: &str) -> Result<u64> {
@@ -239,39 +252,38 @@ impl Storage for HadoopStorage {
     }
 }
 
-impl HadoopStorage {
-    fn open(&self, name: &str) -> Result<Input> {
-        self.opened(
-            name,
-            jni_str!("open"),
-            jni_sig!("(Ljava/lang/String;)Lio/holdfast/spark/HadoopInput;"),
-            "opening",
-        )
-        .map(Input)
-    }
+/// A `HadoopInput`.
+#[derive(Debug)]
+struct HadoopReader {
+    input: Remote,
+    size_bytes: u64,
 }
 
-/// A `HadoopInput`.
-struct Input(Remote);
+impl ReadFile for HadoopReader {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
 
-impl Input {
     fn read(&self, offset: u64, len: u64) -> Result<Vec<u8>> {
-        let what = || format!("reading {}", self.0.location);
-        let size = self.0.call(what, |env, object| {
-            let len = env.call_method(object, jni_str!("length"), jni_sig!("()J"), &[])?;
-            Ok(len.j()?.max(0) as u64)
-        })?;
-        check_range(&what(), size, offset, len)?;
+        let what = || format!("reading {}", self.input.location);
+        check_range(&what(), self.size_bytes, offset, len)?;
         let room = usize::try_from(len)
             .map_err(|_| Error::corrupt(format!("{}: {len} bytes do not fit in memory", what())))?;
         let mut bytes = vec![0; room];
         let mut position = offset;
         for chunk in bytes.chunks_mut(MAX_READ_BYTES as usize) {
-            self.0
+            self.input
                 .call(what, |env, object| read_chunk(env, object, position, chunk))?;
             position += chunk.len() as u64;
         }
         Ok(bytes)
+    }
+}
+
+impl Drop for HadoopReader {
+    fn drop(&mut self) {
+        // What was read is right whether or not closing works.
+        let _ = self.input.call_void(jni_str!("close"), "closing");
     }
 }
 

@@ -195,6 +195,20 @@ extern "system" fn Java_io_holdfast_spark_Native_writerStats<'local>(
     })
 }
 
+/// `Native.takeWarnings(long manager): String[]`: what went wrong with files and failed no call, for
+/// the log; told once.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_takeWarnings<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    manager: jlong,
+) -> JObjectArray<'local, JString<'local>> {
+    with_env(env, |env| {
+        let warnings = MANAGERS.get(manager)?.writer()?.take_warnings();
+        java_strings(env, &warnings)
+    })
+}
+
 /// `Native.lostFiles(long manager): String`: names of the files that could not be made durable, one
 /// a line; null without any.
 #[unsafe(no_mangle)]

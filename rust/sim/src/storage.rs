@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use holdfast_core::storage::{
-    AppendFile, Capabilities, ObjectMeta, Storage, check_name, check_range,
+    AppendFile, Capabilities, ObjectMeta, ReadFile, Storage, check_name, check_range,
 };
 use holdfast_core::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
@@ -116,12 +116,12 @@ impl Storage for SimStorage {
         }))
     }
 
-    fn read(&self, name: &str, offset: u64, len: u64) -> Result<Vec<u8>> {
-        self.with(name, |object| {
-            check_range(name, object.bytes.len() as u64, offset, len)?;
-            let range = offset as usize..(offset + len) as usize;
-            Ok(object.bytes.get(range).unwrap_or_default().to_vec())
-        })
+    fn open(&self, name: &str) -> Result<Box<dyn ReadFile>> {
+        Ok(Box::new(SimReader {
+            storage: self.clone(),
+            name: name.to_owned(),
+            size_bytes: self.len(name)?,
+        }))
     }
 
     fn len(&self, name: &str) -> Result<u64> {
@@ -151,6 +151,27 @@ impl Storage for SimStorage {
                 len: object.bytes.len() as u64,
             })
             .collect())
+    }
+}
+
+#[derive(Debug)]
+struct SimReader {
+    storage: SimStorage,
+    name: String,
+    size_bytes: u64,
+}
+
+impl ReadFile for SimReader {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn read(&self, offset: u64, len: u64) -> Result<Vec<u8>> {
+        check_range(&self.name, self.size_bytes, offset, len)?;
+        self.storage.with(&self.name, |object| {
+            let range = offset as usize..(offset + len) as usize;
+            Ok(object.bytes.get(range).unwrap_or_default().to_vec())
+        })
     }
 }
 

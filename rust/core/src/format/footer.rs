@@ -3,6 +3,8 @@
 //! The trailer says how long the footer is, not where it starts, so that a file whose last append
 //! failed can be sealed although nobody knows how much garbage that append left.
 
+use std::borrow::Cow;
+
 use prost::Message;
 
 use super::frame::{self, FrameKind, HEADER_BYTES, split};
@@ -10,15 +12,18 @@ use super::message::{FooterMessage, check_file, decode, entry_from, entry_messag
 use super::{FileIndex, IndexEntry};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::FileId;
-use crate::storage::Storage;
+use crate::storage::ReadFile;
 
 /// Body of the trailer: footer length 8, number of segments 8.
 const TRAILER_BODY_BYTES: usize = 16;
 /// Length of the trailer in the file.
-const TRAILER_BYTES: u64 = (HEADER_BYTES + TRAILER_BODY_BYTES) as u64;
+const TRAILER_BYTES: usize = HEADER_BYTES + TRAILER_BODY_BYTES;
 /// A footer frame is closed once it is longer than this. An entry has at most 5 KiB (four owner
 /// parts of 1 KiB), so a body stays below the bound of 1 MiB.
 const FOOTER_FRAME_BYTES: usize = 512 << 10;
+/// What is read at first, from the end: an index entry takes some 30 bytes compressed, so the footer
+/// of 2,000 segments fits and costs one read.
+const TAIL_GUESS_BYTES: u64 = 64 << 10;
 
 /// Footer frames and trailer of `file`, whose last good byte is just before `data_end`.
 pub(crate) fn encode_footer(
@@ -56,35 +61,37 @@ pub(crate) fn encode_footer(
 ///
 /// # Errors
 /// Only those of storage, and `Unsupported`.
-pub(super) fn read_footer(
-    storage: &dyn Storage,
-    file: FileId,
-    file_bytes: u64,
-) -> Result<Option<FileIndex>> {
-    match read_strict(storage, file, file_bytes) {
+pub(super) fn read_footer(input: &dyn ReadFile, file: FileId) -> Result<Option<FileIndex>> {
+    match read_strict(input, file) {
         Ok(index) => Ok(Some(index)),
         Err(e) if e.kind() == ErrorKind::Corrupt => Ok(None),
         Err(e) => Err(e),
     }
 }
 
-fn read_strict(storage: &dyn Storage, file: FileId, file_bytes: u64) -> Result<FileIndex> {
-    let trailer_start = file_bytes
-        .checked_sub(TRAILER_BYTES)
+fn read_strict(input: &dyn ReadFile, file: FileId) -> Result<FileIndex> {
+    let file_bytes = input.size_bytes();
+    let tail_bytes = file_bytes.min(TAIL_GUESS_BYTES);
+    let tail = input.read(file_bytes - tail_bytes, tail_bytes)?;
+    let (tail, trailer) = tail
+        .split_last_chunk::<TRAILER_BYTES>()
         .ok_or_else(|| Error::corrupt(format!("{file_bytes} bytes have no room for a trailer")))?;
-    let name = file.file_name();
-    let bytes = storage.read(&name, trailer_start, TRAILER_BYTES)?;
-    let trailer = frame::parse(&bytes)?.expect(FrameKind::Trailer)?;
+    let trailer = frame::parse(trailer)?.expect(FrameKind::Trailer)?;
     let (footer_bytes, rest) = split::<8>(trailer.body)?;
     let (segments, _) = split::<8>(rest)?;
     let footer_bytes = u64::from_le_bytes(footer_bytes);
-    let footer_start = trailer_start.checked_sub(footer_bytes).ok_or_else(|| {
-        Error::corrupt(format!(
-            "a footer of {footer_bytes} bytes in a file of {file_bytes}"
-        ))
-    })?;
-    let bytes = storage.read(&name, footer_start, footer_bytes)?;
-    let (entries, data_end) = parse_entries(file, &bytes)?;
+    let footer_start = (file_bytes - TRAILER_BYTES as u64)
+        .checked_sub(footer_bytes)
+        .ok_or_else(|| {
+            Error::corrupt(format!(
+                "a footer of {footer_bytes} bytes in a file of {file_bytes}"
+            ))
+        })?;
+    let footer = match (tail.len() as u64).checked_sub(footer_bytes) {
+        Some(skip) => Cow::Borrowed(tail.get(skip as usize..).unwrap_or_default()),
+        None => Cow::Owned(input.read(footer_start, footer_bytes)?),
+    };
+    let (entries, data_end) = parse_entries(file, &footer)?;
     if entries.len() as u64 != u64::from_le_bytes(segments) || data_end > footer_start {
         return Err(Error::corrupt("footer and trailer disagree"));
     }

@@ -15,10 +15,10 @@ use crate::storage::Storage;
 /// copy, `Unsupported` when a newer version wrote it.
 pub fn read_index(storage: &dyn Storage, file: FileId) -> Result<FileIndex> {
     let read = || {
-        let file_bytes = storage.len(&file.file_name())?;
-        match read_footer(storage, file, file_bytes)? {
+        let input = storage.open(&file.file_name())?;
+        match read_footer(input.as_ref(), file)? {
             Some(index) => Ok(index),
-            None => Scan::new(storage, file, file_bytes).run(),
+            None => Scan::new(input.as_ref(), file).run(),
         }
     };
     read().map_err(|e| context(storage, file, e))
@@ -31,8 +31,8 @@ pub fn read_index(storage: &dyn Storage, file: FileId) -> Result<FileIndex> {
 /// `NotFound` when the file is missing, `Unsupported` when a newer version wrote its footer.
 pub fn read_sealed_index(storage: &dyn Storage, file: FileId) -> Result<Option<FileIndex>> {
     storage
-        .len(&file.file_name())
-        .and_then(|file_bytes| read_footer(storage, file, file_bytes))
+        .open(&file.file_name())
+        .and_then(|input| read_footer(input.as_ref(), file))
         .map_err(|e| context(storage, file, e))
 }
 

@@ -8,7 +8,7 @@ use super::segment::{encode_file_header, split_head};
 use super::{FileIndex, IndexEntry};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{FileId, SegmentRef};
-use crate::storage::Storage;
+use crate::storage::ReadFile;
 
 /// Read-ahead. A frame (1 MiB and its header) always fits.
 const WINDOW_BYTES: u64 = 4 << 20;
@@ -16,7 +16,7 @@ const MAX_FRAME_BYTES: u64 = (HEADER_BYTES + MAX_BODY_BYTES) as u64;
 
 /// One pass over a file, with a window of read-ahead.
 pub(super) struct Scan<'a> {
-    storage: &'a dyn Storage,
+    input: &'a dyn ReadFile,
     file: FileId,
     file_bytes: u64,
     window_start: u64,
@@ -24,11 +24,11 @@ pub(super) struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
-    pub fn new(storage: &'a dyn Storage, file: FileId, file_bytes: u64) -> Self {
+    pub fn new(input: &'a dyn ReadFile, file: FileId) -> Self {
         Self {
-            storage,
+            input,
             file,
-            file_bytes,
+            file_bytes: input.size_bytes(),
             window_start: 0,
             window: Vec::new(),
         }
@@ -157,7 +157,7 @@ impl<'a> Scan<'a> {
             .min(self.file_bytes);
         if position < self.window_start || wanted_end > window_end {
             let len = WINDOW_BYTES.min(self.file_bytes.saturating_sub(position));
-            self.window = self.storage.read(&self.file.file_name(), position, len)?;
+            self.window = self.input.read(position, len)?;
             self.window_start = position;
         }
         let skip = usize::try_from(position - self.window_start).unwrap_or(usize::MAX);

@@ -147,15 +147,15 @@ fn read_verified(storage: &dyn Storage, reference: &SegmentRef, owner: &Owner) -
 }
 
 fn read_head_frame(storage: &dyn Storage, reference: &SegmentRef) -> Result<SegmentHead> {
-    let name = reference.file.file_name();
+    let input = storage.open(&reference.file.file_name())?;
     let guess = reference.len.min(HEAD_GUESS_BYTES);
-    let mut bytes = storage.read(&name, reference.offset, guess)?;
+    let mut bytes = input.read(reference.offset, guess)?;
     let needed = (HEADER_BYTES
         + frame::peek(&bytes)
             .map_err(|e| at(reference, 0, e))?
             .body_len) as u64;
     if needed > guess {
-        bytes = storage.read(&name, reference.offset, needed.min(reference.len))?;
+        bytes = input.read(reference.offset, needed.min(reference.len))?;
     }
     let (head, _) = split_head(&bytes).map_err(|e| at(reference, 0, e))?;
     Ok(head)

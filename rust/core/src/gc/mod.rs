@@ -4,10 +4,14 @@
 //! Everything is classified before anything is deleted, and protection wins: what is unknown,
 //! unreadable or damaged stays and is reported.
 
+mod index_cache;
 mod reclaim;
+
+use std::sync::Arc;
 
 use crate::ids::{CheckpointId, FileId, Owner, Term};
 
+pub use index_cache::IndexCache;
 pub use reclaim::{ReclaimReport, reclaim};
 
 /// What is known about a file.
@@ -21,15 +25,15 @@ pub struct FileFacts {
     pub damaged: bool,
     /// Its size.
     pub physical_bytes: u64,
-    /// Its segments, as far as they are known.
-    pub segments: Vec<SegmentFacts>,
+    /// Its segments, as far as they are known. Shared: facts are kept from pass to pass.
+    pub segments: Arc<[SegmentFacts]>,
 }
 
 /// What is known about a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentFacts {
     /// Whose it is.
-    pub owner: Owner,
+    pub owner: Arc<Owner>,
     /// Checkpoint it was written for.
     pub created: CheckpointId,
     /// Its stored size in bytes.
@@ -66,7 +70,7 @@ impl Space {
 /// use holdfast_core::{CheckpointId, FileId, Owner, Term};
 /// let owner = Owner::new("", "0", "7", "default");
 /// let file = FileId { term: Term(1), seq: 1 };
-/// let segments = vec![SegmentFacts { owner, created: CheckpointId(4), len: 100 }];
+/// let segments = [SegmentFacts { owner: owner.into(), created: CheckpointId(4), len: 100 }].into();
 /// let facts = FileFacts { file, sealed: true, damaged: false, physical_bytes: 200, segments };
 /// let floor = |id| move |_: &Owner| Some(CheckpointId(id));
 /// let nobody = |_| false;

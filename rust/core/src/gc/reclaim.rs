@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
-use super::{FileFacts, SegmentFacts, Space, plan, space};
+use super::{FileFacts, IndexCache, Space, plan, space};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{FileIndex, read_index, read_sealed_index};
+use crate::format::{read_index, read_sealed_index};
 use crate::ids::{CheckpointId, FileId, Owner, Term};
-use crate::storage::Storage;
+use crate::storage::{ObjectMeta, Storage};
 
 /// Bound on the bytes of closed files divided by those that are needed of them: above it, the most
 /// wasteful files are named to be emptied.
@@ -30,7 +30,8 @@ pub struct ReclaimReport {
 }
 
 /// Deletes the files of `storage` that may go, see [`plan`]. Objects that are no physical files are
-/// left alone.
+/// left alone. A file is opened at most once, and not at all if `indexes` knows it as a sealed one
+/// from an earlier pass.
 ///
 /// `may_append` must be true for every term that was handed out and is not known to be dead;
 /// `newest_term` is the newest of all that were handed out before this call.
@@ -40,27 +41,30 @@ pub struct ReclaimReport {
 /// these files now. Nothing was deleted then.
 pub fn reclaim(
     storage: &dyn Storage,
+    indexes: &mut IndexCache,
     floor_of: &dyn Fn(&Owner) -> Option<CheckpointId>,
     may_append: &dyn Fn(Term) -> bool,
     newest_term: Term,
 ) -> Result<ReclaimReport> {
+    let location = storage.location();
+    let files = physical_files(storage.list()?);
+    if let Some((file, _)) = files.iter().find(|(file, _)| file.term > newest_term) {
+        return Err(Error::new(
+            ErrorKind::Fenced,
+            format!(
+                "{location}/{file} has term {}, newer than {newest_term}: another application took over",
+                file.term
+            ),
+        ));
+    }
     let mut report = ReclaimReport::default();
     let mut facts = Vec::new();
-    for object in storage.list()? {
-        let Some(file) = FileId::parse(&object.name) else {
-            continue;
+    for (file, listed_bytes) in files {
+        let known = match indexes.find(&location, file, listed_bytes) {
+            Some(known) => Ok(known),
+            None => classify(storage, indexes, file, listed_bytes, may_append),
         };
-        if file.term > newest_term {
-            return Err(Error::new(
-                ErrorKind::Fenced,
-                format!(
-                    "{}/{file} has term {}, newer than {newest_term}: another application took over",
-                    storage.location(),
-                    file.term
-                ),
-            ));
-        }
-        match classify(storage, file, object.len, may_append) {
+        match known {
             Ok(known) => {
                 if known.damaged {
                     let message = "some of its bytes do not verify: it may hold more segments";
@@ -92,42 +96,42 @@ pub fn reclaim(
     }
     report.space = space(&staying, floor_of, may_append, MAX_SPACE_AMPLIFICATION);
     report.kept = staying.into_iter().map(|facts| facts.file).collect();
+    let failed = report.failed.iter().map(|(file, _)| *file);
+    let left = report.kept.iter().copied().chain(failed).collect();
+    indexes.keep_only(&location, &left);
     Ok(report)
 }
 
+/// The physical files of a listing and their listed sizes.
+fn physical_files(listed: Vec<ObjectMeta>) -> Vec<(FileId, u64)> {
+    listed
+        .into_iter()
+        .filter_map(|object| Some((FileId::parse(&object.name)?, object.len)))
+        .collect()
+}
+
+/// Reads what a file holds. It is opened once.
 fn classify(
     storage: &dyn Storage,
+    indexes: &mut IndexCache,
     file: FileId,
-    physical_bytes: u64,
+    listed_bytes: u64,
     may_append: &dyn Fn(Term) -> bool,
 ) -> Result<FileFacts> {
-    if let Some(index) = read_sealed_index(storage, file)? {
-        return Ok(facts(index, physical_bytes));
-    }
-    if may_append(file.term) {
+    let index = if may_append(file.term) {
+        read_sealed_index(storage, file)?
+    } else {
+        Some(read_index(storage, file)?)
+    };
+    Ok(match index {
+        Some(index) => indexes.learn(&storage.location(), index),
         // It stays whatever it holds: no need to scan what somebody is writing.
-        return Ok(FileFacts {
+        None => FileFacts {
             file,
             sealed: false,
             damaged: false,
-            physical_bytes,
-            segments: Vec::new(),
-        });
-    }
-    read_index(storage, file).map(|index| facts(index, physical_bytes))
-}
-
-fn facts(index: FileIndex, physical_bytes: u64) -> FileFacts {
-    let segments = index.segments.into_iter().map(|entry| SegmentFacts {
-        owner: entry.owner,
-        created: entry.created,
-        len: entry.reference.len,
-    });
-    FileFacts {
-        file: index.file,
-        sealed: index.sealed,
-        damaged: index.damaged_bytes > 0,
-        physical_bytes,
-        segments: segments.collect(),
-    }
+            physical_bytes: listed_bytes,
+            segments: [].into(),
+        },
+    })
 }

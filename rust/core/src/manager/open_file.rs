@@ -37,6 +37,8 @@ struct Inner {
     entries: Vec<IndexEntry>,
     /// `sync` has told somebody that bytes of this file were lost.
     loss_reported: bool,
+    /// Why the file has no footer although everything in it is durable.
+    footer_failure: Option<Error>,
 }
 
 /// What became of an append.
@@ -75,6 +77,7 @@ impl OpenFile {
             physical_bytes: header_bytes,
             entries: Vec::new(),
             loss_reported: false,
+            footer_failure: None,
         };
         Self {
             id,
@@ -161,7 +164,8 @@ impl OpenFile {
     }
 
     /// Writes the footer, makes the file durable and closes it. A file that is closed already only
-    /// reports whether all its segments are durable.
+    /// reports whether all its segments are durable. That the footer could not be written is no
+    /// error, see [`OpenFile::take_footer_failure`].
     pub fn close(&self, storage: &dyn Storage, observer: &dyn Observer) -> Result<()> {
         let _durability = self.durability.lock();
         let (mut handle, entries, good_bytes) = {
@@ -191,9 +195,15 @@ impl OpenFile {
             _ => Status::Closed,
         };
         inner.physical_bytes =
-            physical_bytes.unwrap_or(good_bytes + footer.unwrap_or_default() as u64);
+            physical_bytes.unwrap_or(good_bytes + *footer.as_ref().unwrap_or(&0) as u64);
         self.tell(&inner, observer);
+        inner.footer_failure = footer.err().filter(|_| finished.is_ok());
         finished.map_err(|e| e.context(self.lost_what(&inner, storage)))
+    }
+
+    /// Why `close` left the file without a footer, everything in it being durable; told once.
+    pub fn take_footer_failure(&self) -> Option<Error> {
+        self.inner.lock().footer_failure.take()
     }
 
     /// Closes the file without a footer, unless `wanted` says that it has a segment worth keeping.

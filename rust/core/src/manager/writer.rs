@@ -17,6 +17,10 @@ use crate::storage::Storage;
 /// about 300 bytes are 20 MiB.
 const MAX_SEGMENTS_PER_FILE: usize = 65_536;
 
+/// Bounds the warnings that wait for [`SegmentWriter::take_warnings`]: 64 lines of about 300 bytes.
+/// Later ones would say the same of other files.
+const MAX_WARNINGS: usize = 64;
+
 /// How files are written.
 #[derive(Clone, Debug)]
 pub struct WriterOptions {
@@ -80,6 +84,7 @@ pub struct SegmentWriter {
     options: WriterOptions,
     observer: Arc<dyn Observer>,
     files: Mutex<Files>,
+    warnings: Mutex<Vec<String>>,
     counters: Counters,
 }
 
@@ -101,6 +106,7 @@ impl SegmentWriter {
             options,
             observer,
             files: Mutex::default(),
+            warnings: Mutex::default(),
             counters: Counters::default(),
         }
     }
@@ -179,6 +185,11 @@ impl SegmentWriter {
         let files: Vec<_> = self.files.lock().unsettled.values().cloned().collect();
         let lost = files.iter().filter(|file| file.is_lost());
         lost.map(|file| file.id).collect()
+    }
+
+    /// What went wrong without failing any call, for the log: files left without a footer. Told once.
+    pub fn take_warnings(&self) -> Vec<String> {
+        std::mem::take(&mut self.warnings.lock())
     }
 
     /// Whether a segment survives a machine crash. One of another writer does: only segments of
@@ -337,6 +348,7 @@ impl SegmentWriter {
     fn sync_file(&self, file: &Arc<OpenFile>) -> Result<()> {
         let was_sealed = file.is_sealed();
         let synced = file.make_durable(self.storage.as_ref(), self.observer.as_ref());
+        self.warn_without_footer(file);
         if !was_sealed && file.is_sealed() {
             add(&self.counters.files_sealed, 1);
         }
@@ -354,12 +366,29 @@ impl SegmentWriter {
         self.retire(file);
         let was_sealed = file.is_sealed();
         let closed = file.close(self.storage.as_ref(), self.observer.as_ref());
+        self.warn_without_footer(file);
         if !was_sealed && file.is_sealed() {
             add(&self.counters.files_sealed, 1);
             add(&self.counters.syncs, 1);
         }
         self.retire(file);
         closed
+    }
+
+    fn warn_without_footer(&self, file: &OpenFile) {
+        let Some(cause) = file.take_footer_failure() else {
+            return;
+        };
+        let mut warnings = self.warnings.lock();
+        if warnings.len() < MAX_WARNINGS {
+            warnings.push(format!(
+                "{}/{} was closed without its footer ({cause}). Its segments are durable and stay \
+                 readable, but whoever lists them has to read the whole file, and it is not \
+                 deleted before its writer ends",
+                self.storage.location(),
+                file.id
+            ));
+        }
     }
 
     /// Forgets what need not be remembered about a file that takes no appends.

@@ -182,11 +182,19 @@ impl Families {
     /// # Errors
     /// `Corrupt` when the payload is not a run of entries of this layout.
     pub(super) fn apply(&mut self, segment: &Segment) -> Result<()> {
+        let first = self.tables().all(|(_, table)| table.is_fresh());
         self.expect(segment)?;
         let mut reader = ChangeReader::new(&segment.payload);
+        let mut last: Option<&[u8]> = None;
         while let Some((key, change)) = reader.next()? {
+            if last.is_some_and(|last| last >= key) {
+                return Err(Error::corrupt("state entries are not in ascending order"));
+            }
+            last = Some(key);
             let (table, key) = self.route(key)?;
             match change {
+                // In ascending order every key is there once: none needs to be looked for.
+                Change::Put(value) if first => table.add(key, value)?,
                 Change::Put(value) => table.load(key, value)?,
                 Change::Remove => {
                     table.remove(key);
@@ -332,4 +340,67 @@ fn values(options: FamilyOptions) -> &'static str {
 
 fn no_family(number: u32) -> Error {
     Error::invalid_input(format!("there is no column family number {number}"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::format::{SegmentHead, SegmentKind};
+    use crate::ids::{CheckpointId, Owner};
+
+    fn segment(entries: &[(&str, Change<'_>)]) -> Segment {
+        let mut out = ChangeWriter::default();
+        for (key, change) in entries {
+            out.push(&[], key.as_bytes(), *change);
+        }
+        let head = SegmentHead {
+            owner: Owner::new("query", "0", "0", "default"),
+            created: CheckpointId(1),
+            kind: SegmentKind::Changelog,
+            lineage: Vec::new(),
+            replaced: None,
+            payload_bytes: 0,
+            entries: out.entries(),
+        };
+        Segment {
+            head,
+            payload: out.into_bytes(),
+        }
+    }
+
+    fn plain() -> Families {
+        Families::new(Layout::Plain(FamilyOptions::default()))
+    }
+
+    #[test]
+    fn entries_out_of_order_are_reported() {
+        let put = Change::Put(b"1");
+        for keys in [["b", "a"], ["a", "a"]] {
+            let error = plain().apply(&segment(&keys.map(|key| (key, put))));
+            assert_eq!(error.unwrap_err().kind(), ErrorKind::Corrupt);
+        }
+    }
+
+    #[test]
+    fn a_key_that_was_removed_a_moment_ago_is_there_once_after_a_load() {
+        let mut content = plain();
+        content
+            .apply(&segment(&[("a", Change::Put(b"1"))]))
+            .unwrap();
+        content.begin();
+        let family = content.family_mut(FIRST_FAMILY).unwrap();
+        family.remove(b"a").unwrap();
+        content.commit();
+        // The undo log still knows the key.
+        content
+            .apply(&segment(&[("a", Change::Put(b"2"))]))
+            .unwrap();
+        let family = content.family_mut(FIRST_FAMILY).unwrap();
+        assert_eq!(family.get(b"a"), Some(b"2".as_slice()));
+        assert!(family.remove(b"a").unwrap());
+        assert_eq!(family.get(b"a"), None);
+        assert!(family.is_empty());
+    }
 }

@@ -3,7 +3,8 @@
 //! Slot numbers sorted by key, cut into blocks: an insertion moves at most one block, a range is
 //! found by two binary searches and read from memory that lies together. Keys stay where they are,
 //! in the records of the table. Beside each number lie the first bytes in which keys differ, so that
-//! nearly all comparisons of a search are made without going there.
+//! nearly all comparisons of a search are made without going there, and beside each block lies its
+//! last entry, so that the search for a block reads no other.
 
 use std::cmp::Ordering;
 
@@ -34,11 +35,18 @@ struct Entry {
     slot: u32,
 }
 
+/// Entries that follow each other, at least one.
+#[derive(Debug)]
+struct Block {
+    entries: Vec<Entry>,
+    /// The last of them: what a search for a block compares with, without a step into its memory.
+    last: Entry,
+}
+
 /// Slot numbers in the order of their keys.
 #[derive(Debug, Default)]
 pub(super) struct Order {
-    /// No block is empty.
-    blocks: Vec<Vec<Entry>>,
+    blocks: Vec<Block>,
     /// All keys begin with these bytes.
     common: Vec<u8>,
 }
@@ -61,25 +69,32 @@ impl Order {
             slot,
         };
         let below = |entry: &Entry| bound.compare(entry, &key_of) == Ordering::Less;
-        let at = self
-            .blocks
-            .partition_point(|block| block.first().is_some_and(below))
-            .saturating_sub(1);
-        let Some(block) = self.blocks.get_mut(at) else {
-            self.blocks.push(vec![entry]);
+        let Some(end) = self.blocks.len().checked_sub(1) else {
+            self.blocks.push(Block {
+                entries: vec![entry],
+                last: entry,
+            });
             return;
         };
-        // Loads and timers arrive in order: the end of a block is the likely place.
-        let place = if block.last().is_some_and(below) {
-            block.len()
-        } else {
-            block.partition_point(below)
+        // Loads and timers arrive in order: the end is the likely place.
+        let at = self
+            .blocks
+            .partition_point(|block| below(&block.last))
+            .min(end);
+        let Some(block) = self.blocks.get_mut(at) else {
+            return;
         };
-        block.insert(place, entry);
-        if block.len() >= MAX_BLOCK_ENTRIES {
+        let place = if below(&block.last) {
+            block.last = entry;
+            block.entries.len()
+        } else {
+            block.entries.partition_point(below)
+        };
+        block.entries.insert(place, entry);
+        if block.entries.len() >= MAX_BLOCK_ENTRIES {
             // Filled from the end, a block keeps most of its entries, so that ordered input leaves
             // full blocks behind.
-            let cut = if place + 1 == block.len() {
+            let cut = if place + 1 == block.entries.len() {
                 MAX_BLOCK_ENTRIES * 7 / 8
             } else {
                 MAX_BLOCK_ENTRIES / 2
@@ -95,12 +110,19 @@ impl Order {
         let Some(block) = self.blocks.get_mut(at) else {
             return;
         };
-        if block.get(place).is_none_or(|entry| entry.slot != slot) {
+        if block
+            .entries
+            .get(place)
+            .is_none_or(|entry| entry.slot != slot)
+        {
             return;
         }
-        block.remove(place);
-        if block.is_empty() {
-            self.blocks.remove(at);
+        block.entries.remove(place);
+        match block.entries.last() {
+            Some(last) => block.last = *last,
+            None => {
+                self.blocks.remove(at);
+            }
         }
     }
 
@@ -121,15 +143,21 @@ impl Order {
             KeyRange::Between { to: Some(to), .. } => Some(self.bound(to)),
             _ => None,
         };
+        let (mask, head) = match range {
+            KeyRange::Prefix(prefix) => self.prefix_head(prefix),
+            _ => (0, 0),
+        };
         let inside = |entry: &Entry| match (range, to) {
-            (KeyRange::Prefix(prefix), _) => key_of(entry.slot).starts_with(prefix),
+            (KeyRange::Prefix(prefix), _) => {
+                entry.head & mask == head && key_of(entry.slot).starts_with(prefix)
+            }
             (_, Some(to)) => to.compare(entry, &key_of) == Ordering::Less,
             (_, None) => true,
         };
         let mut found = Vec::new();
         for (number, block) in self.blocks.iter().enumerate().skip(start.0) {
             let from = if number == start.0 { start.1 } else { 0 };
-            let rest = block.get(from..).unwrap_or_default();
+            let rest = block.entries.get(from..).unwrap_or_default();
             let taken = leading(rest, inside);
             found.extend(rest.iter().take(taken).map(|entry| entry.slot));
             if taken < rest.len() {
@@ -141,21 +169,23 @@ impl Order {
 
     /// Bytes taken from the allocator.
     pub(super) fn memory_bytes(&self) -> usize {
-        let entries: usize = self.blocks.iter().map(Vec::capacity).sum();
-        entries * size_of::<Entry>() + self.blocks.capacity() * size_of::<Vec<Entry>>()
+        let entries: usize = self
+            .blocks
+            .iter()
+            .map(|block| block.entries.capacity())
+            .sum();
+        entries * size_of::<Entry>() + self.blocks.capacity() * size_of::<Block>()
     }
 
     /// Block and place of the first key that is not smaller than `key`.
     fn first_not_below<'k>(&self, key: &[u8], key_of: impl Fn(u32) -> &'k [u8]) -> (usize, usize) {
         let bound = self.bound(key);
         let below = |entry: &Entry| bound.compare(entry, &key_of) == Ordering::Less;
-        let at = self
-            .blocks
-            .partition_point(|block| block.last().is_some_and(below));
+        let at = self.blocks.partition_point(|block| below(&block.last));
         let place = self
             .blocks
             .get(at)
-            .map_or(0, |block| block.partition_point(below));
+            .map_or(0, |block| block.entries.partition_point(below));
         (at, place)
     }
 
@@ -165,6 +195,17 @@ impl Order {
             key,
             head: usual.then(|| head_of(key, self.common.len())),
         }
+    }
+
+    /// Which bits of a head `prefix` decides, and what they are. A key whose head differs there does
+    /// not begin with `prefix`; one whose head agrees may still be too short.
+    fn prefix_head(&self, prefix: &[u8]) -> (u64, u64) {
+        let Some(decided) = prefix.strip_prefix(self.common.as_slice()) else {
+            return (0, 0);
+        };
+        let free_bits = 64 - 8 * decided.len().min(8) as u32;
+        let mask = u64::MAX.checked_shl(free_bits).unwrap_or(0);
+        (mask, head_of(prefix, self.common.len()))
     }
 
     /// Cuts what all keys have in common down to what `key` has, too.
@@ -180,9 +221,25 @@ impl Order {
         }
         // As often as keys have bytes, at most, and mostly while there are few.
         self.common.truncate(shared);
-        for entry in self.blocks.iter_mut().flatten() {
-            entry.head = head_of(key_of(entry.slot), shared);
+        for block in &mut self.blocks {
+            for entry in block.entries.iter_mut().chain([&mut block.last]) {
+                entry.head = head_of(key_of(entry.slot), shared);
+            }
         }
+    }
+}
+
+impl Block {
+    /// Keeps the first `keep` entries, at least one, and returns the others, at least one.
+    fn split_off(&mut self, keep: usize) -> Self {
+        let upper = Self {
+            entries: self.entries.split_off(keep),
+            last: self.last,
+        };
+        if let Some(last) = self.entries.last() {
+            self.last = *last;
+        }
+        upper
     }
 }
 

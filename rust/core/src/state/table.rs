@@ -121,6 +121,11 @@ impl Table {
         self.len == 0
     }
 
+    /// True when there never was a key: there are none that an undo log remembers, either.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.slots.is_empty()
+    }
+
     /// Bytes of the pages that hold records: most of the memory, and known at once.
     pub(super) fn page_bytes(&self) -> usize {
         self.arena.capacity_bytes()
@@ -266,6 +271,16 @@ impl Table {
         Ok(())
     }
 
+    /// Adds `key`, which is not there, outside any session.
+    ///
+    /// # Errors
+    /// As [`Table::put`].
+    pub(super) fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let record = self.push_record(key, value)?;
+        self.link(hash_of(key), record);
+        Ok(())
+    }
+
     /// Sets `key` outside any session: there is nothing to go back to.
     ///
     /// # Errors
@@ -273,9 +288,7 @@ impl Table {
     pub(super) fn load(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let hash = hash_of(key);
         let Some(number) = self.find(hash, key) else {
-            let record = self.push_record(key, value)?;
-            self.link(hash, record);
-            return Ok(());
+            return self.add(key, value);
         };
         let known = self.slots.get(number as usize);
         let live = known.filter(|slot| !slot.is_dead() && !self.pinned);

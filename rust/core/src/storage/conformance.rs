@@ -24,9 +24,10 @@ use crate::error::ErrorKind;
 /// # Panics
 /// When the backend breaks the contract; the message says which rule.
 pub fn run(make: impl Fn() -> Arc<dyn Storage>) {
-    let checks: [fn(&dyn Storage); 10] = [
+    let checks: [fn(&dyn Storage); 11] = [
         absent_objects_are_not_found,
         finished_objects_read_back,
+        an_open_object_serves_several_reads,
         a_name_is_taken_once,
         reads_past_the_end_are_refused,
         appended_bytes_are_visible_before_the_end,
@@ -58,6 +59,7 @@ fn absent_objects_are_not_found(storage: &dyn Storage) {
             .expect("an absent root lists nothing")
             .is_empty()
     );
+    assert_eq!(kind(storage.open("absent")), ErrorKind::NotFound);
     assert_eq!(kind(storage.read("absent", 0, 0)), ErrorKind::NotFound);
     assert_eq!(kind(storage.len("absent")), ErrorKind::NotFound);
     assert_eq!(kind(storage.sync("absent")), ErrorKind::NotFound);
@@ -91,6 +93,16 @@ fn finished_objects_read_back(storage: &dyn Storage) {
         b""
     );
     storage.sync("object").expect("sync by name");
+}
+
+fn an_open_object_serves_several_reads(storage: &dyn Storage) {
+    put(storage, "object", b"abcdefg");
+    let open = storage.open("object").expect("open");
+    assert_eq!(open.size_bytes(), 7);
+    assert_eq!(open.read(4, 3).expect("read the end"), b"efg");
+    assert_eq!(open.read(0, 2).expect("read the beginning"), b"ab");
+    assert_eq!(kind(open.read(5, 3)), ErrorKind::Corrupt);
+    assert_eq!(open.read(5, 2).expect("read after an error"), b"fg");
 }
 
 fn a_name_is_taken_once(storage: &dyn Storage) {
@@ -139,6 +151,11 @@ fn appended_bytes_are_visible_before_the_end(storage: &dyn Storage) {
     file.append(b"34").expect("append after a sync");
     file.sync().expect("sync");
     assert_eq!(storage.len("object").expect("len while open"), 4);
+    let open = storage.open("object").expect("open while written");
+    assert_eq!(
+        (open.size_bytes(), open.read(1, 2).ok()),
+        (4, Some(b"23".to_vec()))
+    );
     // A dropped writer is a dead process: its bytes stay.
     drop(file);
     assert_eq!(storage.read("object", 0, 4).expect("read"), b"1234");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{AppendFile, Capabilities, ObjectMeta, Storage};
+use super::{AppendFile, Capabilities, ObjectMeta, ReadFile, Storage};
 use crate::error::{Error, Result};
 
 /// A kind of call that can be made to fail.
@@ -18,7 +18,10 @@ pub enum Operation {
     Append,
     /// [`Storage::sync`], [`AppendFile::sync`] and [`AppendFile::finish`].
     Sync,
-    /// [`Storage::read`].
+    /// [`Storage::open`], which [`Storage::read`] begins with, and [`Storage::len`], which remote
+    /// storage finds out by opening.
+    Open,
+    /// [`ReadFile::read`], which [`Storage::read`] ends with.
     Read,
     /// [`Storage::delete`].
     Delete,
@@ -140,12 +143,18 @@ impl Storage for FaultyStorage {
         }))
     }
 
-    fn read(&self, name: &str, offset: u64, len: u64) -> Result<Vec<u8>> {
-        self.check(Operation::Read, name)?;
-        self.inner.read(name, offset, len)
+    fn open(&self, name: &str) -> Result<Box<dyn ReadFile>> {
+        self.check(Operation::Open, name)?;
+        let inner = self.inner.open(name)?;
+        Ok(Box::new(FaultyReader {
+            inner,
+            name: name.to_owned(),
+            storage: self.clone(),
+        }))
     }
 
     fn len(&self, name: &str) -> Result<u64> {
+        self.check(Operation::Open, name)?;
         self.inner.len(name)
     }
 
@@ -162,6 +171,24 @@ impl Storage for FaultyStorage {
     fn list(&self) -> Result<Vec<ObjectMeta>> {
         self.check(Operation::List, &self.inner.location())?;
         self.inner.list()
+    }
+}
+
+#[derive(Debug)]
+struct FaultyReader {
+    inner: Box<dyn ReadFile>,
+    name: String,
+    storage: FaultyStorage,
+}
+
+impl ReadFile for FaultyReader {
+    fn size_bytes(&self) -> u64 {
+        self.inner.size_bytes()
+    }
+
+    fn read(&self, offset: u64, len: u64) -> Result<Vec<u8>> {
+        self.storage.check(Operation::Read, &self.name)?;
+        self.inner.read(offset, len)
     }
 }
 

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::{AppendFile, Capabilities, ObjectMeta, Storage, check_name, check_range};
+use super::{AppendFile, Capabilities, ObjectMeta, ReadFile, Storage, check_name, check_range};
 use crate::error::{Error, Result};
 
 /// A local directory. It is made on the first `create`.
@@ -73,18 +73,16 @@ impl Storage for LocalStorage {
         }))
     }
 
-    fn read(&self, name: &str, offset: u64, len: u64) -> Result<Vec<u8>> {
+    fn open(&self, name: &str) -> Result<Box<dyn ReadFile>> {
         let path = self.path(name)?;
-        let what = || format!("reading {}", path.display());
-        let file = File::open(&path).map_err(|e| Error::io(what(), e))?;
-        let size = file.metadata().map_err(|e| Error::io(what(), e))?.len();
-        check_range(&what(), size, offset, len)?;
-        let room = usize::try_from(len)
-            .map_err(|_| Error::corrupt(format!("{}: {len} bytes do not fit in memory", what())))?;
-        let mut bytes = vec![0; room];
-        file.read_exact_at(&mut bytes, offset)
-            .map_err(|e| Error::io(what(), e))?;
-        Ok(bytes)
+        let opened = File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
+        let (size_bytes, file) =
+            opened.map_err(|e| Error::io(format!("opening {}", path.display()), e))?;
+        Ok(Box::new(LocalReader {
+            file,
+            path,
+            size_bytes,
+        }))
     }
 
     fn len(&self, name: &str) -> Result<u64> {
@@ -138,6 +136,31 @@ impl Storage for LocalStorage {
         }
         objects.sort();
         Ok(objects)
+    }
+}
+
+#[derive(Debug)]
+struct LocalReader {
+    file: File,
+    path: PathBuf,
+    size_bytes: u64,
+}
+
+impl ReadFile for LocalReader {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn read(&self, offset: u64, len: u64) -> Result<Vec<u8>> {
+        let what = || format!("reading {}", self.path.display());
+        check_range(&what(), self.size_bytes, offset, len)?;
+        let room = usize::try_from(len)
+            .map_err(|_| Error::corrupt(format!("{}: {len} bytes do not fit in memory", what())))?;
+        let mut bytes = vec![0; room];
+        self.file
+            .read_exact_at(&mut bytes, offset)
+            .map_err(|e| Error::io(what(), e))?;
+        Ok(bytes)
     }
 }
 

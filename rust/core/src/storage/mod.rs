@@ -45,12 +45,19 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// `AlreadyExists` when the name was ever taken and is still there: nothing is overwritten.
     fn create(&self, name: &str) -> Result<Box<dyn AppendFile>>;
 
-    /// Reads exactly `len` bytes from `offset`. The size of the object is checked before memory
-    /// is taken for the answer, so a wrong `len` costs nothing.
+    /// Opens `name` for several reads: on remote storage every opening is a round trip.
     ///
     /// # Errors
-    /// `NotFound`; `Corrupt` when the object ends earlier (expected and found sizes in the text).
-    fn read(&self, name: &str, offset: u64, len: u64) -> Result<Vec<u8>>;
+    /// `NotFound`.
+    fn open(&self, name: &str) -> Result<Box<dyn ReadFile>>;
+
+    /// One read of an object, as [`ReadFile::read`].
+    ///
+    /// # Errors
+    /// `NotFound`; those of [`ReadFile::read`].
+    fn read(&self, name: &str, offset: u64, len: u64) -> Result<Vec<u8>> {
+        self.open(name)?.read(offset, len)
+    }
 
     /// Current size in bytes.
     ///
@@ -77,6 +84,19 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// # Errors
     /// `Storage`.
     fn list(&self) -> Result<Vec<ObjectMeta>>;
+}
+
+/// An object open for reading, whether or not somebody appends to it.
+pub trait ReadFile: Send + fmt::Debug {
+    /// Size in bytes when it was opened.
+    fn size_bytes(&self) -> u64;
+
+    /// Reads exactly `len` bytes from `offset`. They are checked against the size before memory is
+    /// taken for the answer, so a wrong `len` costs nothing.
+    ///
+    /// # Errors
+    /// `Corrupt` when they do not lie inside the size (expected and found sizes in the text).
+    fn read(&self, offset: u64, len: u64) -> Result<Vec<u8>>;
 }
 
 /// An object open for appending, by one writer.

@@ -58,8 +58,10 @@ final class StoreContext {
 
   /** Ids of all stores of this partition in the commit log's entry of a version. */
   String[] idsOfVersion(long version) {
-    return CommitLog.idsOfVersion(
-        id.checkpointRootLocation(), id.operatorId(), id.partitionId(), version, hadoopConf);
+    return HoldfastPlugin.executor()
+        .commitEntries
+        .idsOfVersion(
+            id.checkpointRootLocation(), id.operatorId(), id.partitionId(), version, hadoopConf);
   }
 
   /** Remembers a column family; one that is known stays as it is. */

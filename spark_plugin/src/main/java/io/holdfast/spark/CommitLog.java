@@ -49,24 +49,23 @@ final class CommitLog {
   }
 
   /**
-   * Ids of all stores of a partition in the entry that made a version.
+   * The entry that made a version.
    *
    * @param stateLocation {@code <checkpoint>/state}
    */
-  static String[] idsOfVersion(
-      String stateLocation, long operator, int partition, long version, Configuration conf) {
-    Path entry =
-        new Path(new Path(new Path(stateLocation).getParent(), "commits"), Long.toString(version - 1));
-    String wanted = operator + "/" + partition;
+  static Path entryOf(String stateLocation, long version) {
+    Path commits = new Path(new Path(stateLocation).getParent(), "commits");
+    return new Path(commits, Long.toString(version - 1));
+  }
+
+  /** Holdfast's ids in an entry that a reader asked for. */
+  static List<StoreId> read(Path entry, Configuration conf) {
     try (InputStream in = entry.getFileSystem(conf).open(entry)) {
-      return holdfastIds(in.readAllBytes()).stream()
-          .filter(store -> store.partition().equals(wanted))
-          .map(store -> store.id)
-          .toArray(String[]::new);
+      return holdfastIds(in.readAllBytes());
     } catch (FileNotFoundException e) {
       throw new IllegalArgumentException(
           "Batch "
-              + (version - 1)
+              + entry.getName()
               + " has no entry in the commit log any more ("
               + entry
               + "); choose a later start, or a larger spark.sql.streaming.minBatchesToRetain.",

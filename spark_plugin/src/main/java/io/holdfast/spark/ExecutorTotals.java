@@ -4,24 +4,26 @@ import com.codahale.metrics.Gauge;
 import com.codahale.metrics.MetricRegistry;
 import java.util.concurrent.atomic.LongAdder;
 import java.util.function.LongSupplier;
+import java.util.function.Supplier;
 
 /** What this executor's stores and managers did so far, for Spark's metrics system. */
 final class ExecutorTotals {
   final LongAdder loadNanos = new LongAdder();
   final LongAdder appendNanos = new LongAdder();
   final LongAdder sealNanos = new LongAdder();
-  final LongAdder filesCreated = new LongAdder();
-  final LongAdder filesSealed = new LongAdder();
-  final LongAdder segments = new LongAdder();
-  final LongAdder storedBytes = new LongAdder();
 
-  /** Spark names them {@code plugin.io.holdfast.spark.HoldfastPlugin.<name>}. */
-  void register(MetricRegistry registry, LongSupplier memoryBytes) {
+  /**
+   * Spark names them {@code plugin.io.holdfast.spark.HoldfastPlugin.<name>}.
+   *
+   * @param written sums over all managers so far, see {@link Native#writerStats}. Asked for when
+   *     Spark reads a gauge: maintenance writes without a task that could report it.
+   */
+  void register(MetricRegistry registry, LongSupplier memoryBytes, Supplier<long[]> written) {
     gauge(registry, "memoryBytes", memoryBytes);
-    gauge(registry, "filesCreated", filesCreated::sum);
-    gauge(registry, "filesSealed", filesSealed::sum);
-    gauge(registry, "segments", segments::sum);
-    gauge(registry, "storedBytes", storedBytes::sum);
+    gauge(registry, "filesCreated", () -> written.get()[0]);
+    gauge(registry, "filesSealed", () -> written.get()[1]);
+    gauge(registry, "segments", () -> written.get()[2]);
+    gauge(registry, "storedBytes", () -> written.get()[3]);
     gauge(registry, "appendMs", () -> appendNanos.sum() / 1_000_000);
     gauge(registry, "sealMs", () -> sealNanos.sum() / 1_000_000);
     gauge(registry, "loadMs", () -> loadNanos.sum() / 1_000_000);

@@ -3,7 +3,7 @@ package io.holdfast.spark;
 import java.io.IOException;
 import org.apache.hadoop.fs.FSDataInputStream;
 
-/** A file that is being read, by one call of the native side. */
+/** A file that is being read. The native side closes it. */
 final class HadoopInput {
   private final FSDataInputStream in;
   private final long length;

@@ -41,6 +41,9 @@ final class HoldfastDriver implements DriverPlugin {
   /** Newest term given by this application; read without the lock. */
   private final Map<String, Long> lastTerm = new ConcurrentHashMap<>();
 
+  /** Handle of what is known about sealed files, 0 before the first clean-up. */
+  private long indexCache;
+
   private final DurableFiles durableFiles = new DurableFiles();
   private final PartitionFolders partitionFolders = new PartitionFolders();
   private Reclaimer reclaimer;
@@ -90,6 +93,12 @@ final class HoldfastDriver implements DriverPlugin {
   public void shutdown() {
     HoldfastPlugin.stopped(this);
     reclaimer.stop();
+    synchronized (this) {
+      // A clean-up that still runs keeps it alive; a later one fails, as it should.
+      if (indexCache != 0) {
+        Native.closeIndexCache(indexCache);
+      }
+    }
   }
 
   /** An entry of the commit log is complete and about to be published. */
@@ -110,10 +119,15 @@ final class HoldfastDriver implements DriverPlugin {
 
   /** Deletes what the oldest retained entry and everything after it do not need. */
   String reclaim(StateFolder folder, String[] partitions, String[] ids) {
+    long cache;
     long[] live;
     long last;
     List<ExecutorLink> executors;
     synchronized (this) {
+      if (indexCache == 0) {
+        indexCache = Native.openIndexCache();
+      }
+      cache = indexCache;
       // A file of a term given from now on stops the pass: the next one knows it.
       Map<Long, DurableFiles.Writer> writers =
           liveTerms.getOrDefault(folder.name, Collections.emptyMap());
@@ -122,7 +136,7 @@ final class HoldfastDriver implements DriverPlugin {
       executors = writers.values().stream().map(writer -> writer.link).toList();
     }
     String[] done =
-        Native.reclaim(folder.name, folder.files(), partitions, ids, live, last);
+        Native.reclaim(cache, folder.name, folder.files(), partitions, ids, live, last);
     Space space = new Space(Long.parseLong(done[1]), Long.parseLong(done[2]));
     spaces.put(folder.name, space);
     List<String> wasteful = Arrays.asList(done).subList(3, done.length);

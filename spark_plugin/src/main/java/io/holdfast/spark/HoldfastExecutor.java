@@ -41,7 +41,7 @@ final class HoldfastExecutor implements ExecutorPlugin {
 
     final LongAdder unreportedSealNanos = new LongAdder();
     private long pinnedReportedAt = -1;
-    private long[] reported = new long[4];
+    private long[] reported = new long[Native.WRITER_STATS];
 
     Manager(long handle, long term) {
       this.handle = handle;
@@ -101,10 +101,6 @@ final class HoldfastExecutor implements ExecutorPlugin {
      */
     long[] takeTotals(long version) {
       long[] fresh = shared.takeStats();
-      totals.filesCreated.add(fresh[0]);
-      totals.filesSealed.add(fresh[1]);
-      totals.segments.add(fresh[2]);
-      totals.storedBytes.add(fresh[3]);
       return new long[] {
         fresh[0],
         fresh[1],
@@ -116,10 +112,12 @@ final class HoldfastExecutor implements ExecutorPlugin {
     }
 
     /**
-     * Tells the driver about files that could not be made durable. To be called after everything
-     * that writes and before the task ends, so that the driver knows it before it commits a batch.
+     * Tells the driver about files that could not be made durable, and the log about those without a
+     * footer. To be called after everything that writes and before the task ends, so that the driver
+     * knows it before it commits a batch.
      */
-    void reportLostFiles() {
+    void reportFiles() {
+      logWarnings(manager);
       String lost = Native.lostFiles(manager);
       if (lost != null) {
         HoldfastExecutor.this.reportLostFiles(dir, lost);
@@ -132,9 +130,16 @@ final class HoldfastExecutor implements ExecutorPlugin {
     }
   }
 
+  /** What state readers look up. */
+  final CommitEntries commitEntries = new CommitEntries();
+
   /** Names of lost files that the driver knows, by folder. */
   private final Map<String, Set<String>> reportedLost = new HashMap<>();
   private final Map<String, Manager> managers = new HashMap<>();
+
+  /** Of managers that are closed: see {@link Native#writerStats}. */
+  private final long[] writtenBefore = new long[Native.WRITER_STATS];
+
   private PluginContext context;
   private ScheduledExecutorService sweeper;
   private ExecutorEndpoint endpoint;
@@ -154,7 +159,9 @@ final class HoldfastExecutor implements ExecutorPlugin {
     sweeper.scheduleWithFixedDelay(this::closeIdle, IDLE_MS, IDLE_MS / 2, TimeUnit.MILLISECONDS);
     endpoint = new ExecutorEndpoint(context.executorID(), this::handle);
     totals.register(
-        context.metricRegistry(), () -> nativeLoaded ? Native.usedMemory() : 0);
+        context.metricRegistry(),
+        () -> nativeLoaded ? Native.usedMemory() : 0,
+        this::written);
     HoldfastPlugin.started(this);
   }
 
@@ -203,6 +210,7 @@ final class HoldfastExecutor implements ExecutorPlugin {
       LOG.error("State files in {} could not be made durable", request.dir, e);
       return SyncReply.failed(e);
     } finally {
+      logWarnings(manager.handle);
       release(request.dir);
     }
   }
@@ -214,6 +222,27 @@ final class HoldfastExecutor implements ExecutorPlugin {
     }
     manager.users++;
     return manager;
+  }
+
+  /** What was written so far, by maintenance as well: see {@link Native#writerStats}. */
+  private synchronized long[] written() {
+    long[] sum = writtenBefore.clone();
+    for (Manager manager : managers.values()) {
+      add(sum, Native.writerStats(manager.handle));
+    }
+    return sum;
+  }
+
+  private static void add(long[] sum, long[] more) {
+    for (int i = 0; i < sum.length; i++) {
+      sum[i] += more[i];
+    }
+  }
+
+  private static void logWarnings(long manager) {
+    for (String warning : Native.takeWarnings(manager)) {
+      LOG.warn("{}", warning);
+    }
   }
 
   private void reportLostFiles(String dir, String lost) {
@@ -286,15 +315,17 @@ final class HoldfastExecutor implements ExecutorPlugin {
     manager.closed = true;
     try {
       Native.seal(manager.handle);
+      logWarnings(manager.handle);
     } catch (RuntimeException e) {
       LOG.warn("The last file in {} could not be sealed", dir, e);
       try {
         // A batch that refers to it may be about to commit.
-        new Lease(manager, dir).reportLostFiles();
+        new Lease(manager, dir).reportFiles();
       } catch (RuntimeException unreachable) {
         LOG.warn("The driver was not told of lost files in {}", dir, unreachable);
       }
     }
+    add(writtenBefore, Native.writerStats(manager.handle));
     Native.closeManager(manager.handle);
   }
 }

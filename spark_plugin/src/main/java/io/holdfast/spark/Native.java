@@ -49,6 +49,9 @@ final class Native {
   static final int CHANGE_REMOVE = 1;
   static final int CHANGE_APPEND = 2;
 
+  /** How many numbers {@link #writerStats} returns. */
+  static final int WRITER_STATS = 4;
+
   static {
     load();
   }
@@ -182,6 +185,11 @@ final class Native {
   /** Keys, memory bytes, loads, rewinds, bytes written, empty commits, rebuilds, commits. */
   static native long[] storeStats(long store);
 
+  /** What a driver knows about sealed files, from one reclaim to the next. */
+  static native long openIndexCache();
+
+  static native void closeIndexCache(long cache);
+
   /** Highest term that a file in {@code dir} carries, 0 without files. */
   static native long newestTerm(String dir, HadoopFiles files);
 
@@ -190,6 +198,9 @@ final class Native {
 
   /** Names of files that could not be made durable, one a line; null without any. */
   static native String lostFiles(long manager);
+
+  /** What went wrong with files and failed no call, for the log; told once. */
+  static native String[] takeWarnings(long manager);
 
   /** Files the ids refer to, a line each: name, space, end of the last segment referred to. */
   static native String referencedEnds(String[] ids);
@@ -200,6 +211,7 @@ final class Native {
   /**
    * Deletes files that nobody appends to and that hold nothing a retained version needs.
    *
+   * @param cache knows the files that earlier calls found sealed
    * @param partitions {@code operator/partition} of each id
    * @param ids ids of the oldest retained entry of the commit log
    * @param liveTerms terms that may still append
@@ -208,6 +220,7 @@ final class Native {
    *     of these nobody needs; then the names of the most wasteful files
    */
   static native String[] reclaim(
+      long cache,
       String dir,
       HadoopFiles files,
       String[] partitions,

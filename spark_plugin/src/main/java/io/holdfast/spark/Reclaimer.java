@@ -22,7 +22,7 @@ import org.slf4j.LoggerFactory;
  */
 final class Reclaimer {
   private static final Logger LOG = LoggerFactory.getLogger(Reclaimer.class);
-  /** Batches between two passes: a pass lists the folder and reads the index of every file. */
+  /** Batches between two passes: a pass lists the folder and reads the index of every new file. */
   private static final long BATCHES_BETWEEN = 10;
 
   private final HoldfastDriver driver;

@@ -165,7 +165,7 @@ final class TableHandle {
     long nanos = System.nanoTime() - start;
     commitNanos += nanos;
     lease.totals().appendNanos.add(nanos);
-    lease.reportLostFiles();
+    lease.reportFiles();
     return id;
   }
 
@@ -185,7 +185,7 @@ final class TableHandle {
     try {
       return Native.writeBaseImage(store, minChangelogs, lease.wasteful());
     } finally {
-      lease.reportLostFiles();
+      lease.reportFiles();
     }
   }
 
