@@ -46,6 +46,15 @@ def fault_points(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compiled_points(tmp_path_factory.mktemp("points"))
 
 
+@pytest.fixture(scope="session")
+def helpers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The compiled ``tests/spark/java``."""
+    from java_side import compile_helpers, jars, skipped_without_jars
+
+    with skipped_without_jars():
+        return compile_helpers(tmp_path_factory.mktemp("classes"), *jars("hdfs"))
+
+
 @pytest.fixture
 def world(tmp_path: Path, fault_points: Path) -> Iterator[World]:
     """An empty checkpoint for fault jobs; what still runs in the end is killed."""
@@ -54,3 +63,23 @@ def world(tmp_path: Path, fault_points: Path) -> Iterator[World]:
     world = World(tmp_path / "world", fault_points)
     yield world
     world.end()
+
+
+@pytest.fixture(params=["objects", "s3a"])
+def object_world(
+    request: pytest.FixtureRequest, world: World, helpers: Path, tmp_path: Path
+) -> Iterator[World]:
+    """An empty checkpoint for fault jobs on an object store, the stand-in or S3."""
+    from java_side import skipped_without_jars
+    from object_stores import S3Server, stand_in
+
+    if request.param == "objects":
+        world.move_to(stand_in(helpers, tmp_path / "checkpoint"))
+        yield world
+        return
+    (tmp_path / "s3").mkdir()
+    with skipped_without_jars():
+        server = S3Server(tmp_path / "s3", helpers, world.environment)
+    world.move_to(server.store("bucket"))
+    yield world
+    server.close()

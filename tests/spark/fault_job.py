@@ -98,6 +98,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--master", required=True)
     parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--checkpoint", help="default: the folder's own")
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--mapper", choices=MAPPERS, default="none")
     parser.add_argument(
@@ -133,7 +134,7 @@ def main() -> None:
         counted = counted.mapInArrow(mapper(args.mapper, control), counted.schema)
     query = (
         counted.writeStream.outputMode("complete" if args.complete else "update")
-        .option("checkpointLocation", str(args.folder / "checkpoint"))
+        .option("checkpointLocation", args.checkpoint or str(args.folder / "checkpoint"))
         .foreachBatch(publisher(args.folder))
         .start()
     )

@@ -12,7 +12,8 @@
  * Points: before-, torn- and after- each of append (a changelog), image (a base image) and seal (the
  * footer, after- with its sync); before- and after-entry (commits/N gets its name); before- and
  * after-delete (a state file is removed). They are recognised by the bytes and names that
- * rust/core/FORMAT.md defines, so the product knows nothing of this.
+ * rust/core/FORMAT.md defines, so the product knows nothing of this. Where the checkpoint lies on an
+ * object store, it is the store's process that gives commits/N its name.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -220,16 +221,22 @@ int fdatasync(int fd) {
     return done;
 }
 
-int rename(const char *from, const char *to) {
+static int give_name(const char *how, const char *from, const char *to) {
     int (*real)(const char *, const char *) =
-        (int (*)(const char *, const char *))dlsym(RTLD_NEXT, "rename");
+        (int (*)(const char *, const char *))dlsym(RTLD_NEXT, how);
     if (!is_entry(to))
         return real(from, to);
     pass(ENTRY, 0, "");
     int done = real(from, to);
+    int why = errno;
     pass(ENTRY, 2, "");
+    errno = why;
     return done;
 }
+
+int rename(const char *from, const char *to) { return give_name("rename", from, to); }
+
+int link(const char *from, const char *to) { return give_name("link", from, to); }
 
 int unlink(const char *path) {
     int (*real)(const char *) = (int (*)(const char *))dlsym(RTLD_NEXT, "unlink");

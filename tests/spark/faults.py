@@ -16,11 +16,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from object_stores import Store
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from holdfast.demo.process import running_in_group
-from support import commit_ids, merged_files, write_batch
+from support import STATE, commit_ids, merged_files, write_batch
 
 HERE = Path(__file__).parent
 WAIT_SECONDS = 200
@@ -28,6 +29,12 @@ ROWS, KEYS = 80, 53
 # Clean-up comes every tenth batch; base images move on every few batches.
 MAX_BATCHES_TO_RECLAIM = 60
 LOCAL, CLUSTER = "local[2]", "local-cluster[2,1,1024]"
+#: No batch begins before all executors are there, so that each has a part of it.
+ALL_EXECUTORS = {"spark.scheduler.minRegisteredResourcesRatio": "1.0"}
+#: No file is ever full.
+ONE_FILE = {STATE + "holdfast.maxFileBytes": "33554432"}
+#: Only batches write: no base images.
+ONLY_BATCHES = ONE_FILE | {STATE + "minDeltasForSnapshot": "100"}
 #: Points of fault_points.c: where tasks and maintenance write, and on the driver.
 PHASES = ("before", "torn", "after")
 WRITES = [f"{phase}-{what}" for what in ("append", "seal", "image") for phase in PHASES]
@@ -90,11 +97,19 @@ class World:
         #: Makes fault_points.c part of a process and of its children.
         self.environment = {"LD_PRELOAD": str(points), "FAULT_POINTS": str(self.control)}
         self.checkpoint = folder / "checkpoint"
+        self.uri = str(self.checkpoint)
+        self.settings: dict[str, str] = {}
         self.fed = 0
         self.rows: Input = rows_of
         self.jobs: list[Job] = []
         for name in ("input", "output", "control"):
             (folder / name).mkdir(parents=True)
+
+    def move_to(self, store: Store) -> None:
+        """Lets the jobs have their checkpoint there."""
+        self.checkpoint = store.folder
+        self.uri = store.uri
+        self.settings = store.settings
 
     def feed(self, batches: int) -> None:
         """Adds input for so many batches."""
@@ -105,8 +120,10 @@ class World:
     def start(self, master: str, *arguments: str, **conf: str) -> Job:
         """Starts a job; ``__`` in the name of a setting stands for a dot."""
         (self.control / "stop").unlink(missing_ok=True)
-        settings = [f"--conf={key.replace('__', '.')}={value}" for key, value in conf.items()]
-        job = Job(self, ["--master", master, *arguments, *settings])
+        values = self.settings | {key.replace("__", "."): value for key, value in conf.items()}
+        settings = [f"--conf={key}={value}" for key, value in values.items()]
+        where = ["--master", master, "--checkpoint", self.uri]
+        job = Job(self, [*where, *arguments, *settings])
         self.jobs.append(job)
         return job
 
@@ -224,6 +241,21 @@ class World:
             job.kill()
 
 
+def status(stat: Path) -> list[str]:
+    """What follows the name in a stat file of /proc: state, parent, ..."""
+    return stat.read_text().rpartition(")")[2].split()
+
+
+def freeze(process: int) -> None:
+    """Stops a process; on return none of its threads does anything any more."""
+    os.kill(process, signal.SIGSTOP)
+    deadline = time.monotonic() + WAIT_SECONDS
+    threads = Path(f"/proc/{process}/task")
+    while {status(thread / "stat")[0] for thread in threads.iterdir()} != {"T"}:
+        assert time.monotonic() < deadline, f"process {process} goes on"
+        time.sleep(0.01)
+
+
 class Job:
     """One run of fault_job.py, in a process group of its own."""
 
@@ -289,6 +321,12 @@ class Job:
 
     def executors(self) -> list[int]:
         return self.processes("CoarseGrainedExecutorBackend")
+
+    def two_executors(self) -> list[int]:
+        """The executors of a job on ``CLUSTER``."""
+        executors = self.executors()
+        assert len(executors) == 2
+        return executors
 
     def kill_driver(self) -> None:
         """kill -9 of the driver's JVM alone: executors notice it later than the test."""

@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,30 +13,15 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from faults import CLUSTER, WAIT_SECONDS, Job, World
+from faults import CLUSTER, WAIT_SECONDS, Job, World, freeze, status
 from support import merged_files
 
 # Several Spark applications in a row: for when the machine is busy.
 pytestmark = pytest.mark.timeout(900)
 
 
-def status(stat: Path) -> list[str]:
-    """What follows the name in a stat file of /proc: state, parent, ..."""
-    return stat.read_text().rpartition(")")[2].split()
-
-
 def parent(process: int) -> int:
     return int(status(Path(f"/proc/{process}/stat"))[1])
-
-
-def freeze(process: int) -> None:
-    """Stops a process; on return none of its threads does anything any more."""
-    os.kill(process, signal.SIGSTOP)
-    deadline = time.monotonic() + WAIT_SECONDS
-    threads = Path(f"/proc/{process}/task")
-    while {status(thread / "stat")[0] for thread in threads.iterdir()} != {"T"}:
-        assert time.monotonic() < deadline, f"process {process} goes on"
-        time.sleep(0.01)
 
 
 def executor_of(job: Job, process: int) -> int:

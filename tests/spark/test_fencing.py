@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.sql import SparkSession
 
-from faults import LOCAL, World
+from faults import LOCAL, ONLY_BATCHES, World
 
 # Several Spark applications in a row: for when the machine is busy.
 pytestmark = pytest.mark.timeout(900)
@@ -28,3 +29,35 @@ def test_the_older_application_cannot_commit_once_another_took_over(world: World
     world.go("before-entry")
     newer.finish()
     world.assert_rows()
+
+
+@pytest.mark.parametrize(
+    "object_world", ["s3a", pytest.param("objects", marks=pytest.mark.full)], indirect=True
+)
+def test_on_an_object_store_the_second_to_create_an_entry_fails_and_overwrites_nothing(
+    object_world: World, spark: SparkSession
+) -> None:
+    world = object_world
+    world.feed(5)
+    world.arm("publish", nth=2)
+    older = world.start(LOCAL, **ONLY_BATCHES)
+    older.wait_until_stopped_at("publish")
+    # Nothing of what the newer application has written of batch 2 can be seen yet.
+    world.arm("task", nth=2)
+    newer = world.start(LOCAL, "--mapper", "pause", **ONLY_BATCHES)
+    newer.wait_until_stopped_at("task")
+    # So the older one passes every check, and its entry is on its way ...
+    world.arm("before-entry")
+    world.go("publish")
+    older.wait_until_stopped_at("before-entry")
+    # ... when the newer one overtakes it.
+    world.go("task")
+    newer.wait_until("batch 2 committed", lambda: world.is_committed(2))
+    entry = (world.checkpoint / "commits" / "2").read_bytes()
+    world.go("before-entry")
+    said = older.wait_until_failed()
+    assert "Multiple streaming queries are concurrently using" in said
+    assert (world.checkpoint / "commits" / "2").read_bytes() == entry
+    newer.finish()
+    world.assert_rows()
+    world.assert_no_file_is_missing(spark)

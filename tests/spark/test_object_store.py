@@ -1,6 +1,6 @@
 """Checkpoints on an object store: no append, no rename, no overwrite, visible only when closed.
 
-``ObjectsFileSystem`` behaves like one; ``test_s3a.py`` runs the storage suite over the S3 protocol.
+``ObjectsFileSystem`` behaves like one, and S3 is one.
 """
 
 from __future__ import annotations
@@ -8,99 +8,89 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from java_side import check_conformance, classpath, compile_helpers, jars, skipped_without_jars
-from test_crash import BATCHES, CLUSTER, LOCAL, Job, expected, feed, final_rows
+from java_side import check_conformance, classpath
+from pyspark.sql import SparkSession
+
+from faults import ALL_EXECUTORS, CLUSTER, LOCAL, ONE_FILE, ONLY_BATCHES, World
+from support import merged_files
+
+# Several Spark applications in a row: for when the machine is busy.
+pytestmark = pytest.mark.timeout(900)
+
+BATCHES = 5
+ON_S3 = pytest.param("s3a", marks=pytest.mark.full)
 
 
-@dataclass(frozen=True)
-class Store:
-    """A job's folder, with its checkpoint in the object store."""
-
-    folder: Path
-    classes: Path
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.folder / "checkpoint"
-
-    def job(self, *, master: str, block: str = "none", at: int = 2) -> Job:
-        arguments = ["--checkpoint", f"objects:{self.checkpoint}"]
-        for setting in (
-            f"spark.driver.extraClassPath={self.classes}",
-            f"spark.executor.extraClassPath={self.classes}",
-            "spark.hadoop.fs.objects.impl=ObjectsFileSystem",
-        ):
-            arguments += ["--conf", setting]
-        return Job(self.folder, master=master, block=block, at=at, arguments=arguments)
-
-    def objects(self) -> list[str]:
-        folder = self.checkpoint / "state" / "holdfast"
-        return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
-
-
-@pytest.fixture(scope="module")
-def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    with skipped_without_jars():
-        return compile_helpers(tmp_path_factory.mktemp("classes"), *jars("hdfs"))
-
-
-@pytest.fixture
-def store(tmp_path: Path, classes: Path) -> Iterator[Store]:
-    (tmp_path / "input").mkdir()
-    feed(tmp_path, range(BATCHES))
-    yield Store(tmp_path, classes)
-    for job in Job.started:
-        if job.process.poll() is None:
-            job.kill()
-    Job.started.clear()
-
-
-def test_the_storage_conformance_suite_passes(classes: Path, tmp_path: Path) -> None:
+def test_the_storage_conformance_suite_passes(helpers: Path, tmp_path: Path) -> None:
     setting = "fs.objects.impl=ObjectsFileSystem"
-    check_conformance(classpath(classes), f"objects:{tmp_path}", setting)
+    check_conformance(classpath(helpers), f"objects:{tmp_path}", setting)
 
 
-def test_an_executor_seals_one_object_per_batch(store: Store) -> None:
-    store.job(master=LOCAL).finish()
-    assert final_rows(store.folder) == expected()
-    assert len(store.objects()) == BATCHES
-
-
-def test_a_driver_killed_in_the_middle_of_a_batch(store: Store) -> None:
-    job = store.job(master=LOCAL, block="before-commit")
-    job.wait_until_blocked()
-    # All tasks of batch 2 have ended, and nothing of what they wrote can be seen.
-    assert len(store.objects()) == 2
-    job.kill()
-    assert not (store.checkpoint / "commits" / "2").exists()
-    store.job(master=LOCAL).finish()
-    assert final_rows(store.folder) == expected()
-    assert len(store.objects()) == BATCHES
-
-
-def test_an_executor_lost_before_it_seals_fails_the_batch_and_a_restart_replays_it(
-    store: Store,
+def test_an_executor_seals_one_object_per_batch_and_a_killed_driver_leaves_nothing_half_done(
+    object_world: World, spark: SparkSession
 ) -> None:
-    job = store.job(master=CLUSTER, block="before-commit-once")
-    job.wait_until_blocked()
-    executors = job.executors()
-    assert len(executors) == 2
-    before = store.objects()
+    world = object_world
+    world.feed(BATCHES)
+    world.arm("publish", nth=2)
+    job = world.start(LOCAL, **ONLY_BATCHES)
+    job.wait_until_stopped_at("publish")
+    # All tasks of batch 2 have ended, and nothing of what they wrote can be seen.
+    assert len(merged_files(world.checkpoint)) == 2
+    job.kill()
+    assert world.last_committed() == 1
+    world.start(LOCAL, **ONLY_BATCHES).finish()
+    world.assert_rows()
+    assert len(merged_files(world.checkpoint)) == BATCHES
+    world.assert_no_file_is_missing(spark)
+
+
+@pytest.mark.full
+def test_objects_that_a_killed_driver_left_are_reclaimed(
+    object_world: World, spark: SparkSession
+) -> None:
+    world = object_world
+    world.feed(BATCHES)
+    world.arm("before-entry", nth=4)
+    job = world.start(LOCAL, **ONE_FILE)
+    job.wait_until_stopped_at("before-entry")
+    job.kill()
+    # The store may have had the entry in hand.
+    world.go("before-entry")
+    before = [path.name for path in merged_files(world.checkpoint)]
+    job = world.start(LOCAL, **ONE_FILE)
+    world.go_on_until_reclaimed(job, before)
+    job.finish()
+    world.assert_rows()
+    world.assert_no_file_is_missing(spark)
+
+
+@pytest.mark.parametrize("object_world", ["objects", ON_S3], indirect=True)
+def test_an_executor_lost_before_it_seals_fails_the_batch_and_a_restart_replays_it(
+    object_world: World, spark: SparkSession
+) -> None:
+    world = object_world
+    world.feed(BATCHES)
+    world.arm("publish", nth=2)
+    job = world.start(CLUSTER, **ONE_FILE, **ALL_EXECUTORS)
+    job.wait_until_stopped_at("publish")
+    before = merged_files(world.checkpoint)
     # Both executors hold partitions of batch 2 that they have not sealed; one of them dies.
-    os.kill(executors[0], signal.SIGKILL)
-    (store.folder / "control" / "go").touch()
-    assert job.wait() != 0
-    said = (store.folder / "log.txt").read_text(errors="replace")
-    assert re.search(r"The batch was not committed: state file objects:/.*\.hf could not be", said)
-    assert "its executor was lost before the file was complete" in said
+    os.kill(job.two_executors()[0], signal.SIGKILL)
+    world.go("publish")
+    said = job.wait_until_failed()
+    assert re.search(
+        r"The batch was not committed: state files in (objects|s3a):/.*/state/holdfast could not be"
+        r" made durable: [0-9a-f-]+\.hf up to offset \d+ \((its executor|executor \d) was lost"
+        r" before the file was complete",
+        said,
+    )
     assert "restart the query, and Spark replays the batch" in said
-    assert not (store.checkpoint / "commits" / "2").exists()
+    assert not world.is_committed(2)
     # The other executor may have sealed its part before the batch failed.
-    assert len(store.objects()) <= len(before) + 1
-    store.job(master=CLUSTER).finish()
-    assert final_rows(store.folder) == expected()
+    assert len(merged_files(world.checkpoint)) <= len(before) + 1
+    world.start(CLUSTER, **ONE_FILE).finish()
+    world.assert_rows()
+    world.assert_no_file_is_missing(spark)

@@ -1,16 +1,18 @@
 package io.holdfast.spark;
 
+import java.io.IOException;
+import java.io.InterruptedIOException;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeoutException;
 import java.util.function.LongFunction;
+import java.util.stream.Collectors;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -22,11 +24,56 @@ final class DurableFiles {
   private static final Logger LOG = LoggerFactory.getLogger(DurableFiles.class);
 
   private static final class Folder {
-    /** Files an executor failed to sync: a later sync may succeed although bytes are gone. */
-    final Set<String> lost = ConcurrentHashMap.newKeySet();
+    /**
+     * Files that an executor failed to sync, with its id: a later sync may succeed although bytes are
+     * gone.
+     */
+    final Map<String, String> lost = new ConcurrentHashMap<>();
 
     /** For the files that the last committed batch refers to: bytes known to be durable. */
     Map<String, Long> durableBytes = new HashMap<>();
+  }
+
+  /** The executor of a term, as long as it is not known to be gone. */
+  static final class Writer {
+    final String executorId;
+    final ExecutorLink link;
+
+    Writer(String executorId, ExecutorLink link) {
+      this.executorId = executorId;
+      this.link = link;
+    }
+
+    @Override
+    public String toString() {
+      return "executor " + executorId;
+    }
+  }
+
+  /** Files of one executor, and what became of the request to make them durable. */
+  private static final class Request {
+    final Writer writer;
+    final Map<String, Long> files;
+    final CompletableFuture<SyncReply> reply;
+
+    Request(Writer writer, Map<String, Long> files, CompletableFuture<SyncReply> reply) {
+      this.writer = writer;
+      this.files = files;
+      this.reply = reply;
+    }
+  }
+
+  /** A file that its writer does not answer for any more. */
+  private static final class Orphan {
+    final long end;
+
+    /** What became of the writer. */
+    final String why;
+
+    Orphan(long end, String why) {
+      this.end = end;
+      this.why = why;
+    }
   }
 
   private final Map<String, Folder> folders = new ConcurrentHashMap<>();
@@ -36,15 +83,20 @@ final class DurableFiles {
   }
 
   void lost(LostFiles message) {
-    of(message.dir).lost.addAll(Set.of(message.names));
+    Folder folder = of(message.dir);
+    for (String name : message.names) {
+      folder.lost.put(name, message.executorId);
+    }
   }
 
   /**
    * Makes everything that the ids of a batch refer to survive a machine crash.
    *
-   * @param executors the executor of a term; null when it is gone
+   * @param writers the writer of a term; null when it is gone
+   * @throws InterruptedIOException if the query is stopped meanwhile
    */
-  void makeDurable(StateFolder where, String[] ids, LongFunction<ExecutorLink> executors) {
+  void makeDurable(StateFolder where, String[] ids, LongFunction<Writer> writers)
+      throws IOException {
     Folder folder = of(where.name);
     synchronized (folder) {
       Map<String, Long> durable = new HashMap<>();
@@ -60,101 +112,122 @@ final class DurableFiles {
         durable.put(file, Math.max(before, end));
       }
       refuseLost(where, folder, fresh);
-      Map<String, Long> orphans = askWriters(where, fresh, executors);
+      Map<String, Orphan> orphans = askWriters(where, fresh, writers);
       // A writer that is gone may have reported a failure in the meantime.
-      refuseLost(where, folder, orphans);
-      orphans.forEach((file, end) -> adopt(where, file, end));
+      refuseLost(where, folder, fresh);
+      orphans.forEach((file, orphan) -> adopt(where, file, orphan));
       folder.durableBytes = durable;
     }
   }
 
   private static void refuseLost(StateFolder where, Folder folder, Map<String, Long> files) {
-    for (Map.Entry<String, Long> file : files.entrySet()) {
-      if (folder.lost.contains(file.getKey())) {
-        throw failed(where, file.getKey(), file.getValue(), "a sync failed on its executor", null);
-      }
+    Map<String, Long> lost = new LinkedHashMap<>(files);
+    lost.keySet().retainAll(folder.lost.keySet());
+    if (!lost.isEmpty()) {
+      String executors =
+          lost.keySet().stream()
+              .map(file -> "executor " + folder.lost.get(file))
+              .distinct()
+              .collect(Collectors.joining(", "));
+      throw failed(where, lost, "a sync failed on " + executors, null);
     }
   }
 
-  /** Asks all at once; returns the files, with their ends, whose writers are gone. */
-  private static Map<String, Long> askWriters(
-      StateFolder where, Map<String, Long> files, LongFunction<ExecutorLink> executors) {
-    Map<Long, List<String>> byTerm = new LinkedHashMap<>();
-    files
-        .keySet()
-        .forEach(file -> byTerm.computeIfAbsent(termOf(file), key -> new ArrayList<>()).add(file));
-    Map<String, Long> orphans = new LinkedHashMap<>();
-    Map<List<String>, CompletableFuture<SyncReply>> replies = new LinkedHashMap<>();
+  /** Asks all at once; returns the files whose writers are gone. */
+  private static Map<String, Orphan> askWriters(
+      StateFolder where, Map<String, Long> files, LongFunction<Writer> writers)
+      throws IOException {
+    Map<Long, Map<String, Long>> byTerm = new LinkedHashMap<>();
+    files.forEach(
+        (file, end) ->
+            byTerm.computeIfAbsent(termOf(file), key -> new LinkedHashMap<>()).put(file, end));
+    Map<String, Orphan> orphans = new LinkedHashMap<>();
+    List<Request> requests = new ArrayList<>();
     byTerm.forEach(
-        (term, names) -> {
-          ExecutorLink executor = executors.apply(term);
-          if (executor == null) {
-            names.forEach(name -> orphans.put(name, files.get(name)));
+        (term, written) -> {
+          Writer writer = writers.apply(term);
+          if (writer == null) {
+            leave(orphans, written, "its executor was lost");
           } else {
-            replies.put(names, executor.ask(new SyncRequest(where.name, term, names)));
+            List<String> names = List.copyOf(written.keySet());
+            SyncRequest request = new SyncRequest(where.name, term, names);
+            requests.add(new Request(writer, written, writer.link.ask(request)));
           }
         });
-    replies.forEach(
-        (names, reply) -> {
-          if (!isDurable(where, names, files, reply)) {
-            names.forEach(name -> orphans.put(name, files.get(name)));
-          }
-        });
+    for (Request request : requests) {
+      String gone = whyGone(where, request);
+      if (gone != null) {
+        leave(orphans, request.files, gone);
+      }
+    }
     return orphans;
   }
 
-  private static boolean isDurable(
-      StateFolder where,
-      List<String> names,
-      Map<String, Long> files,
-      CompletableFuture<SyncReply> asked) {
-    String first = names.get(0);
+  private static void leave(Map<String, Orphan> orphans, Map<String, Long> files, String why) {
+    files.forEach((file, end) -> orphans.put(file, new Orphan(end, why)));
+  }
+
+  /** Waits for the answer; null if the files are durable, else why nobody answers for them. */
+  private static String whyGone(StateFolder where, Request request) throws IOException {
+    Writer writer = request.writer;
     try {
-      SyncReply reply = asked.get();
-      if (reply.outcome == SyncReply.Outcome.FAILED) {
-        throw failed(where, first, files.get(first), reply.error, null);
+      SyncReply reply = request.reply.get();
+      switch (reply.outcome) {
+        case DURABLE:
+          return null;
+        case CLOSED:
+          return writer + " closed it";
+        default:
+          throw failed(where, request.files, writer + ": " + reply.error, null);
       }
-      return reply.outcome == SyncReply.Outcome.DURABLE;
     } catch (ExecutionException e) {
       if (e.getCause() instanceof TimeoutException) {
         // It may be alive, and then only it knows whether its bytes are safe.
-        throw failed(where, first, files.get(first), "its executor does not answer", e.getCause());
+        throw failed(where, request.files, writer + " does not answer", e.getCause());
       }
-      LOG.warn("The executor that wrote {} in {} is gone", names, where.name, e.getCause());
-      return false;
+      LOG.warn(
+          "{}, which wrote {} in {}, is gone",
+          writer,
+          request.files.keySet(),
+          where.name,
+          e.getCause());
+      return writer + " was lost";
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
-      throw failed(where, first, files.get(first), "interrupted while waiting for it", e);
+      // Spark takes this kind of exception for the end of a query that is stopped.
+      throw (IOException)
+          new InterruptedIOException("Interrupted while waiting for " + writer).initCause(e);
     }
   }
 
-  /** What a dead executor left is good if all of it is there. */
-  private static void adopt(StateFolder where, String file, long end) {
+  /** What a writer left is good if all of it is there. */
+  private static void adopt(StateFolder where, String file, Orphan orphan) {
     try {
-      Native.adoptFile(where.name, where.files(), file, end);
+      Native.adoptFile(where.name, where.files(), file, orphan.end);
     } catch (DamagedStateException e) {
       throw failed(
           where,
-          file,
-          end,
-          "its executor was lost before the file was complete: " + e.getMessage(),
+          Map.of(file, orphan.end),
+          orphan.why + " before the file was complete: " + e.getMessage(),
           e);
     }
   }
 
   private static HoldfastException failed(
-      StateFolder where, String file, long end, String why, Throwable cause) {
+      StateFolder where, Map<String, Long> files, String why, Throwable cause) {
+    String ends =
+        files.entrySet().stream()
+            .map(file -> file.getKey() + " up to offset " + file.getValue())
+            .collect(Collectors.joining(", "));
     return new HoldfastException(
-        "The batch was not committed: state file "
+        "The batch was not committed: state files in "
             + where.name
-            + "/"
-            + file
-            + " could not be made durable up to offset "
-            + end
+            + " could not be made durable: "
+            + ends
             + " ("
             + why
-            + "). Nothing is lost: check the storage and restart the query, and Spark replays the"
-            + " batch into a new file.",
+            + "). Nothing is lost: check the executor and the storage and restart the query, and"
+            + " Spark replays the batch into new files.",
         cause);
   }
 

@@ -21,16 +21,6 @@ import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
  * reclaims files of all executors once no retained batch needs them.
  */
 final class HoldfastDriver implements DriverPlugin {
-  private static final class Executor {
-    final String id;
-    final ExecutorLink link;
-
-    Executor(String id, ExecutorLink link) {
-      this.id = id;
-      this.link = link;
-    }
-  }
-
   /** What the closed files of a folder take. */
   private static final class Space {
     final long physicalBytes;
@@ -45,8 +35,8 @@ final class HoldfastDriver implements DriverPlugin {
   /** By folder, as of its last clean-up. */
   private final Map<String, Space> spaces = new ConcurrentHashMap<>();
 
-  /** Executor of every term given by this application whose executor may still append. */
-  private final Map<String, Map<Long, Executor>> liveTerms = new HashMap<>();
+  /** Writer of every term given by this application that may still append. */
+  private final Map<String, Map<Long, DurableFiles.Writer>> liveTerms = new HashMap<>();
 
   /** Newest term given by this application; read without the lock. */
   private final Map<String, Long> lastTerm = new ConcurrentHashMap<>();
@@ -117,7 +107,7 @@ final class HoldfastDriver implements DriverPlugin {
     Path state = CommitLog.stateOf(entry);
     StateFolder folder = StateFolder.of(state.toString(), conf);
     String[] texts = ids.stream().map(store -> store.id).toArray(String[]::new);
-    durableFiles.makeDurable(folder, texts, term -> executorOf(folder.name, term));
+    durableFiles.makeDurable(folder, texts, term -> writerOf(folder.name, term));
     requireNewest(folder);
     if (entry.getName().equals("0")) {
       partitionFolders.forget(state);
@@ -142,10 +132,11 @@ final class HoldfastDriver implements DriverPlugin {
       }
       cache = indexCache;
       // A file of a term given from now on stops the pass: the next one knows it.
-      Map<Long, Executor> writers = liveTerms.getOrDefault(folder.name, Collections.emptyMap());
+      Map<Long, DurableFiles.Writer> writers =
+          liveTerms.getOrDefault(folder.name, Collections.emptyMap());
       live = writers.keySet().stream().mapToLong(Long::longValue).toArray();
       last = lastTerm.getOrDefault(folder.name, 0L);
-      executors = writers.values().stream().map(executor -> executor.link).toList();
+      executors = writers.values().stream().map(writer -> writer.link).toList();
     }
     String[] done =
         Native.reclaim(cache, folder.name, folder.files(), partitions, ids, live, last);
@@ -195,18 +186,17 @@ final class HoldfastDriver implements DriverPlugin {
     lastTerm.put(dir, term);
     liveTerms
         .computeIfAbsent(dir, key -> new HashMap<>())
-        .put(term, new Executor(request.executorId, request.executor));
+        .put(term, new DurableFiles.Writer(request.executorId, request.executor));
     return term;
   }
 
-  private synchronized ExecutorLink executorOf(String dir, long term) {
-    Executor executor = liveTerms.getOrDefault(dir, Collections.emptyMap()).get(term);
-    return executor == null ? null : executor.link;
+  private synchronized DurableFiles.Writer writerOf(String dir, long term) {
+    return liveTerms.getOrDefault(dir, Collections.emptyMap()).get(term);
   }
 
   private synchronized void forgetExecutor(String executorId) {
     liveTerms
         .values()
-        .forEach(terms -> terms.values().removeIf(executor -> executor.id.equals(executorId)));
+        .forEach(terms -> terms.values().removeIf(writer -> writer.executorId.equals(executorId)));
   }
 }

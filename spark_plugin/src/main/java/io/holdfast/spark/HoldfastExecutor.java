@@ -262,7 +262,8 @@ final class HoldfastExecutor implements ExecutorPlugin {
           lost.lines().filter(name -> !reported.contains(name)).toArray(String[]::new);
       if (fresh.length > 0) {
         LOG.error("State files in {} could not be made durable: {}", dir, String.join(", ", fresh));
-        ask(new LostFiles(dir, fresh), "was not told of lost files in " + dir);
+        LostFiles message = new LostFiles(dir, context.executorID(), fresh);
+        ask(message, "was not told of lost files in " + dir);
         reported.addAll(Arrays.asList(fresh));
       }
     }

@@ -1,0 +1,126 @@
+"""Object stores for tests: S3 by way of Hadoop's S3A, and a file system that behaves like one.
+
+The objects of both can be seen as files, under the names that jobs know them by.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from java_side import jars, tool
+
+
+@dataclass(frozen=True)
+class Store:
+    """Where a checkpoint lies."""
+
+    #: The checkpoint as jobs name it.
+    uri: str
+    #: The same, as files.
+    folder: Path
+    #: Settings of Spark with which jobs reach it.
+    settings: dict[str, str]
+
+
+def on_class_path(path: str) -> dict[str, str]:
+    """Settings of Spark with ``path`` in front of every JVM's class path."""
+    return {"spark.driver.extraClassPath": path, "spark.executor.extraClassPath": path}
+
+
+def stand_in(helpers: Path, folder: Path) -> Store:
+    """``ObjectsFileSystem``: a local folder with the rules of an object store."""
+    settings = on_class_path(str(helpers))
+    settings["spark.hadoop.fs.objects.impl"] = "ObjectsFileSystem"
+    return Store(f"objects:{folder}", folder, settings)
+
+
+@dataclass
+class S3Server:
+    """A server of the S3 protocol on loopback, in a JVM of its own.
+
+    The JVM ends when its standard input does, so it never outlives this process.
+
+    Parameters
+    ----------
+    folder
+        Receives the buckets, as folders, and the log; must exist.
+    helpers
+        The compiled ``tests/spark/java``.
+    environment
+        Further variables for the server's process.
+    """
+
+    folder: Path
+    helpers: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        server, self.client = jars("s3proxy"), jars("s3a")
+        (self.folder / "buckets").mkdir()
+        endpoint = f"http://127.0.0.1:{free_port()}"
+        #: Hadoop's settings to reach it.
+        self.settings = {
+            "fs.s3a.endpoint": endpoint,
+            "fs.s3a.endpoint.region": "us-east-1",
+            "fs.s3a.path.style.access": "true",
+            "fs.s3a.connection.ssl.enabled": "false",
+            "fs.s3a.access.key": "user",
+            "fs.s3a.secret.key": "secret",
+            "fs.s3a.input.stream.type": "classic",
+        }
+        configuration = self.folder / "s3proxy.conf"
+        configuration.write_text(
+            f"s3proxy.endpoint={endpoint}\n"
+            "s3proxy.authorization=aws-v2-or-v4\n"
+            "s3proxy.identity=user\n"
+            "s3proxy.credential=secret\n"
+            "jclouds.provider=filesystem\n"
+            f"jclouds.filesystem.basedir={self.folder / 'buckets'}\n"
+        )
+        path = os.pathsep.join(map(str, [self.helpers, *server]))
+        # The server lets what is said to the standard error go through its log, and so must not log
+        # to where that leads.
+        log = "-Dorg.slf4j.simpleLogger"
+        options = ["-Xmx256m", f"{log}.defaultLogLevel=warn", f"{log}.cacheOutputStream=true"]
+        program = ["UntilInputEnds", "org.gaul.s3proxy.Main", "--properties", str(configuration)]
+        self.log = (self.folder / "log.txt").open("wb")
+        self.process = subprocess.Popen(
+            [tool("java"), *options, "-cp", path, *program],
+            env=os.environ | self.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        if self.process.stdout.readline() != "started\n":
+            raise AssertionError((self.folder / "log.txt").read_text()[-4000:])
+
+    def bucket(self, name: str) -> Path:
+        """Make a bucket; returns the folder with its objects."""
+        folder = self.folder / "buckets" / name
+        folder.mkdir()
+        return folder
+
+    def store(self, name: str) -> Store:
+        """Make a bucket for a checkpoint."""
+        settings = on_class_path(os.pathsep.join(map(str, self.client)))
+        settings |= {f"spark.hadoop.{key}": value for key, value in self.settings.items()}
+        return Store(f"s3a://{name}/checkpoint", self.bucket(name) / "checkpoint", settings)
+
+    def close(self) -> None:
+        """End the process."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(timeout=60)
+        self.log.close()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
