@@ -209,6 +209,33 @@ fn base_images_shorten_the_lineage_and_older_versions_stay_loadable() {
 }
 
 #[test]
+fn segments_that_lie_in_one_file_are_read_with_one_opening() {
+    let world = world();
+    let mut store = opened(&world);
+    for i in 0..12 {
+        commit(&mut store, &world, &[(&format!("k{i}"), "v")], &[]);
+    }
+    world.writer.sync().unwrap();
+    let task = store.base_image_task(&world.writer, 10, &HashSet::new());
+    let opened_before = world.storage.calls(Operation::Open);
+    let image = task.unwrap().run(world.storage.as_ref(), &world.writer);
+    assert_eq!(world.storage.calls(Operation::Open) - opened_before, 1);
+    store.accept(image.unwrap());
+    world.writer.sync().unwrap();
+    let id = commit(&mut store, &world, &[("late", "1")], &[]);
+    // A commit behind the image, in a file that the image is not in.
+    world.writer.seal().unwrap();
+    let last = commit(&mut store, &world, &[("later", "1")], &[]);
+    for (id, files) in [(id, 1), (last, 2)] {
+        let opened_before = world.storage.calls(Operation::Open);
+        assert!(loaded(&world, &id).contains_key("late"));
+        // The newest segment comes first: it names the others.
+        let openings = world.storage.calls(Operation::Open) - opened_before;
+        assert_eq!(openings, files, "of {files} files");
+    }
+}
+
+#[test]
 fn an_idle_store_ends_up_as_one_base_image() {
     let world = world();
     let mut store = opened(&world);

@@ -13,8 +13,8 @@ use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 pub(crate) use footer::encode_footer;
 pub use frame::FORMAT_VERSION;
 pub use index::{read_index, read_sealed_index};
+pub use segment::{SegmentReader, read_any_head, read_head, read_segment};
 pub(crate) use segment::{encode_file_header, encode_segment};
-pub use segment::{read_any_head, read_head, read_segment};
 
 /// What a segment holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

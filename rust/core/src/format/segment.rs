@@ -8,7 +8,7 @@ use super::message::{FileHeaderMessage, HeadMessage, check_owner, decode, owner_
 use super::{Compression, NewSegment, Segment, SegmentHead};
 use crate::error::{Error, Result};
 use crate::ids::{FileId, Owner, SegmentRef};
-use crate::storage::Storage;
+use crate::storage::{ReadFile, Storage};
 
 /// What `read_head` reads at first: a head without lineage fits by far.
 const HEAD_GUESS_BYTES: u64 = 1024;
@@ -76,8 +76,50 @@ pub fn read_segment(
     reference: &SegmentRef,
     owner: &Owner,
 ) -> Result<Segment> {
-    read_verified(storage, reference, owner)
-        .map_err(|e| e.context(describe(storage, reference, owner)))
+    SegmentReader::new(storage).read(reference, owner)
+}
+
+/// Reads several segments. The file of the last one stays open: the segments of a state lie in few
+/// files, and on remote storage every opening is a round trip.
+#[derive(Debug)]
+pub struct SegmentReader<'a> {
+    storage: &'a dyn Storage,
+    open: Option<(FileId, Box<dyn ReadFile>)>,
+}
+
+impl<'a> SegmentReader<'a> {
+    /// A reader that has nothing open yet.
+    pub fn new(storage: &'a dyn Storage) -> Self {
+        Self {
+            storage,
+            open: None,
+        }
+    }
+
+    /// As [`read_segment`].
+    ///
+    /// # Errors
+    /// As [`read_segment`].
+    pub fn read(&mut self, reference: &SegmentRef, owner: &Owner) -> Result<Segment> {
+        self.bytes(reference)
+            .and_then(|bytes| verify(&bytes, reference, owner))
+            .map_err(|e| e.context(describe(self.storage, reference, owner)))
+    }
+
+    fn bytes(&mut self, reference: &SegmentRef) -> Result<Vec<u8>> {
+        let end = reference.offset.saturating_add(reference.len);
+        // A file that was open when the segment was appended is too short as it was opened.
+        let open = self.open.take();
+        let open =
+            open.filter(|(file, input)| *file == reference.file && input.size_bytes() >= end);
+        let input = match open {
+            Some((_, input)) => input,
+            None => self.storage.open(&reference.file.file_name())?,
+        };
+        let bytes = input.read(reference.offset, reference.len)?;
+        self.open = Some((reference.file, input));
+        Ok(bytes)
+    }
 }
 
 /// Reads the head of a segment only. Its checksum and owner are verified, the payload is not.
@@ -113,13 +155,12 @@ fn describe(storage: &dyn Storage, reference: &SegmentRef, owner: &Owner) -> Str
     )
 }
 
-fn read_verified(storage: &dyn Storage, reference: &SegmentRef, owner: &Owner) -> Result<Segment> {
-    let bytes = storage.read(&reference.file.file_name(), reference.offset, reference.len)?;
-    let found = xxh3_128(&bytes);
+fn verify(bytes: &[u8], reference: &SegmentRef, owner: &Owner) -> Result<Segment> {
+    let found = xxh3_128(bytes);
     if found != reference.digest {
-        return Err(digest_error(reference, &bytes, found));
+        return Err(digest_error(reference, bytes, found));
     }
-    let (head, data) = split_head(&bytes).map_err(|e| at(reference, 0, e))?;
+    let (head, data) = split_head(bytes).map_err(|e| at(reference, 0, e))?;
     let head = check_head_owner(head, owner)?;
     // The payload length is verified only by reading on: it must not drive an allocation larger
     // than what LZ4 can make of the bytes at hand (a factor of 255).

@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 
 use super::entries::{Change, ChangeReader, ChangeWriter};
 use crate::error::{Error, Result};
-use crate::format::{NewSegment, SegmentKind, read_segment};
+use crate::format::{NewSegment, SegmentKind, SegmentReader};
 use crate::ids::{CheckpointId, Owner, SegmentRef};
 use crate::manager::SegmentWriter;
 use crate::storage::Storage;
@@ -38,9 +38,10 @@ impl BaseImageTask {
     /// # Errors
     /// `NotFound` or `Corrupt` when a segment of the lineage is gone or damaged; `Storage`.
     pub fn run(self, storage: &dyn Storage, writer: &SegmentWriter) -> Result<BaseImage> {
+        let mut segments = SegmentReader::new(storage);
         let mut payloads = Vec::with_capacity(self.lineage.len());
         for reference in &self.lineage {
-            payloads.push(read_segment(storage, reference, &self.owner)?.payload);
+            payloads.push(segments.read(reference, &self.owner)?.payload);
         }
         let sources: Vec<&[u8]> = payloads.iter().map(Vec::as_slice).collect();
         let merged = merge(&sources).map_err(|e| e.context(&self.owner))?;

@@ -3,13 +3,12 @@
 
 use super::families::Families;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Segment, SegmentHead, read_segment};
+use crate::format::{Segment, SegmentHead, SegmentReader};
 use crate::ids::{Owner, SegmentRef};
-use crate::storage::Storage;
 
 /// One load of one owner's state.
 pub(super) struct Restore<'a> {
-    pub storage: &'a dyn Storage,
+    pub segments: SegmentReader<'a>,
     pub owner: &'a Owner,
     /// Empty at first.
     pub content: &'a mut Families,
@@ -28,19 +27,19 @@ impl Restore<'_> {
         newest: &SegmentRef,
         replaced: Option<SegmentRef>,
     ) -> Result<SegmentHead> {
-        let segment = match read_segment(self.storage, newest, self.owner) {
+        let segment = match self.segments.read(newest, self.owner) {
             Ok(segment) => segment,
             Err(damage) => return self.rebuild(damage, replaced),
         };
         if let Some((base, changelogs)) = segment.head.lineage.split_first() {
-            match read_segment(self.storage, base, self.owner) {
+            match self.segments.read(base, self.owner) {
                 Ok(base_segment) => self.apply(base, &base_segment)?,
                 Err(damage) => {
                     self.rebuild(damage, segment.head.replaced)?;
                 }
             }
             for changelog in changelogs {
-                let read = read_segment(self.storage, changelog, self.owner)?;
+                let read = self.segments.read(changelog, self.owner)?;
                 self.apply(changelog, &read)?;
             }
         }

@@ -13,7 +13,7 @@ use super::order::KeyRange;
 use super::restore::Restore;
 use super::scan::Scan;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{NewSegment, SegmentHead, SegmentKind, read_head};
+use crate::format::{NewSegment, SegmentHead, SegmentKind, SegmentReader, read_head};
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 use crate::manager::{Durability, SegmentWriter};
 use crate::storage::Storage;
@@ -750,7 +750,7 @@ impl StateStore {
             },
             Some(reference) => {
                 let mut restore = Restore {
-                    storage,
+                    segments: SegmentReader::new(storage),
                     owner: &self.owner,
                     content: &mut self.families,
                     rebuilt: Vec::new(),
