@@ -26,6 +26,8 @@ from support import merged_files
 MASTER = "local[2]"
 SETTINGS = {
     "spark__driver__memory": "512m",
+    # The whole heap from the start, so that what grows later is something else.
+    "spark__driver__extraJavaOptions": "-Xms512m -XX:+AlwaysPreTouch",
     "spark__sql__streaming__stateStore__holdfast__maxFileBytes": "20000",
 }
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
