@@ -478,6 +478,9 @@ fn scan_of<'a>(
     })
 }
 
+/// Room that a scan begins with: what most of them find, so that it need not grow.
+const FEW_ENTRIES_BYTES: usize = 1 << 10;
+
 /// `Native.scan(long store, int family, int what, long from, int fromLen, long to, int toLen,
 /// int maxBytes, long[] progress): byte[]`: starts a scan and returns its first entries as
 /// `key_len u32, value_len u32, key, value`, as many as fit `maxBytes`, at least one if there is one.
@@ -498,7 +501,7 @@ extern "system" fn Java_io_holdfast_spark_Native_scan<'local>(
     progress: JLongArray<'local>,
 ) -> JByteArray<'local> {
     with_env(env, |env| {
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(FEW_ENTRIES_BYTES);
         let batch = STORES.with(store, |store| {
             // SAFETY: Java passes buffers that this thread alone uses.
             let (from, to) = unsafe { (bound(from, from_len)?, bound(to, to_len)?) };
@@ -522,7 +525,7 @@ extern "system" fn Java_io_holdfast_spark_Native_scanOn<'local>(
     progress: JLongArray<'local>,
 ) -> JByteArray<'local> {
     with_env(env, |env| {
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(max_bytes.max(0) as usize);
         let batch = STORES.with(store, |store| {
             let mut state = store.state.lock();
             Ok(state.scan_on(scan as u32, max_bytes.max(0) as usize, &mut bytes)?)
