@@ -36,6 +36,13 @@ BATCHES = 5
 # Clean-up comes every tenth batch, and may find nothing to do the first time.
 DELETING_BATCHES = 22
 
+# All kills may hit one task, or fetches from the executors they hit may fail one stage.
+MANY_KILLS = {
+    "spark__deploy__maxExecutorRetries": "-1",
+    "spark__task__maxFailures": "20",
+    "spark__stage__maxConsecutiveAttempts": "20",
+}
+
 
 def settle(world: World, job: Job, spark: SparkSession) -> None:
     """Goes on for some batches, then checks rows and files."""
@@ -80,10 +87,7 @@ def test_executors_killed_at_one_point_after_the_other(
     world: World, spark: SparkSession, chain: Sequence[str]
 ) -> None:
     world.feed(BATCHES)
-    # One task may be hit by many of the kills.
-    job = world.start(
-        CLUSTER, spark__deploy__maxExecutorRetries="-1", spark__task__maxFailures="20"
-    )
+    job = world.start(CLUSTER, **MANY_KILLS)
     for point in chain:
         world.arm(point)
         world.feed(BATCHES)
@@ -107,8 +111,7 @@ def test_executors_killed_while_they_write_what_is_needed_of_a_wasteful_file_aga
     settings = {
         # Files with room for much that is soon needed no more.
         "spark__sql__streaming__stateStore__holdfast__maxFileBytes": "10000",
-        "spark__deploy__maxExecutorRetries": "-1",
-        "spark__task__maxFailures": "20",
+        **MANY_KILLS,
     }
     job = world.start(cluster, "--complete", **settings)
     world.feed(BATCHES)
