@@ -121,11 +121,11 @@ extern "system" fn Java_io_holdfast_spark_Native_adoptFile<'local>(
 /// long[] liveTerms, long newestTerm): String[]`: deletes the files that nobody appends to and that
 /// hold nothing a retained version needs.
 ///
-/// `cache` knows the files that earlier calls found sealed. `ids[i]` is the id of a store of `partitions[i]` (`operator/partition`) in the oldest retained
-/// entry of the commit log; `liveTerms` are the terms that may still append, `newestTerm` is the
-/// newest that was given. Returns what was done, for the log, empty when nothing was; the bytes of the
-/// closed files that are left; how many of these nobody needs; and the names of the most wasteful
-/// files.
+/// `cache` knows the files that earlier calls found sealed. `ids[i]` is the id of a store of
+/// `partitions[i]` (`operator/partition`) in the oldest retained entry of the commit log;
+/// `liveTerms` are the terms that may still append, `newestTerm` is the newest that was given.
+/// Returns what was done, for the log, empty when nothing was; the bytes of the closed files that are
+/// left; how many of these nobody needs; and the names of the most wasteful files.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_reclaim<'local>(
     env: EnvUnowned<'local>,
