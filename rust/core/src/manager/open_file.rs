@@ -226,9 +226,11 @@ impl OpenFile {
     pub fn give_up(&self, observer: &dyn Observer) {
         let _durability = self.durability.lock();
         let mut inner = self.inner.lock();
-        inner.handle = None;
-        inner.status = Status::Closed;
-        self.tell(&inner, observer);
+        // Somebody else may have closed it meanwhile, with a footer.
+        if inner.handle.take().is_some() {
+            inner.status = Status::Closed;
+            self.tell(&inner, observer);
+        }
     }
 
     /// All its segments survive a machine crash and it takes no more: nobody has to remember it.

@@ -191,13 +191,12 @@ impl SegmentWriter {
         let files: Vec<_> = self.files.lock().current.values().cloned().collect();
         for file in files {
             match self.storage.len(&file.id.file_name()) {
+                Ok(_) => {}
                 Err(e) if e.kind() == ErrorKind::NotFound => {
                     file.give_up(self.observer.as_ref());
                     self.retire(&file);
                 }
-                known => {
-                    known?;
-                }
+                Err(e) => return Err(e),
             }
         }
         Ok(())

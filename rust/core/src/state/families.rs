@@ -183,7 +183,9 @@ impl Families {
     /// `Corrupt` when the payload is not a run of entries of this layout.
     pub(super) fn apply(&mut self, segment: &Segment) -> Result<()> {
         let first = self.tables().all(|(_, table)| table.is_fresh());
-        self.expect(segment)?;
+        if first {
+            self.expect(segment)?;
+        }
         let mut reader = ChangeReader::new(&segment.payload);
         let mut last: Option<&[u8]> = None;
         while let Some((key, change)) = reader.next()? {
@@ -207,15 +209,13 @@ impl Families {
         Ok(())
     }
 
-    /// Makes room for what a segment brings, where that is known: the changes that come later are
-    /// mostly of keys that are there.
+    /// Makes room for what the first segment brings, where that is known: the changes that come later
+    /// are mostly of keys that are there.
     fn expect(&mut self, segment: &Segment) -> Result<()> {
         if let Layout::Plain(_) = self.layout {
+            let at_most = segment.payload.len() / MIN_ENTRY_BYTES;
             let heads = self.family_mut(FIRST_FAMILY)?.heads_mut();
-            if heads.is_empty() {
-                let at_most = segment.payload.len() / MIN_ENTRY_BYTES;
-                heads.reserve(at_most.min(segment.head.entries as usize));
-            }
+            heads.reserve(at_most.min(segment.head.entries as usize));
         }
         Ok(())
     }

@@ -35,15 +35,7 @@ final class DurableFiles {
   }
 
   /** The executor of a term, as long as it is not known to be gone. */
-  static final class Writer {
-    final String executorId;
-    final ExecutorLink link;
-
-    Writer(String executorId, ExecutorLink link) {
-      this.executorId = executorId;
-      this.link = link;
-    }
-
+  record Writer(String executorId, ExecutorLink link) {
     @Override
     public String toString() {
       return "executor " + executorId;
@@ -51,30 +43,15 @@ final class DurableFiles {
   }
 
   /** Files of one executor, and what became of the request to make them durable. */
-  private static final class Request {
-    final Writer writer;
-    final Map<String, Long> files;
-    final CompletableFuture<SyncReply> reply;
+  private record Request(
+      Writer writer, Map<String, Long> files, CompletableFuture<SyncReply> reply) {}
 
-    Request(Writer writer, Map<String, Long> files, CompletableFuture<SyncReply> reply) {
-      this.writer = writer;
-      this.files = files;
-      this.reply = reply;
-    }
-  }
-
-  /** A file that its writer does not answer for any more. */
-  private static final class Orphan {
-    final long end;
-
-    /** What became of the writer. */
-    final String why;
-
-    Orphan(long end, String why) {
-      this.end = end;
-      this.why = why;
-    }
-  }
+  /**
+   * A file that its writer does not answer for any more.
+   *
+   * @param why what became of the writer
+   */
+  private record Orphan(long end, String why) {}
 
   private final Map<String, Folder> folders = new ConcurrentHashMap<>();
 
@@ -151,13 +128,13 @@ final class DurableFiles {
           } else {
             List<String> names = List.copyOf(written.keySet());
             SyncRequest request = new SyncRequest(where.name, term, names);
-            requests.add(new Request(writer, written, writer.link.ask(request)));
+            requests.add(new Request(writer, written, writer.link().ask(request)));
           }
         });
     for (Request request : requests) {
       String gone = whyGone(where, request);
       if (gone != null) {
-        leave(orphans, request.files, gone);
+        leave(orphans, request.files(), gone);
       }
     }
     return orphans;
@@ -169,26 +146,26 @@ final class DurableFiles {
 
   /** Waits for the answer; null if the files are durable, else why nobody answers for them. */
   private static String whyGone(StateFolder where, Request request) throws IOException {
-    Writer writer = request.writer;
+    Writer writer = request.writer();
     try {
-      SyncReply reply = request.reply.get();
+      SyncReply reply = request.reply().get();
       switch (reply.outcome) {
         case DURABLE:
           return null;
         case CLOSED:
           return writer + " closed it";
         default:
-          throw failed(where, request.files, writer + ": " + reply.error, null);
+          throw failed(where, request.files(), writer + ": " + reply.error, null);
       }
     } catch (ExecutionException e) {
       if (e.getCause() instanceof TimeoutException) {
         // It may be alive, and then only it knows whether its bytes are safe.
-        throw failed(where, request.files, writer + " does not answer", e.getCause());
+        throw failed(where, request.files(), writer + " does not answer", e.getCause());
       }
       LOG.warn(
           "{}, which wrote {} in {}, is gone",
           writer,
-          request.files.keySet(),
+          request.files().keySet(),
           where.name,
           e.getCause());
       return writer + " was lost";
@@ -203,12 +180,12 @@ final class DurableFiles {
   /** What a writer left is good if all of it is there. */
   private static void adopt(StateFolder where, String file, Orphan orphan) {
     try {
-      Native.adoptFile(where.name, where.files(), file, orphan.end);
+      Native.adoptFile(where.name, where.files(), file, orphan.end());
     } catch (DamagedStateException e) {
       throw failed(
           where,
-          Map.of(file, orphan.end),
-          orphan.why + " before the file was complete: " + e.getMessage(),
+          Map.of(file, orphan.end()),
+          orphan.why() + " before the file was complete: " + e.getMessage(),
           e);
     }
   }

@@ -22,15 +22,7 @@ import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
  */
 final class HoldfastDriver implements DriverPlugin {
   /** What the closed files of a folder take. */
-  private static final class Space {
-    final long physicalBytes;
-    final long pinnedBytes;
-
-    Space(long physicalBytes, long pinnedBytes) {
-      this.physicalBytes = physicalBytes;
-      this.pinnedBytes = pinnedBytes;
-    }
-  }
+  private record Space(long physicalBytes, long pinnedBytes) {}
 
   /** By folder, as of its last clean-up. */
   private final Map<String, Space> spaces = new ConcurrentHashMap<>();
@@ -70,11 +62,11 @@ final class HoldfastDriver implements DriverPlugin {
     ExecutorTotals.gauge(
         registry,
         "closedFileBytes",
-        () -> spaces.values().stream().mapToLong(space -> space.physicalBytes).sum());
+        () -> spaces.values().stream().mapToLong(space -> space.physicalBytes()).sum());
     ExecutorTotals.gauge(
         registry,
         "pinnedBytes",
-        () -> spaces.values().stream().mapToLong(space -> space.pinnedBytes).sum());
+        () -> spaces.values().stream().mapToLong(space -> space.pinnedBytes()).sum());
   }
 
   @Override
@@ -136,14 +128,14 @@ final class HoldfastDriver implements DriverPlugin {
           liveTerms.getOrDefault(folder.name, Collections.emptyMap());
       live = writers.keySet().stream().mapToLong(Long::longValue).toArray();
       last = lastTerm.getOrDefault(folder.name, 0L);
-      executors = writers.values().stream().map(writer -> writer.link).toList();
+      executors = writers.values().stream().map(writer -> writer.link()).toList();
     }
     String[] done =
         Native.reclaim(cache, folder.name, folder.files(), partitions, ids, live, last);
     Space space = new Space(Long.parseLong(done[1]), Long.parseLong(done[2]));
     spaces.put(folder.name, space);
     List<String> wasteful = Arrays.asList(done).subList(3, done.length);
-    long toTell = space.pinnedBytes;
+    long toTell = space.pinnedBytes();
     for (ExecutorLink executor : executors) {
       executor.tell(new WasteNotice(folder.name, toTell, wasteful));
       // One of them reports the bytes: tasks' metrics are added up.
@@ -197,6 +189,6 @@ final class HoldfastDriver implements DriverPlugin {
   private synchronized void forgetExecutor(String executorId) {
     liveTerms
         .values()
-        .forEach(terms -> terms.values().removeIf(writer -> writer.executorId.equals(executorId)));
+        .forEach(terms -> terms.values().removeIf(writer -> writer.executorId().equals(executorId)));
   }
 }
