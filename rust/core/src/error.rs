@@ -90,6 +90,24 @@ impl Error {
         self.kind
     }
 
+    /// Message without the cause, and the system's number of the cause; a cause without a number is
+    /// part of the message.
+    pub(crate) fn parts(&self) -> (String, Option<i32>) {
+        match self.source.as_ref().map(std::io::Error::raw_os_error) {
+            Some(Some(errno)) => (self.message.clone(), Some(errno)),
+            _ => (self.to_string(), None),
+        }
+    }
+
+    /// Inverse of [`Error::parts`].
+    pub(crate) fn from_parts(kind: ErrorKind, message: String, errno: Option<i32>) -> Self {
+        Self {
+            kind,
+            message,
+            source: errno.map(std::io::Error::from_raw_os_error),
+        }
+    }
+
     /// Adds what was being done, in front of the message.
     #[must_use]
     pub fn context(mut self, what: impl fmt::Display) -> Self {

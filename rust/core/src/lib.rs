@@ -10,12 +10,14 @@
 mod error;
 mod ids;
 
+pub mod checkpoint;
 pub mod format;
 pub mod gc;
 pub mod liveness;
 pub mod manager;
 pub mod state;
 pub mod storage;
+pub mod wire;
 
 pub use error::{Error, ErrorKind, Result};
 pub use ids::{CheckpointId, FileId, Owner, SEGMENT_REF_BYTES, SegmentRef, Term};

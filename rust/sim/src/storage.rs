@@ -142,6 +142,29 @@ impl Storage for SimStorage {
         Ok(())
     }
 
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        check_name(from)?;
+        check_name(to)?;
+        let mut state = self.state.lock();
+        if state.objects.contains_key(to) {
+            return Err(Error::new(ErrorKind::AlreadyExists, format!("{to} exists")));
+        }
+        let Some(object) = state.objects.get(from).filter(|object| object.visible) else {
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                format!("{from} is not in memory"),
+            ));
+        };
+        let object = Object {
+            bytes: object.bytes.clone(),
+            name_synced: true,
+            ..*object
+        };
+        state.objects.remove(from);
+        state.objects.insert(to.to_owned(), object);
+        Ok(())
+    }
+
     fn list(&self) -> Result<Vec<ObjectMeta>> {
         let state = self.state.lock();
         let visible = state.objects.iter().filter(|(_, object)| object.visible);

@@ -1,25 +1,29 @@
-//! Frames: the only thing a physical file consists of. `FORMAT.md` is the text.
+//! Frames: the only thing physical files and metadata files consist of. `FORMAT.md` is the text.
 
 use crate::error::{Error, ErrorKind, Result};
 
 /// First bytes of every frame.
-pub(super) const MAGIC: [u8; 4] = *b"HLDF";
+pub(crate) const MAGIC: [u8; 4] = *b"HLDF";
 /// Version written by this build. Every older version stays readable.
 pub const FORMAT_VERSION: u16 = 1;
 /// magic 4, version 2, type 1, codec 1, stored length 4, raw length 4, CRC32C 4.
-pub(super) const HEADER_BYTES: usize = 20;
+pub(crate) const HEADER_BYTES: usize = 20;
 /// Bound on a frame's body, stored and raw. It bounds every allocation that a length field drives.
-pub(super) const MAX_BODY_BYTES: usize = 1 << 20;
+pub(crate) const MAX_BODY_BYTES: usize = 1 << 20;
 const CHECKED_BYTES: usize = HEADER_BYTES - 4;
 
 /// What a frame holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FrameKind {
+pub(crate) enum FrameKind {
     FileHeader = 1,
     Head = 2,
     Data = 3,
     Footer = 4,
     Trailer = 5,
+    CheckpointHeader = 6,
+    Regions = 7,
+    Coordinators = 8,
+    CheckpointTrailer = 9,
 }
 
 impl FrameKind {
@@ -30,6 +34,10 @@ impl FrameKind {
             Self::Data,
             Self::Footer,
             Self::Trailer,
+            Self::CheckpointHeader,
+            Self::Regions,
+            Self::Coordinators,
+            Self::CheckpointTrailer,
         ]
         .into_iter()
         .find(|kind| *kind as u8 == tag)
@@ -38,14 +46,14 @@ impl FrameKind {
 
 /// How the body of a frame is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Codec {
+pub(crate) enum Codec {
     Raw = 0,
     Lz4 = 1,
 }
 
 /// A frame whose checksum, version and bounds were verified.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Frame<'a> {
+pub(crate) struct Frame<'a> {
     pub kind: FrameKind,
     pub codec: Codec,
     pub raw_len: usize,
@@ -93,13 +101,13 @@ impl<'a> Frame<'a> {
 
 /// Header of a frame, before its body is checked.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct FrameHeader {
+pub(crate) struct FrameHeader {
     /// Length of the stored body.
     pub body_len: usize,
 }
 
 /// Reads the length of the frame that starts `bytes`, bounded, checksum not verified yet.
-pub(super) fn peek(bytes: &[u8]) -> Result<FrameHeader> {
+pub(crate) fn peek(bytes: &[u8]) -> Result<FrameHeader> {
     let header = bytes
         .first_chunk::<HEADER_BYTES>()
         .ok_or_else(|| truncated(HEADER_BYTES, bytes))?;
@@ -131,7 +139,7 @@ pub(super) fn peek(bytes: &[u8]) -> Result<FrameHeader> {
 ///
 /// # Errors
 /// `Unsupported` for an intact frame of a newer version, else `Corrupt`.
-pub(super) fn parse(bytes: &[u8]) -> Result<Frame<'_>> {
+pub(crate) fn parse(bytes: &[u8]) -> Result<Frame<'_>> {
     let FrameHeader { body_len } = peek(bytes)?;
     let end = HEADER_BYTES + body_len;
     let frame = bytes.get(..end).ok_or_else(|| truncated(end, bytes))?;
@@ -159,7 +167,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Frame<'_>> {
     }
     let [kind, codec] = tags;
     let kind = FrameKind::from_tag(kind)
-        .ok_or_else(|| Error::corrupt(format!("frame type: expected 1 to 5, found {kind}")))?;
+        .ok_or_else(|| Error::corrupt(format!("frame type: expected 1 to 9, found {kind}")))?;
     let codec = match codec {
         0 => Codec::Raw,
         1 => Codec::Lz4,
@@ -184,7 +192,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Frame<'_>> {
 }
 
 /// Appends a frame with an uncompressed body.
-pub(super) fn put_raw(out: &mut Vec<u8>, kind: FrameKind, body: &[u8]) -> Result<()> {
+pub(crate) fn put_raw(out: &mut Vec<u8>, kind: FrameKind, body: &[u8]) -> Result<()> {
     let start = out.len();
     out.resize(start + HEADER_BYTES, 0);
     out.extend_from_slice(body);
@@ -192,7 +200,7 @@ pub(super) fn put_raw(out: &mut Vec<u8>, kind: FrameKind, body: &[u8]) -> Result
 }
 
 /// Appends a frame with an LZ4 body, or a raw one when compression does not help.
-pub(super) fn put_lz4(out: &mut Vec<u8>, kind: FrameKind, body: &[u8]) -> Result<()> {
+pub(crate) fn put_lz4(out: &mut Vec<u8>, kind: FrameKind, body: &[u8]) -> Result<()> {
     let start = out.len();
     let body_start = start + HEADER_BYTES;
     out.resize(
@@ -258,7 +266,7 @@ fn close(
 }
 
 /// Splits a fixed number of bytes off the front.
-pub(super) fn split<const N: usize>(bytes: &[u8]) -> Result<([u8; N], &[u8])> {
+pub(crate) fn split<const N: usize>(bytes: &[u8]) -> Result<([u8; N], &[u8])> {
     let (front, rest) = bytes
         .split_first_chunk::<N>()
         .ok_or_else(|| truncated(N, bytes))?;

@@ -2,7 +2,7 @@
 //! a change here changes it, a fixture and the version.
 
 mod footer;
-mod frame;
+pub(crate) mod frame;
 mod index;
 mod message;
 mod scan;

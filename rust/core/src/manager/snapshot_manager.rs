@@ -260,6 +260,11 @@ impl SnapshotManager {
         self.writer.seal()
     }
 
+    /// As [`SegmentWriter::take_warnings`].
+    pub fn take_warnings(&self) -> Vec<String> {
+        self.writer.take_warnings()
+    }
+
     /// Counts and sizes.
     pub fn stats(&self) -> ManagerStats {
         status::stats(&self.shared.registry.lock(), self.writer.stats())

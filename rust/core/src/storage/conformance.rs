@@ -24,7 +24,7 @@ use crate::error::ErrorKind;
 /// # Panics
 /// When the backend breaks the contract; the message says which rule.
 pub fn run(make: impl Fn() -> Arc<dyn Storage>) {
-    let checks: [fn(&dyn Storage); 11] = [
+    let checks: [fn(&dyn Storage); 12] = [
         absent_objects_are_not_found,
         finished_objects_read_back,
         an_open_object_serves_several_reads,
@@ -33,6 +33,7 @@ pub fn run(make: impl Fn() -> Arc<dyn Storage>) {
         appended_bytes_are_visible_before_the_end,
         unfinished_objects_are_absent_without_durable_appends,
         deleted_objects_are_gone,
+        renaming_takes_a_free_name_only,
         listing_is_sorted_with_sizes,
         names_cannot_leave_the_folder,
         writers_of_different_objects_do_not_meet,
@@ -199,6 +200,31 @@ fn deleted_objects_are_gone(storage: &dyn Storage) {
         .map(|o| o.name)
         .collect();
     assert_eq!(names, ["other"]);
+}
+
+fn renaming_takes_a_free_name_only(storage: &dyn Storage) {
+    put(storage, "object", b"1");
+    put(storage, "taken", b"22");
+    let refused = kind(storage.rename("object", "taken"));
+    if refused == ErrorKind::Unsupported {
+        return;
+    }
+    assert_eq!(refused, ErrorKind::AlreadyExists);
+    assert_eq!(kind(storage.rename("absent", "new")), ErrorKind::NotFound);
+    assert_eq!(
+        kind(storage.rename("object", "../new")),
+        ErrorKind::InvalidInput
+    );
+    storage.rename("object", "new").expect("rename");
+    let names: Vec<_> = storage
+        .list()
+        .expect("list")
+        .into_iter()
+        .map(|o| (o.name, o.len))
+        .collect();
+    let expected = [("new", 1), ("taken", 2)].map(|(n, l)| (n.to_owned(), l));
+    assert_eq!(names, expected);
+    assert_eq!(storage.read("new", 0, 1).expect("read"), b"1");
 }
 
 fn listing_is_sorted_with_sizes(storage: &dyn Storage) {

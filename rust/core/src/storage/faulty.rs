@@ -23,6 +23,8 @@ pub enum Operation {
     Open,
     /// [`ReadFile::read`], which [`Storage::read`] ends with.
     Read,
+    /// [`Storage::rename`].
+    Rename,
     /// [`Storage::delete`].
     Delete,
     /// [`Storage::list`].
@@ -166,6 +168,11 @@ impl Storage for FaultyStorage {
     fn delete(&self, name: &str) -> Result<()> {
         self.check(Operation::Delete, name)?;
         self.inner.delete(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.check(Operation::Rename, from)?;
+        self.inner.rename(from, to)
     }
 
     fn list(&self) -> Result<Vec<ObjectMeta>> {

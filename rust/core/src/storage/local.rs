@@ -110,6 +110,23 @@ impl Storage for LocalStorage {
         }
     }
 
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let (source, target) = (self.path(from)?, self.path(to)?);
+        let what = || format!("renaming {} to {to}", source.display());
+        // A second link never replaces what is there; rename(2) would.
+        std::fs::hard_link(&source, &target).map_err(|e| Error::io(what(), e))?;
+        if let Err(e) = sync_dir(&self.root) {
+            // The caller takes an error for "not there", so it must not be there.
+            return Err(match std::fs::remove_file(&target) {
+                Ok(()) => e.context(what()),
+                Err(undo) => e.context(format!("{}, which could not be undone ({undo})", what())),
+            });
+        }
+        // The new name is durable. What a failure leaves here is what a crash would have left.
+        let _ = std::fs::remove_file(&source);
+        Ok(())
+    }
+
     fn list(&self) -> Result<Vec<ObjectMeta>> {
         let what = || format!("listing {}", self.root.display());
         let entries = match std::fs::read_dir(&self.root) {

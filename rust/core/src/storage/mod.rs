@@ -6,7 +6,7 @@ mod local;
 
 use std::fmt;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 pub use faulty::{FaultyStorage, Operation};
 pub use local::LocalStorage;
@@ -77,6 +77,20 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// # Errors
     /// `Storage`.
     fn delete(&self, name: &str) -> Result<()>;
+
+    /// Gives a finished object another name, at once: it is never seen under none, and under the
+    /// new one never in part. On return the new name survives a machine crash; after an error
+    /// nobody sees it. A crash may leave the object under both names.
+    ///
+    /// # Errors
+    /// `NotFound`; `AlreadyExists` when the new name is taken: nothing is overwritten; `Storage`;
+    /// `Unsupported`, which is what a backend answers that has no such operation.
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("{}: renaming {from} to {to} in one step", self.location()),
+        ))
+    }
 
     /// All objects, sorted by name. An absent root has no objects. The length of an unfinished
     /// object may lag behind that of [`Storage::len`].

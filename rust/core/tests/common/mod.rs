@@ -1,6 +1,9 @@
 //! Shared by the integration tests.
 #![allow(dead_code, clippy::unwrap_used, clippy::indexing_slicing)]
 
+pub mod frames;
+pub mod metadata;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -1,0 +1,229 @@
+//! What a region's entry is made of: states of operators, in-flight data, staged files.
+
+use super::{IN_FLIGHT_OPERATOR, MAX_PATH_BYTES, check_length, check_name, check_unique};
+use crate::error::{Error, Result};
+use crate::ids::{CheckpointId, SegmentRef};
+
+/// Bytes of a state inside the payload of a segment.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Piece {
+    /// The segment.
+    pub reference: SegmentRef,
+    /// First byte in its payload.
+    pub payload_offset: u64,
+    /// Length in bytes.
+    pub length: u64,
+}
+
+/// How a state is redistributed when the regions change (R73).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum StateKind {
+    /// An array that follows its region.
+    Array = 1,
+    /// A single value that follows its region.
+    Value = 2,
+    /// Elements that are split evenly.
+    List = 3,
+    /// Elements that all go to every region.
+    Union = 4,
+    /// The same content in every region, which is copied.
+    Broadcast = 5,
+}
+
+impl StateKind {
+    /// All kinds.
+    pub const ALL: [Self; 5] = [
+        Self::Array,
+        Self::Value,
+        Self::List,
+        Self::Union,
+        Self::Broadcast,
+    ];
+
+    /// Stable number, as stored.
+    pub fn tag(self) -> u32 {
+        self as u32
+    }
+
+    /// Inverse of [`StateKind::tag`].
+    pub fn from_tag(tag: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.tag() == tag)
+    }
+
+    /// Name, for people and for Python.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Array => "array",
+            Self::Value => "value",
+            Self::List => "list",
+            Self::Union => "union",
+            Self::Broadcast => "broadcast",
+        }
+    }
+}
+
+/// Where the bytes of a state are.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum StateContent {
+    /// In segments, in this order.
+    Pieces(Vec<Piece>),
+    /// Here, because they are few.
+    Inline(Vec<u8>),
+}
+
+/// One state of an operator in a region: type, shape and bytes, readable without the program that
+/// wrote it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct StateEntry {
+    /// Its name in the operator, which is the store of its owner.
+    pub name: String,
+    /// How it is redistributed.
+    pub kind: StateKind,
+    /// Type string of NumPy's array interface, such as `<f8`. May be empty unless it is an array.
+    pub dtype: String,
+    /// Length of each dimension.
+    pub shape: Vec<u64>,
+    /// Its bytes.
+    pub content: StateContent,
+}
+
+impl StateEntry {
+    /// # Errors
+    /// `InvalidInput` for a name or a type that cannot be.
+    pub fn check(&self) -> Result<()> {
+        check_name("name of a state", &self.name)?;
+        let untyped = self.dtype.is_empty() && self.kind != StateKind::Array;
+        if untyped || is_type_string(&self.dtype) {
+            return Ok(());
+        }
+        Err(Error::invalid_input(format!(
+            "dtype of state {:?}: expected a type string of NumPy's array interface such as \
+             \"<f8\", found {:?}",
+            self.name, self.dtype
+        )))
+    }
+}
+
+/// Byte order, kind, size in bytes, and for times a unit: `<f8`, `|b1`, `<M8[ns]`. Objects (`O`)
+/// have no bytes of their own.
+fn is_type_string(text: &str) -> bool {
+    let mut rest = text.chars();
+    let order = rest.next();
+    let kind = rest.next();
+    let rest = rest.as_str();
+    let (size, unit) = match rest.split_once('[') {
+        None => (rest, None),
+        Some((size, unit)) => (size, Some(unit)),
+    };
+    let unit_fits = match unit.map(|unit| unit.strip_suffix(']')) {
+        None => true,
+        Some(None) => false,
+        Some(Some(unit)) => {
+            matches!(kind, Some('m' | 'M'))
+                && (1..=16).contains(&unit.len())
+                && unit.bytes().all(|b| b.is_ascii_alphanumeric())
+        }
+    };
+    matches!(order, Some('<' | '>' | '|'))
+        && matches!(
+            kind,
+            Some('b' | 'i' | 'u' | 'f' | 'c' | 'm' | 'M' | 'S' | 'U' | 'V')
+        )
+        && (1..=10).contains(&size.len())
+        && size.bytes().all(|b| b.is_ascii_digit())
+        && unit_fits
+}
+
+/// The states of one operator in a region.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OperatorEntry {
+    /// Its name in the pipeline.
+    pub name: String,
+    /// Its states.
+    pub states: Vec<StateEntry>,
+    /// It has seen the end of its data in this region.
+    pub finished: bool,
+}
+
+impl OperatorEntry {
+    /// # Errors
+    /// `InvalidInput` for a name that cannot be, or a state that occurs twice.
+    pub fn check(&self) -> Result<()> {
+        check_name("name of an operator", &self.name)?;
+        if self.name == IN_FLIGHT_OPERATOR {
+            return Err(Error::invalid_input(format!(
+                "an operator cannot be called {IN_FLIGHT_OPERATOR:?}: that owns the in-flight data"
+            )));
+        }
+        self.states
+            .iter()
+            .try_for_each(StateEntry::check)
+            .and_then(|()| check_unique("state", self.states.iter().map(|s| s.name.as_str())))
+            .map_err(|e| e.context(format!("operator {:?}", self.name)))
+    }
+}
+
+/// Where in-flight data is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum InFlightPlace {
+    /// In a segment.
+    Segment(SegmentRef),
+    /// Here, because it is little.
+    Inline(Vec<u8>),
+}
+
+/// Input rows of a region that a checkpoint covers but that its state does not reflect yet.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct InFlight {
+    /// Checkpoint that stored them.
+    pub created: CheckpointId,
+    /// Channel they belong to.
+    pub channel: String,
+    /// Number of rows.
+    pub rows: u64,
+    /// Their size in bytes.
+    pub bytes: u64,
+    /// Where they are.
+    pub place: InFlightPlace,
+}
+
+impl InFlight {
+    /// # Errors
+    /// `InvalidInput` for a name that is too long.
+    pub fn check(&self) -> Result<()> {
+        check_length(
+            "channel of in-flight data",
+            &self.channel,
+            super::MAX_NAME_BYTES,
+        )
+    }
+}
+
+/// A file that a two-phase sink staged.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Staged {
+    /// Where it is now.
+    pub path: String,
+    /// Where it belongs once committed.
+    pub target: String,
+    /// Number of rows.
+    pub rows: u64,
+    /// Its size in bytes.
+    pub bytes: u64,
+}
+
+impl Staged {
+    /// # Errors
+    /// `InvalidInput` for an empty path, or one that is too long.
+    pub fn check(&self) -> Result<()> {
+        for (what, path) in [("path", &self.path), ("target", &self.target)] {
+            if path.is_empty() {
+                return Err(Error::invalid_input(format!(
+                    "{what} of a staged file is empty"
+                )));
+            }
+            check_length(&format!("{what} of a staged file"), path, MAX_PATH_BYTES)?;
+        }
+        Ok(())
+    }
+}

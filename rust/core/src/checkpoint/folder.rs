@@ -1,0 +1,146 @@
+//! Metadata files in a folder: made whole, never overwritten.
+
+use super::file;
+use super::metadata::Metadata;
+use crate::error::{Error, Result};
+use crate::ids::CheckpointId;
+use crate::storage::Storage;
+
+const SUFFIX: &str = ".hfc";
+const TEMPORARY_SUFFIX: &str = ".hfc.tmp";
+
+/// Name of the metadata file of a checkpoint, for example `000000000000002a.hfc`.
+pub fn file_name(id: CheckpointId) -> String {
+    format!("{:016x}{SUFFIX}", id.0)
+}
+
+/// Inverse of [`file_name`]; `None` for a name that is not a metadata file's.
+pub fn parse_name(name: &str) -> Option<CheckpointId> {
+    let digits = name.strip_suffix(SUFFIX)?;
+    let id = CheckpointId(u64::from_str_radix(digits, 16).ok()?);
+    // `from_str_radix` takes signs, capitals and any length: only the canonical spelling is a name.
+    (file_name(id) == name).then_some(id)
+}
+
+fn temporary_name(id: CheckpointId) -> String {
+    format!("{:016x}{TEMPORARY_SUFFIX}", id.0)
+}
+
+fn is_temporary(name: &str) -> bool {
+    name.strip_suffix(TEMPORARY_SUFFIX)
+        .is_some_and(|digits| parse_name(&format!("{digits}{SUFFIX}")).is_some())
+}
+
+/// Writes the metadata file and returns its name. Whatever happens, the file is there whole or not
+/// at all, and an error says that it is not. What a crash left of another write is removed. One
+/// writer at a time: a second one could remove what the first is about to publish, whose write
+/// would then fail.
+///
+/// # Errors
+/// `AlreadyExists` when the checkpoint has a file, `Unsupported` on a backend that can neither
+/// publish whole objects nor rename, those of storage.
+pub fn write(storage: &dyn Storage, metadata: &Metadata) -> Result<String> {
+    let id = metadata.id();
+    write_bytes(storage, id, &file::encode(metadata)?)
+        .map_err(|e| e.context(format!("metadata of checkpoint {id}")))
+}
+
+fn write_bytes(storage: &dyn Storage, id: CheckpointId, bytes: &[u8]) -> Result<String> {
+    for leftover in storage.list()? {
+        if is_temporary(&leftover.name) {
+            storage.delete(&leftover.name)?;
+        }
+    }
+    let (name, temporary) = (file_name(id), temporary_name(id));
+    // Only now does every backend know what it promises.
+    let mut file = storage.create(&temporary)?;
+    if storage.capabilities().durable_append {
+        let published = file
+            .append(bytes)
+            .and_then(|()| file.finish())
+            .and_then(|()| storage.rename(&temporary, &name));
+        if published.is_err() {
+            // The error is told already, and the next writer tries again.
+            let _ = storage.delete(&temporary);
+        }
+        published?;
+    } else {
+        // Nothing is visible before it is whole. A file dropped unfinished leaves no trace.
+        drop(file);
+        let mut file = storage.create(&name)?;
+        file.append(bytes)?;
+        file.finish()?;
+    }
+    Ok(name)
+}
+
+/// Reads and verifies the metadata of a checkpoint.
+///
+/// # Errors
+/// `NotFound`; `Unsupported` when a newer version wrote it; `Corrupt` with file and offset.
+pub fn read(storage: &dyn Storage, id: CheckpointId) -> Result<Metadata> {
+    read_file(storage, &file_name(id))
+}
+
+/// As [`read`], by the name of the file. A file may have any name, but not that of another
+/// checkpoint.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_file(storage: &dyn Storage, name: &str) -> Result<Metadata> {
+    let input = storage.open(name)?;
+    let bytes = input.read(0, input.size_bytes())?;
+    decode(&bytes, name)
+        .map_err(|e| e.context(format!("checkpoint metadata {}/{name}", storage.location())))
+}
+
+fn decode(bytes: &[u8], name: &str) -> Result<Metadata> {
+    let metadata = file::read(bytes)?;
+    match parse_name(name) {
+        Some(expected) if expected != metadata.id() => Err(Error::corrupt(format!(
+            "header at offset 0: expected checkpoint {expected}, found {}",
+            metadata.id()
+        ))),
+        _ => Ok(metadata),
+    }
+}
+
+/// Ids of all checkpoints with a file, ascending. Files are not looked into.
+///
+/// # Errors
+/// Those of storage.
+pub fn list(storage: &dyn Storage) -> Result<Vec<CheckpointId>> {
+    let mut ids: Vec<_> = storage
+        .list()?
+        .iter()
+        .filter_map(|object| parse_name(&object.name))
+        .collect();
+    ids.sort_unstable();
+    Ok(ids)
+}
+
+/// Removes the metadata of a checkpoint. Removing what is not there is a success.
+///
+/// # Errors
+/// Those of storage.
+pub fn delete(storage: &dyn Storage, id: CheckpointId) -> Result<()> {
+    storage.delete(&file_name(id))
+}
+
+impl Metadata {
+    /// The bytes of its file.
+    ///
+    /// # Errors
+    /// `InvalidInput` when a record is too large to be encoded.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        file::encode(self)
+    }
+
+    /// Inverse of [`Metadata::to_bytes`].
+    ///
+    /// # Errors
+    /// `Unsupported`, `Corrupt`.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        file::read(bytes).map_err(|e| e.context("checkpoint metadata"))
+    }
+}

@@ -1,0 +1,63 @@
+//! Metadata of a checkpoint: one file that holds, for every region, what its state is made of and
+//! which snapshot produced it (`FORMAT.md`, "Checkpoint metadata").
+//!
+//! A file is made whole and never changed, so restoring reads exactly one.
+
+mod entry;
+mod file;
+mod folder;
+mod message;
+mod metadata;
+mod region;
+
+pub use entry::{
+    InFlight, InFlightPlace, OperatorEntry, Piece, Staged, StateContent, StateEntry, StateKind,
+};
+pub use file::METADATA_VERSION;
+pub use folder::{delete, file_name, list, parse_name, read, read_file, write};
+pub use metadata::{CheckpointKind, Metadata, NewMetadata, Reference};
+pub use region::{NewRegion, RegionEntry, RegionReference};
+
+use crate::error::{Error, Result};
+
+/// Operator part of the owners of in-flight data, so no operator may have this name.
+pub const IN_FLIGHT_OPERATOR: &str = "in-flight";
+
+/// Bound on names, in bytes: they become parts of owners.
+pub const MAX_NAME_BYTES: usize = 1024;
+
+/// Bound on the paths of staged files, in bytes: that of Linux.
+pub const MAX_PATH_BYTES: usize = 4096;
+
+/// A cause is cut after this many bytes: it is for people, and a stack trace has no bound.
+pub const MAX_CAUSE_BYTES: usize = 4096;
+
+fn check_length(what: &str, text: &str, max_bytes: usize) -> Result<()> {
+    if text.len() <= max_bytes {
+        return Ok(());
+    }
+    Err(Error::invalid_input(format!(
+        "{what}: expected at most {max_bytes} bytes, found {}",
+        text.len()
+    )))
+}
+
+fn check_name(what: &str, name: &str) -> Result<()> {
+    if name.is_empty() {
+        return Err(Error::invalid_input(format!("{what} is empty")));
+    }
+    check_length(what, name, MAX_NAME_BYTES)
+}
+
+/// Refuses the first name that occurs twice.
+fn check_unique<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> Result<()> {
+    let mut seen = std::collections::BTreeSet::new();
+    for name in names {
+        if !seen.insert(name) {
+            return Err(Error::invalid_input(format!(
+                "{what} {name:?} occurs twice"
+            )));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,216 @@
+//! One end of a connection: frames of `length u32 (little-endian), body`, and at most one passed
+//! descriptor with the first byte of a frame.
+
+use std::fs::File;
+use std::io::{ErrorKind as IoKind, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use prost::Message;
+use rustix::cmsg_space;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+
+use super::message::PayloadMessage;
+use super::payload::{check_payload_bytes, memory_file, read_passed};
+use super::{MAX_INLINE_BYTES, MAX_MESSAGE_BYTES};
+use crate::error::{Error, ErrorKind, Result};
+
+const LENGTH_BYTES: usize = 4;
+
+/// A message as it arrived.
+#[derive(Debug)]
+pub(super) struct Frame {
+    body: Vec<u8>,
+    passed: Option<File>,
+}
+
+#[derive(Debug)]
+pub(super) struct Channel {
+    stream: UnixStream,
+}
+
+impl Channel {
+    pub fn new(stream: UnixStream) -> Self {
+        Self { stream }
+    }
+
+    /// Bounds the wait for the next bytes of the other end.
+    pub fn wait_at_most(&self, timeout: Option<Duration>) -> Result<()> {
+        self.stream.set_read_timeout(timeout).map_err(broken)
+    }
+
+    /// Sends a message.
+    pub fn send(&mut self, message: &Outgoing) -> Result<()> {
+        let Outgoing { bytes, passed } = message;
+        let sent = match passed {
+            Some(file) => self.pass(bytes, file).map_err(broken)?,
+            None => 0,
+        };
+        let rest = bytes.get(sent..).unwrap_or_default();
+        self.stream.write_all(rest).map_err(broken)
+    }
+
+    /// Sends the beginning of `bytes` with a descriptor; returns how many went.
+    fn pass(&self, bytes: &[u8], file: &File) -> std::io::Result<usize> {
+        let descriptors = [file.as_fd()];
+        loop {
+            let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            control.push(SendAncillaryMessage::ScmRights(&descriptors));
+            let parts = [IoSlice::new(bytes)];
+            match sendmsg(&self.stream, &parts, &mut control, SendFlags::NOSIGNAL) {
+                Err(rustix::io::Errno::INTR) => {}
+                done => return Ok(done?),
+            }
+        }
+    }
+
+    /// The next message, of at most `limit` bytes; `None` when the other end closed.
+    pub fn receive(&mut self, limit: usize) -> Result<Option<Frame>> {
+        let mut length = [0; LENGTH_BYTES];
+        let mut passed = None;
+        let mut filled = 0;
+        while filled < LENGTH_BYTES {
+            let rest = length.get_mut(filled..).unwrap_or_default();
+            let got = self.receive_part(rest, &mut passed).map_err(broken)?;
+            match (got, filled) {
+                (0, 0) => return Ok(None),
+                (0, _) => return Err(broken(IoKind::UnexpectedEof.into())),
+                _ => filled += got,
+            }
+        }
+        let length = u32::from_le_bytes(length) as usize;
+        if length > limit {
+            return Err(Error::new(
+                ErrorKind::LimitExceeded,
+                format!("a message has at most {limit} bytes here, found {length}"),
+            ));
+        }
+        let mut body = vec![0; length];
+        self.stream.read_exact(&mut body).map_err(broken)?;
+        Ok(Some(Frame { body, passed }))
+    }
+
+    /// Reads some bytes of a length, and the descriptor that may come with the first of them.
+    fn receive_part(&self, into: &mut [u8], passed: &mut Option<File>) -> std::io::Result<usize> {
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let got = loop {
+            let mut parts = [IoSliceMut::new(into)];
+            match recvmsg(&self.stream, &mut parts, &mut control, flags) {
+                Err(rustix::io::Errno::INTR) => {}
+                done => break done?,
+            }
+        };
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                // One is expected; others are closed here.
+                *passed = descriptors.map(File::from).next().or(passed.take());
+            }
+        }
+        Ok(got.bytes)
+    }
+
+    /// The payload that the message in `frame` announced.
+    pub fn receive_payload(&mut self, announced: PayloadMessage, frame: Frame) -> Result<Vec<u8>> {
+        if announced.by_descriptor {
+            let file = frame.passed.ok_or_else(|| {
+                Error::invalid_input("a payload was announced, but no descriptor was passed")
+            })?;
+            return read_passed(&file, announced.bytes);
+        }
+        let bytes = usize::try_from(announced.bytes).unwrap_or(usize::MAX);
+        if bytes > MAX_INLINE_BYTES {
+            return Err(Error::new(
+                ErrorKind::LimitExceeded,
+                format!(
+                    "a payload of more than {MAX_INLINE_BYTES} bytes is passed as a descriptor, \
+                     found {bytes} bytes"
+                ),
+            ));
+        }
+        let mut payload = vec![0; bytes];
+        self.stream.read_exact(&mut payload).map_err(broken)?;
+        Ok(payload)
+    }
+}
+
+impl Frame {
+    pub fn decode<M: Message + Default>(&self) -> Result<M> {
+        M::decode(self.body.as_slice())
+            .map_err(|e| Error::invalid_input(format!("a message cannot be decoded: {e}")))
+    }
+}
+
+/// A message that is ready to be sent: whatever can be wrong with it was found out.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    bytes: Vec<u8>,
+    pub(super) passed: Option<File>,
+}
+
+impl Outgoing {
+    /// A message without a payload.
+    ///
+    /// # Errors
+    /// `InvalidInput` when it is too long.
+    pub fn new(message: &impl Message) -> Result<Self> {
+        let length = message.encoded_len();
+        let prefix = u32::try_from(length)
+            .ok()
+            .filter(|_| length <= MAX_MESSAGE_BYTES);
+        let prefix = prefix.ok_or_else(|| {
+            Error::invalid_input(format!(
+                "a message has at most {MAX_MESSAGE_BYTES} bytes, found {length}"
+            ))
+        })?;
+        let mut bytes = Vec::with_capacity(LENGTH_BYTES + length);
+        bytes.extend_from_slice(&prefix.to_le_bytes());
+        message
+            .encode(&mut bytes)
+            .map_err(|e| Error::invalid_input(format!("a message cannot be encoded: {e}")))?;
+        Ok(Self {
+            bytes,
+            passed: None,
+        })
+    }
+
+    /// A message that announces this payload, see [`announce`].
+    ///
+    /// # Errors
+    /// `InvalidInput` when it is too long, `LimitExceeded` when the payload is; those of the system.
+    pub fn with_payload(message: &impl Message, payload: &[u8]) -> Result<Self> {
+        check_payload_bytes(payload.len() as u64)?;
+        let mut made = Self::new(message)?;
+        if announce(payload).by_descriptor {
+            made.passed = Some(memory_file(payload)?);
+        } else {
+            made.bytes.extend_from_slice(payload);
+        }
+        Ok(made)
+    }
+}
+
+/// How a payload is sent.
+pub(super) fn announce(payload: &[u8]) -> PayloadMessage {
+    PayloadMessage {
+        bytes: payload.len() as u64,
+        by_descriptor: payload.len() > MAX_INLINE_BYTES,
+    }
+}
+
+/// The connection is of no use any more. An end in the middle of a message is what the system calls
+/// a reset.
+pub(super) fn broken(error: std::io::Error) -> Error {
+    let error = match error.kind() {
+        IoKind::UnexpectedEof => rustix::io::Errno::CONNRESET.into(),
+        _ => error,
+    };
+    Error::io("the connection between worker and executor broke", error)
+}

@@ -1,0 +1,246 @@
+//! A message about a checkpoint as bytes: the driver tells managers in other processes.
+
+use std::collections::BTreeMap;
+
+use prost::Message;
+
+use super::PROTOCOL_VERSION;
+use super::message::{OwnerMessage, check_version, owner_from};
+use crate::error::{Error, Result};
+use crate::ids::{CheckpointId, Owner};
+use crate::manager::{Fallbacks, Retained, SnapshotManager};
+
+/// What happened to a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessageKind {
+    /// [`SnapshotManager::started`].
+    Started,
+    /// [`SnapshotManager::completed`].
+    Completed,
+    /// [`SnapshotManager::partially_completed`].
+    PartiallyCompleted,
+    /// [`SnapshotManager::aborted`].
+    Aborted,
+    /// [`SnapshotManager::subsumed`].
+    Subsumed,
+}
+
+/// Stable number of a kind.
+const KINDS: [(u32, MessageKind); 5] = [
+    (1, MessageKind::Started),
+    (2, MessageKind::Completed),
+    (3, MessageKind::PartiallyCompleted),
+    (4, MessageKind::Aborted),
+    (5, MessageKind::Subsumed),
+];
+
+/// A message about a checkpoint, for any manager.
+///
+/// ```
+/// use holdfast_core::CheckpointId;
+/// use holdfast_core::manager::Retained;
+/// use holdfast_core::wire::{ManagerMessage, MessageKind};
+/// # fn main() -> holdfast_core::Result<()> {
+/// let id = CheckpointId(7);
+/// let message = ManagerMessage {
+///     kind: MessageKind::Completed,
+///     checkpoint: id,
+///     fallbacks: Default::default(),
+///     retained: Retained { decided: id, checkpoints: [(id, Default::default())].into() },
+/// };
+/// assert_eq!(ManagerMessage::from_bytes(&message.to_bytes())?, message);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManagerMessage {
+    /// What happened.
+    pub kind: MessageKind,
+    /// To which checkpoint.
+    pub checkpoint: CheckpointId,
+    /// Of a checkpoint that completed partially: the owners that fell back.
+    pub fallbacks: Fallbacks,
+    /// What is retained at that moment.
+    pub retained: Retained,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Wire {
+    #[prost(uint32, tag = "1")]
+    version: u32,
+    #[prost(uint32, tag = "2")]
+    kind: u32,
+    #[prost(uint64, tag = "3")]
+    checkpoint: u64,
+    #[prost(message, repeated, tag = "4")]
+    fallbacks: Vec<FallbackMessage>,
+    #[prost(uint64, tag = "5")]
+    decided: u64,
+    #[prost(message, repeated, tag = "6")]
+    retained: Vec<RetainedMessage>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct FallbackMessage {
+    #[prost(message, optional, tag = "1")]
+    owner: Option<OwnerMessage>,
+    #[prost(uint64, tag = "2")]
+    origin: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct RetainedMessage {
+    #[prost(uint64, tag = "1")]
+    checkpoint: u64,
+    #[prost(message, repeated, tag = "2")]
+    fallbacks: Vec<FallbackMessage>,
+}
+
+impl ManagerMessage {
+    /// Encodes it.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let kind = KINDS.iter().find(|(_, kind)| *kind == self.kind);
+        let retained = self.retained.checkpoints.iter();
+        Wire {
+            version: PROTOCOL_VERSION,
+            kind: kind.map_or(0, |(number, _)| *number),
+            checkpoint: self.checkpoint.0,
+            fallbacks: fallback_messages(&self.fallbacks),
+            decided: self.retained.decided.0,
+            retained: retained
+                .map(|(id, fallbacks)| RetainedMessage {
+                    checkpoint: id.0,
+                    fallbacks: fallback_messages(fallbacks),
+                })
+                .collect(),
+        }
+        .encode_to_vec()
+    }
+
+    /// Inverse of [`ManagerMessage::to_bytes`].
+    ///
+    /// # Errors
+    /// `InvalidInput` for other bytes, `Unsupported` for those of another version.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let wire = Wire::decode(bytes).map_err(|e| {
+            Error::invalid_input(format!("a message for managers cannot be decoded: {e}"))
+        })?;
+        check_version("driver", wire.version)?;
+        let kind = KINDS.iter().find(|(number, _)| *number == wire.kind);
+        let (_, kind) = kind.ok_or_else(|| {
+            Error::invalid_input(format!(
+                "kind of a message for managers: expected 1 to 5, found {}",
+                wire.kind
+            ))
+        })?;
+        let retained = wire.retained.into_iter().map(|entry| {
+            Ok((
+                CheckpointId(entry.checkpoint),
+                fallbacks_from(entry.fallbacks)?,
+            ))
+        });
+        Ok(Self {
+            kind: *kind,
+            checkpoint: CheckpointId(wire.checkpoint),
+            fallbacks: fallbacks_from(wire.fallbacks)?,
+            retained: Retained {
+                decided: CheckpointId(wire.decided),
+                checkpoints: retained.collect::<Result<BTreeMap<_, _>>>()?,
+            },
+        })
+    }
+
+    /// Tells a manager.
+    ///
+    /// # Errors
+    /// Those of the manager's method of that name.
+    pub fn tell(&self, manager: &SnapshotManager) -> Result<()> {
+        let (id, retained) = (self.checkpoint, &self.retained);
+        match self.kind {
+            MessageKind::Started => {
+                manager.started(id);
+                Ok(())
+            }
+            MessageKind::Completed => manager.completed(id, retained),
+            MessageKind::PartiallyCompleted => {
+                manager.partially_completed(id, &self.fallbacks, retained)
+            }
+            MessageKind::Aborted => manager.aborted(id, retained),
+            MessageKind::Subsumed => manager.subsumed(id, retained),
+        }
+    }
+}
+
+fn fallback_messages(fallbacks: &Fallbacks) -> Vec<FallbackMessage> {
+    let entries = fallbacks.iter();
+    entries
+        .map(|(owner, origin)| FallbackMessage {
+            owner: Some(owner.into()),
+            origin: origin.0,
+        })
+        .collect()
+}
+
+fn fallbacks_from(messages: Vec<FallbackMessage>) -> Result<Fallbacks> {
+    let entries = messages.into_iter();
+    entries
+        .map(|entry| -> Result<(Owner, CheckpointId)> {
+            Ok((owner_from(entry.owner)?, CheckpointId(entry.origin)))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use super::*;
+    use crate::error::ErrorKind;
+
+    fn message(kind: MessageKind) -> ManagerMessage {
+        let fallbacks: Fallbacks = [
+            (Owner::new("p", "stats", "east", "default"), CheckpointId(3)),
+            (Owner::new("p", "in-flight", "east", "5"), CheckpointId(5)),
+        ]
+        .into();
+        let id = CheckpointId(6);
+        ManagerMessage {
+            kind,
+            checkpoint: id,
+            fallbacks: fallbacks.clone(),
+            retained: Retained {
+                decided: CheckpointId(7),
+                checkpoints: [(CheckpointId(5), Fallbacks::new()), (id, fallbacks)].into(),
+            },
+        }
+    }
+
+    #[test]
+    fn every_kind_is_read_back_as_it_was_written() {
+        for (_, kind) in KINDS {
+            let message = message(kind);
+            assert_eq!(
+                ManagerMessage::from_bytes(&message.to_bytes()).unwrap(),
+                message
+            );
+        }
+    }
+
+    #[test]
+    fn other_bytes_and_other_versions_are_refused() {
+        let garbage = ManagerMessage::from_bytes(b"no message").unwrap_err();
+        assert_eq!(garbage.kind(), ErrorKind::InvalidInput);
+        let bytes = message(MessageKind::Aborted).to_bytes();
+        let of = |change: fn(&mut Wire)| {
+            let mut wire = Wire::decode(bytes.as_slice()).unwrap();
+            change(&mut wire);
+            ManagerMessage::from_bytes(&wire.encode_to_vec()).map_err(|e| e.kind())
+        };
+        assert_eq!(of(|wire| wire.version += 1), Err(ErrorKind::Unsupported));
+        assert_eq!(of(|wire| wire.kind = 6), Err(ErrorKind::InvalidInput));
+        assert_eq!(
+            of(|wire| wire.fallbacks[0].owner = None),
+            Err(ErrorKind::InvalidInput)
+        );
+        assert!(of(|_| {}).is_ok());
+    }
+}

@@ -1,0 +1,258 @@
+//! What both ends say: tagged fields, so that a later version can add some.
+
+use prost::{Message, Oneof};
+
+use crate::error::{Error, Result};
+use crate::format::{Compression, SegmentKind};
+use crate::ids::{Owner, SegmentRef};
+use crate::manager::WriterOptions;
+
+use super::PROTOCOL_VERSION;
+use super::failure::FailureMessage;
+
+/// First field of the first message: "HFWP" as a little-endian number.
+const MAGIC: u32 = u32::from_le_bytes(*b"HFWP");
+
+/// Bound on the names in the first message, in bytes.
+const MAX_NAME_BYTES: usize = 4096;
+
+/// How a client introduces itself.
+#[derive(Clone, Debug)]
+pub struct Hello {
+    /// Pipeline that it works for.
+    pub pipeline: String,
+    /// Folder of the segments: a path, or the URI of a folder on another file system.
+    pub folder: String,
+    /// How files are written. The first client of a manager decides.
+    pub writer: WriterOptions,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct HelloMessage {
+    #[prost(fixed32, tag = "1")]
+    magic: u32,
+    #[prost(uint32, tag = "2")]
+    version: u32,
+    #[prost(string, tag = "3")]
+    pipeline: String,
+    #[prost(string, tag = "4")]
+    folder: String,
+    #[prost(uint64, tag = "5")]
+    max_file_bytes: u64,
+    #[prost(uint32, tag = "6")]
+    compression: u32,
+}
+
+impl From<&Hello> for HelloMessage {
+    fn from(hello: &Hello) -> Self {
+        Self {
+            magic: MAGIC,
+            version: PROTOCOL_VERSION,
+            pipeline: hello.pipeline.clone(),
+            folder: hello.folder.clone(),
+            max_file_bytes: hello.writer.max_file_bytes,
+            compression: match hello.writer.compression {
+                Compression::None => 0,
+                Compression::Lz4 => 1,
+            },
+        }
+    }
+}
+
+impl TryFrom<HelloMessage> for Hello {
+    type Error = Error;
+
+    fn try_from(message: HelloMessage) -> Result<Self> {
+        if message.magic != MAGIC {
+            return Err(Error::invalid_input(
+                "the first message is not one of a Holdfast client",
+            ));
+        }
+        check_version("client", message.version)?;
+        for (what, name) in [("pipeline", &message.pipeline), ("folder", &message.folder)] {
+            if name.len() > MAX_NAME_BYTES {
+                return Err(Error::invalid_input(format!(
+                    "the name of a {what} has at most {MAX_NAME_BYTES} bytes, found {}",
+                    name.len()
+                )));
+            }
+        }
+        let compression = match message.compression {
+            0 => Compression::None,
+            1 => Compression::Lz4,
+            other => {
+                return Err(Error::invalid_input(format!(
+                    "compression: expected 0 or 1, found {other}"
+                )));
+            }
+        };
+        Ok(Self {
+            pipeline: message.pipeline,
+            folder: message.folder,
+            writer: WriterOptions {
+                max_file_bytes: message.max_file_bytes.max(1),
+                compression,
+            },
+        })
+    }
+}
+
+/// Refuses another version; `peer` is who speaks it.
+pub(super) fn check_version(peer: &str, version: u32) -> Result<()> {
+    if version == PROTOCOL_VERSION {
+        return Ok(());
+    }
+    Err(Error::new(
+        crate::ErrorKind::Unsupported,
+        format!(
+            "the {peer} speaks version {version} of the protocol between workers and executors, \
+             this end speaks {PROTOCOL_VERSION}: use one version of Holdfast for the plugin and for Python"
+        ),
+    ))
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Request {
+    #[prost(oneof = "Call", tags = "1, 2, 3, 4, 5, 6, 7")]
+    pub call: Option<Call>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+pub(super) enum Call {
+    #[prost(message, tag = "1")]
+    Append(AppendCall),
+    #[prost(message, tag = "2")]
+    Read(ReadCall),
+    #[prost(message, tag = "3")]
+    Lease(SegmentsCall),
+    #[prost(message, tag = "4")]
+    Persist(SegmentsCall),
+    #[prost(message, tag = "5")]
+    Release(SegmentsCall),
+    #[prost(bytes, tag = "6")]
+    Send(Vec<u8>),
+    #[prost(bytes, tag = "7")]
+    Ask(Vec<u8>),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct AppendCall {
+    #[prost(message, optional, tag = "1")]
+    pub owner: Option<OwnerMessage>,
+    #[prost(uint64, tag = "2")]
+    pub created: u64,
+    #[prost(uint32, tag = "3")]
+    pub kind: u32,
+    #[prost(bytes = "vec", repeated, tag = "4")]
+    pub lineage: Vec<Vec<u8>>,
+    #[prost(uint64, tag = "5")]
+    pub entries: u64,
+    #[prost(message, optional, tag = "6")]
+    pub payload: Option<PayloadMessage>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ReadCall {
+    #[prost(message, optional, tag = "1")]
+    pub owner: Option<OwnerMessage>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub reference: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct SegmentsCall {
+    #[prost(message, optional, tag = "1")]
+    pub owner: Option<OwnerMessage>,
+    #[prost(uint64, tag = "2")]
+    pub checkpoint: u64,
+    #[prost(bytes = "vec", repeated, tag = "3")]
+    pub refs: Vec<Vec<u8>>,
+}
+
+/// Announces a payload: in the bytes that follow, or in the descriptor that came with the message.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(super) struct PayloadMessage {
+    #[prost(uint64, tag = "1")]
+    pub bytes: u64,
+    #[prost(bool, tag = "2")]
+    pub by_descriptor: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Response {
+    #[prost(oneof = "Answer", tags = "1, 2, 3, 4, 5, 6, 7")]
+    pub answer: Option<Answer>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+pub(super) enum Answer {
+    #[prost(message, tag = "1")]
+    Failure(FailureMessage),
+    /// Version of the server: the first answer.
+    #[prost(uint32, tag = "2")]
+    Welcome(u32),
+    #[prost(message, tag = "3")]
+    Done(()),
+    #[prost(bytes, tag = "4")]
+    Reference(Vec<u8>),
+    #[prost(message, tag = "5")]
+    Payload(PayloadMessage),
+    #[prost(message, tag = "6")]
+    Kept(KeptMessage),
+    #[prost(bytes, tag = "7")]
+    Told(Vec<u8>),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct KeptMessage {
+    #[prost(bool, repeated, tag = "1")]
+    pub kept: Vec<bool>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct OwnerMessage {
+    #[prost(string, tag = "1")]
+    pub pipeline: String,
+    #[prost(string, tag = "2")]
+    pub operator: String,
+    #[prost(string, tag = "3")]
+    pub region: String,
+    #[prost(string, tag = "4")]
+    pub store: String,
+}
+
+impl From<&Owner> for OwnerMessage {
+    fn from(owner: &Owner) -> Self {
+        Self {
+            pipeline: owner.pipeline.clone(),
+            operator: owner.operator.clone(),
+            region: owner.region.clone(),
+            store: owner.store.clone(),
+        }
+    }
+}
+
+pub(super) fn owner_from(message: Option<OwnerMessage>) -> Result<Owner> {
+    let message = message.ok_or_else(|| Error::invalid_input("a request without an owner"))?;
+    Ok(Owner {
+        pipeline: message.pipeline,
+        operator: message.operator,
+        region: message.region,
+        store: message.store,
+    })
+}
+
+pub(super) fn kind_from(tag: u32) -> Result<SegmentKind> {
+    u8::try_from(tag)
+        .ok()
+        .and_then(SegmentKind::from_tag)
+        .ok_or_else(|| Error::invalid_input(format!("segment kind: expected 1 to 4, found {tag}")))
+}
+
+pub(super) fn ref_bytes(refs: &[SegmentRef]) -> Vec<Vec<u8>> {
+    refs.iter().map(|r| r.to_bytes().to_vec()).collect()
+}
+
+pub(super) fn refs_from(refs: &[Vec<u8>]) -> Result<Vec<SegmentRef>> {
+    refs.iter().map(|r| SegmentRef::from_bytes(r)).collect()
+}

@@ -1,0 +1,49 @@
+//! The executor's manager for other processes of the same user: a Unix socket, length-prefixed
+//! messages both ways, large payloads by passed file descriptor.
+//!
+//! Python workers hand their segments to the one [`SnapshotManager`](crate::manager) of their
+//! executor this way, so that merging crosses processes. What a worker says to the driver travels
+//! the same way as opaque bytes; who carries it further is the business of the [`Host`].
+//!
+//! Every length is checked against a limit before memory is taken. A client that breaks the protocol
+//! gets an error and loses its connection; a client that dies leaves its neighbours intact.
+
+mod budget;
+mod channel;
+mod client;
+mod connection;
+mod failure;
+mod listener;
+mod locate;
+mod manager_message;
+mod message;
+mod payload;
+mod server;
+
+pub use client::Client;
+pub use connection::{Host, Session};
+pub use listener::{Connection, Listener};
+pub use locate::{executor_socket, socket_of, socket_path};
+pub use manager_message::{ManagerMessage, MessageKind};
+pub use message::Hello;
+pub use server::Server;
+
+/// Version of the protocol. Both ends come from the same installation as a rule; where they do not,
+/// the first message says so.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// Bound on a message without its payload, and so on what travels to the driver and back: 16 MiB.
+pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
+
+/// Bound on the first message: two names of 4 KiB and some numbers fit by far.
+const MAX_HELLO_BYTES: usize = 64 << 10;
+
+/// Payloads up to this size follow their message; larger ones are passed as a descriptor. Copying
+/// 64 KiB through a socket costs less than making, passing and closing a file.
+const MAX_INLINE_BYTES: usize = 64 << 10;
+
+/// Bound on the payload of a segment: 16 GiB, four times the largest state that is planned for.
+const MAX_PAYLOAD_BYTES: u64 = 16 << 30;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+//! Large payloads: written to a file in memory whose descriptor is passed.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use super::MAX_PAYLOAD_BYTES;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Bytes read at once: the page cache of the copied part is touched while it is warm.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// A file in memory with these bytes, for another process to read.
+pub(super) fn memory_file(bytes: &[u8]) -> Result<File> {
+    let made = memfd_create("holdfast-payload", MemfdFlags::CLOEXEC);
+    let written = made.map_err(std::io::Error::from).and_then(|descriptor| {
+        let mut file = File::from(descriptor);
+        file.write_all(bytes)?;
+        Ok(file)
+    });
+    written.map_err(|e| Error::io(format!("a file in memory for {} bytes", bytes.len()), e))
+}
+
+/// The first `bytes` bytes of a file that another process passed. They are read, not mapped: that
+/// process can cut the file at any time.
+pub(super) fn read_passed(file: &File, bytes: u64) -> Result<Vec<u8>> {
+    let found = file
+        .metadata()
+        .map_err(|e| Error::io("looking at a passed descriptor", e))?;
+    if !found.is_file() || found.size() < bytes {
+        return Err(Error::invalid_input(format!(
+            "a passed descriptor must be a file of at least {bytes} bytes, found {} bytes",
+            found.size()
+        )));
+    }
+    let mut content = reserve(bytes)?;
+    let mut at = 0;
+    while at < bytes {
+        let step = usize::try_from(bytes - at).map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES));
+        let start = content.len();
+        content.resize(start + step, 0);
+        let chunk = content.get_mut(start..).unwrap_or_default();
+        file.read_exact_at(chunk, at)
+            .map_err(|e| Error::io(format!("reading {step} passed bytes at offset {at}"), e))?;
+        at += step as u64;
+    }
+    Ok(content)
+}
+
+/// Room for a payload; an error where there is none, instead of the end of the process.
+pub(super) fn reserve(bytes: u64) -> Result<Vec<u8>> {
+    check_payload_bytes(bytes)?;
+    let mut room = Vec::new();
+    let reserved = usize::try_from(bytes).map(|bytes| room.try_reserve_exact(bytes));
+    match reserved {
+        Ok(Ok(())) => Ok(room),
+        _ => Err(Error::new(
+            ErrorKind::LimitExceeded,
+            format!("no memory for a payload of {bytes} bytes"),
+        )),
+    }
+}
+
+/// Refuses what no payload can have.
+pub(super) fn check_payload_bytes(bytes: u64) -> Result<()> {
+    if bytes <= MAX_PAYLOAD_BYTES {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::LimitExceeded,
+        format!("a payload has at most {MAX_PAYLOAD_BYTES} bytes, found {bytes}"),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read_across_chunks() {
+        let bytes: Vec<u8> = (0..3 * CHUNK_BYTES + 17).map(|i| (i % 251) as u8).collect();
+        let file = memory_file(&bytes).unwrap();
+        assert_eq!(read_passed(&file, bytes.len() as u64).unwrap(), bytes);
+        assert_eq!(read_passed(&file, 5).unwrap(), bytes[..5]);
+        assert_eq!(read_passed(&file, 0).unwrap(), []);
+    }
+
+    #[test]
+    fn a_file_that_is_too_short_is_refused_before_memory_is_taken() {
+        let file = memory_file(b"four").unwrap();
+        let refused = read_passed(&file, MAX_PAYLOAD_BYTES).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+        assert!(refused.to_string().contains("found 4 bytes"), "{refused}");
+    }
+
+    #[test]
+    fn a_pipe_is_refused_instead_of_waited_for() {
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let descriptor: std::os::fd::OwnedFd = reader.into();
+        let refused = read_passed(&File::from(descriptor), 0).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn more_than_any_payload_is_refused() {
+        let refused = reserve(MAX_PAYLOAD_BYTES + 1).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::LimitExceeded);
+    }
+}

@@ -1,0 +1,148 @@
+//! A server with threads of its own, for processes that have no better ones.
+
+use std::cell::Cell;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use parking_lot::Mutex;
+
+use super::connection::Host;
+use super::listener::{Connection, Listener};
+use crate::error::{Error, Result};
+
+thread_local! {
+    /// This thread serves a client: it must not wait for all clients to be served.
+    static SERVING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Serves clients until it is stopped: a thread that listens, and one per client.
+///
+/// ```
+/// use std::sync::Arc;
+/// use holdfast_core::format::{NewSegment, SegmentKind};
+/// use holdfast_core::manager::{ManagerOptions, SnapshotManager, WriterOptions};
+/// use holdfast_core::storage::LocalStorage;
+/// use holdfast_core::wire::{Client, Hello, Host, Server, Session};
+/// use holdfast_core::{CheckpointId, Owner, Result};
+///
+/// struct Everybody(Arc<SnapshotManager>);
+///
+/// impl Host for Everybody {
+///     fn open(&self, _: &Hello) -> Result<Box<dyn Session>> {
+///         Ok(Box::new(Everybody(Arc::clone(&self.0))))
+///     }
+/// }
+///
+/// impl Session for Everybody {
+///     fn manager(&self) -> Result<Arc<SnapshotManager>> {
+///         Ok(Arc::clone(&self.0))
+///     }
+///     fn send(&self, _: Vec<u8>) -> Result<()> {
+///         Ok(())
+///     }
+///     fn ask(&self, data: Vec<u8>) -> Result<Vec<u8>> {
+///         Ok(data)
+///     }
+/// }
+///
+/// # fn main() -> Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// let storage = Arc::new(LocalStorage::new(dir.path().join("segments")));
+/// let manager = SnapshotManager::open_next_term(storage, ManagerOptions::default(), 1)?;
+/// let host = Arc::new(Everybody(Arc::new(manager)));
+/// let server = Server::start(dir.path().join("private/manager.sock"), host)?;
+///
+/// let hello = Hello {
+///     pipeline: "sales".to_owned(),
+///     folder: "segments".to_owned(),
+///     writer: WriterOptions::default(),
+/// };
+/// let client = Client::connect(server.path(), hello)?;
+/// let owner = Owner::new("sales", "stats", "east", "default");
+/// let new = NewSegment {
+///     owner: &owner,
+///     created: CheckpointId(1),
+///     kind: SegmentKind::Snapshot,
+///     lineage: &[],
+///     replaced: None,
+///     entries: 1,
+/// };
+/// let reference = client.append(&new, b"state")?;
+/// client.persist_segments(CheckpointId(1), &owner, &[reference])?;
+/// assert_eq!(client.read(&reference, &owner)?, b"state");
+/// # Ok(())
+/// # }
+/// ```
+pub struct Server {
+    listener: Arc<Listener>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Server").field(&self.path()).finish()
+    }
+}
+
+impl Server {
+    /// Listens at `path`, see [`Listener::bind`].
+    ///
+    /// # Errors
+    /// As [`Listener::bind`].
+    pub fn start(path: impl Into<PathBuf>, host: Arc<dyn Host>) -> Result<Self> {
+        let listener = Arc::new(Listener::bind(path)?);
+        let accepting = Arc::clone(&listener);
+        let thread = spawn("holdfast-listen", move || {
+            while let Ok(Some(connection)) = accepting.accept() {
+                // Without a thread for it the client loses its connection, and tries again.
+                let _ = serve_apart(connection, &host);
+            }
+            accepting.stop();
+        });
+        let thread = thread.map_err(|e| Error::io("a thread that listens", e))?;
+        Ok(Self {
+            listener,
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+
+    /// Where it listens.
+    pub fn path(&self) -> &Path {
+        self.listener.path()
+    }
+
+    /// Stops, and waits until no client is served any more, unless a client's own request stops it.
+    /// Stopping twice does nothing.
+    pub fn stop(&self) {
+        self.listener.stop();
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread {
+            // It ends with a panic only if there is a bug in it, and then it does not listen either.
+            let _ = thread.join();
+        }
+        if !SERVING.get() {
+            self.listener.wait();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn serve_apart(connection: Connection, host: &Arc<dyn Host>) -> io::Result<JoinHandle<()>> {
+    let host = Arc::clone(host);
+    spawn("holdfast-serve", move || {
+        SERVING.set(true);
+        connection.serve(host.as_ref());
+    })
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name(name.to_owned()).spawn(work)
+}
