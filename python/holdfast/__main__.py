@@ -8,8 +8,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import holdfast
+from holdfast import _inspect, _report
 from holdfast._spark import DEFAULT_MAX_FILE_BYTES
 
 USAGE_ERROR = 2
@@ -35,6 +37,38 @@ def print_conf(arguments: argparse.Namespace) -> None:
 def print_jar(_: argparse.Namespace) -> None:
     """Print the path of the plugin jar."""
     print(holdfast.plugin_jar())
+
+
+def show(arguments: argparse.Namespace) -> None:
+    """Print the checkpoints of a pipeline, or the regions of one."""
+    folder: Path = arguments.folder
+    ids = _inspect.checkpoint_ids(folder)
+    if arguments.id is not None:
+        _report.print_regions(_inspect.read_metadata(folder, arguments.id))
+        return
+    summaries: list[_inspect.Summary] = []
+    unreadable: list[str] = []
+    for id in ids:
+        try:
+            summaries.append(_inspect.summarise(folder, id))
+        except _inspect.UNREADABLE as error:
+            unreadable.append(str(error))
+    _report.print_checkpoints(summaries)
+    if unreadable:
+        raise OSError("\n  ".join([f"{len(unreadable)} checkpoints cannot be read:", *unreadable]))
+
+
+def verify(arguments: argparse.Namespace) -> None:
+    """Read everything that the checkpoints of a pipeline need, and print what cannot be read."""
+    folder: Path = arguments.folder
+    ids = _inspect.checkpoint_ids(folder)
+    verification = _inspect.Verification(folder, arguments.pipeline)
+    with _report.progress() as bars:
+        verdicts = [verification.verify(id, bars.start(id)) for id in ids]
+    _report.print_verdicts(verdicts)
+    damaged = [verdict for verdict in verdicts if verdict.damage]
+    if damaged:
+        raise OSError(f"{len(damaged)} of {len(verdicts)} checkpoints in {folder} are damaged")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -64,6 +98,22 @@ def parser() -> argparse.ArgumentParser:
 
     jar = commands.add_parser("jar", help="print the path of the Spark plugin's jar")
     jar.set_defaults(run=print_jar)
+
+    shown = commands.add_parser("show", help="print the checkpoints of a regional pipeline")
+    shown.add_argument("folder", type=Path, help="checkpoint folder of the pipeline")
+    shown.add_argument("--id", type=int, metavar="N", help="print the regions of this checkpoint")
+    shown.set_defaults(run=show)
+
+    verified = commands.add_parser(
+        "verify", help="read everything that the checkpoints of a regional pipeline need"
+    )
+    verified.add_argument("folder", type=Path, help="checkpoint folder of the pipeline")
+    verified.add_argument(
+        "--pipeline",
+        metavar="NAME",
+        help="name of the pipeline in the owners of its segments (default: what the metadata says)",
+    )
+    verified.set_defaults(run=verify)
     return top
 
 
@@ -87,7 +137,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"holdfast: {error}", file=sys.stderr)
         return USAGE_ERROR
-    except OSError as error:
+    except (OSError, NotImplementedError) as error:
         print(f"holdfast: {error}", file=sys.stderr)
         return 1
     return 0

@@ -12,4 +12,5 @@ mod guard;
 mod hadoop;
 mod handles;
 mod manager;
+mod regional;
 mod store;

@@ -35,13 +35,21 @@ impl Manager {
 
 pub(crate) static MANAGERS: Handles<Manager> = Handles::new("manager");
 
-fn compression(code: jint) -> Result<Compression, Failure> {
+pub(crate) fn compression(code: jint) -> Result<Compression, Failure> {
     match code {
         0 => Ok(Compression::None),
         1 => Ok(Compression::Lz4),
         other => Err(Failure::Core(Error::invalid_input(format!(
             "unknown compression code {other}"
         )))),
+    }
+}
+
+/// Inverse of [`compression`].
+pub(crate) fn compression_code(compression: Compression) -> jint {
+    match compression {
+        Compression::None => 0,
+        Compression::Lz4 => 1,
     }
 }
 

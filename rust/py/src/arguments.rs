@@ -17,12 +17,7 @@ fn not_allowed(option: &str, value: impl std::fmt::Display, expected: &str) -> P
     ))
 }
 
-pub(crate) fn manager_options(
-    max_file_bytes: i64,
-    across_checkpoints: Option<bool>,
-    compression: &str,
-    max_space_amplification: Option<f64>,
-) -> PyResult<ManagerOptions> {
+pub(crate) fn writer_options(max_file_bytes: i64, compression: &str) -> PyResult<WriterOptions> {
     let max_file_bytes = u64::try_from(max_file_bytes)
         .ok()
         .filter(|bytes| *bytes > 0)
@@ -38,6 +33,19 @@ pub(crate) fn manager_options(
             ));
         }
     };
+    Ok(WriterOptions {
+        max_file_bytes,
+        compression,
+    })
+}
+
+pub(crate) fn manager_options(
+    max_file_bytes: i64,
+    across_checkpoints: Option<bool>,
+    compression: &str,
+    max_space_amplification: Option<f64>,
+) -> PyResult<ManagerOptions> {
+    let writer = writer_options(max_file_bytes, compression)?;
     let max_space_amplification = match max_space_amplification {
         // The core's word for "no bound".
         None => 0.0,
@@ -51,10 +59,7 @@ pub(crate) fn manager_options(
         }
     };
     Ok(ManagerOptions {
-        writer: WriterOptions {
-            max_file_bytes,
-            compression,
-        },
+        writer,
         across_checkpoints,
         max_space_amplification,
     })
@@ -74,7 +79,7 @@ pub(crate) fn segment_kind(name: &str) -> PyResult<SegmentKind> {
 }
 
 /// Items of any mapping, `dict` or not.
-fn items<'py>(
+pub(crate) fn items<'py>(
     mapping: &Bound<'py, PyAny>,
 ) -> PyResult<Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
     mapping

@@ -41,6 +41,22 @@ pub(crate) fn to_py(error: Error) -> PyErr {
     }
 }
 
+/// What a client gets when Python code that serves it raises; `what` was called.
+pub(crate) fn from_py(what: &str, error: &PyErr) -> Error {
+    Python::attach(|py| {
+        let kind = if error.is_instance_of::<AttemptEndedError>(py) {
+            ErrorKind::AttemptEnded
+        } else if error.is_instance_of::<PyFileNotFoundError>(py) {
+            ErrorKind::NotFound
+        } else if error.is_instance_of::<PyValueError>(py) {
+            ErrorKind::InvalidInput
+        } else {
+            ErrorKind::Storage
+        };
+        Error::new(kind, format!("{what}: {error}"))
+    })
+}
+
 /// With an `errno`, Python picks the subclass: `PermissionError`, for example.
 fn os_error(error: &Error, message: String) -> PyErr {
     let errno = error

@@ -5,8 +5,12 @@
 
 mod arguments;
 mod buffer;
+mod checkpoint;
+mod client;
 mod errors;
 mod manager;
+mod segments;
+mod server;
 mod status;
 mod values;
 
@@ -20,9 +24,19 @@ mod _core {
     const __version__: &str = env!("CARGO_PKG_VERSION");
 
     #[pymodule_export]
+    use crate::checkpoint::{
+        CheckpointMetadata, InFlight, OperatorEntry, Piece, RegionEntry, Staged, StateEntry,
+    };
+    #[pymodule_export]
+    use crate::client::{ManagerClient, executor_socket};
+    #[pymodule_export]
     use crate::errors::{AttemptEndedError, CorruptSegmentError};
     #[pymodule_export]
     use crate::manager::SnapshotManager;
+    #[pymodule_export]
+    use crate::segments::read_segment;
+    #[pymodule_export]
+    use crate::server::{ManagerServer, manager_message};
     #[pymodule_export]
     use crate::status::{FileStatus, Stats};
     #[pymodule_export]

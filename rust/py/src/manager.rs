@@ -1,24 +1,24 @@
 //! The snapshot manager's Python face.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use holdfast_core::format::NewSegment;
 use holdfast_core::manager::{RestoredCheckpoint, SnapshotManager as Core};
 use holdfast_core::storage::LocalStorage;
-use holdfast_core::{CheckpointId, Error, SegmentRef as CoreRef};
+use holdfast_core::{CheckpointId, Error};
 use parking_lot::Mutex;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::arguments::{self, FallbacksArgument, RetainedArgument};
 use crate::buffer::Payload;
 use crate::errors::to_py;
+use crate::server::{self, ManagerServer};
 use crate::status::{FileStatus, Stats};
-use crate::values::{Owner, SegmentRef};
+use crate::values::{Owner, SegmentRef, core_refs};
 
 /// Packs the state of many owners into a few files, and deletes each file as soon as no retained
 /// checkpoint and no open attempt needs it.
@@ -69,8 +69,18 @@ use crate::values::{Owner, SegmentRef};
 #[pyclass(frozen, module = "holdfast")]
 pub(crate) struct SnapshotManager {
     path: PathBuf,
-    /// `None` once closed. The lock is held for a moment only, never around work.
-    core: Mutex<Option<Arc<Core>>>,
+    core: SharedCore,
+}
+
+/// `None` once closed; a server of the manager sees that as well. The lock is held for a moment only,
+/// never around work.
+pub(crate) type SharedCore = Arc<Mutex<Option<Arc<Core>>>>;
+
+/// The core, unless it was closed.
+pub(crate) fn open_core(core: &SharedCore, path: &Path) -> Result<Arc<Core>, Error> {
+    core.lock()
+        .clone()
+        .ok_or_else(|| Error::invalid_input(format!("the manager of {} is closed", path.display())))
 }
 
 impl SnapshotManager {
@@ -85,9 +95,7 @@ impl SnapshotManager {
     }
 
     fn open_core(&self) -> PyResult<Arc<Core>> {
-        self.core.lock().clone().ok_or_else(|| {
-            PyValueError::new_err(format!("the manager of {} is closed", self.path.display()))
-        })
+        open_core(&self.core, &self.path).map_err(to_py)
     }
 }
 
@@ -127,7 +135,7 @@ impl SnapshotManager {
             .map_err(to_py)?;
         Ok(Self {
             path,
-            core: Mutex::new(Some(Arc::new(core))),
+            core: Arc::new(Mutex::new(Some(Arc::new(core)))),
         })
     }
 
@@ -556,6 +564,46 @@ impl SnapshotManager {
         Ok(files.into_iter().map(FileStatus::from).collect())
     }
 
+    /// Let other processes of the same user work with this manager through a Unix socket.
+    ///
+    /// Parameters
+    /// ----------
+    /// socket_path : str or os.PathLike
+    ///     Where to listen, at most 107 bytes. Its folder must be private to this user (mode 700);
+    ///     it is made if it is missing. The socket has mode 600.
+    /// on_message : callable
+    ///     Called with the bytes of every `ManagerClient.send` and `ManagerClient.ask`, on threads of
+    ///     the server, one per client; `ask` returns what it returns. An exception is raised at the
+    ///     client.
+    ///
+    /// Returns
+    /// -------
+    /// ManagerServer
+    ///     Serves until it is closed; a ``with`` statement does that. Once the manager is closed,
+    ///     clients get a ValueError.
+    ///
+    /// Raises
+    /// ------
+    /// ValueError
+    ///     If the path is too long, the folder is not private, or the manager is closed.
+    /// OSError
+    ///     If the socket cannot be made, for example because another process listens there.
+    ///
+    /// Examples
+    /// --------
+    /// >>> with manager.serve("/run/user/1000/sales/manager.sock", lambda data: b"") as server:
+    /// ...     client = ManagerClient(server.path, pipeline="sales", folder=str(manager.path))
+    fn serve(
+        &self,
+        py: Python<'_>,
+        socket_path: PathBuf,
+        on_message: Py<PyAny>,
+    ) -> PyResult<ManagerServer> {
+        self.open_core()?;
+        let core = Arc::clone(&self.core);
+        server::serve(py, core, self.path.clone(), socket_path, on_message).map_err(to_py)
+    }
+
     /// Seal the open files and close the manager. Closing twice does nothing.
     ///
     /// Raises
@@ -597,8 +645,4 @@ impl SnapshotManager {
             None => format!("<closed SnapshotManager of {}>", self.path.display()),
         }
     }
-}
-
-fn core_refs(refs: &[SegmentRef]) -> Vec<CoreRef> {
-    refs.iter().map(|reference| reference.0).collect()
 }

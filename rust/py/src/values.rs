@@ -175,3 +175,7 @@ impl SegmentRef {
         )
     }
 }
+
+pub(crate) fn core_refs(refs: &[SegmentRef]) -> Vec<CoreRef> {
+    refs.iter().map(|reference| reference.0).collect()
+}

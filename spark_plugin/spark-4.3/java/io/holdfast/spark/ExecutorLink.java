@@ -29,7 +29,8 @@ final class ExecutorLink implements Serializable {
     ask(notice.toWire());
   }
 
-  private CompletableFuture<String[]> ask(String[] wire) {
+  /** Any request, as text. */
+  CompletableFuture<String[]> ask(String[] wire) {
     return FutureConverters.asJava(
             endpoint.<String[]>ask(wire, ClassTag$.MODULE$.apply(String[].class)))
         .toCompletableFuture();

@@ -39,11 +39,13 @@ final class HoldfastDriver implements DriverPlugin {
   private final DurableFiles durableFiles = new DurableFiles();
   private final PartitionFolders partitionFolders = new PartitionFolders();
   private Reclaimer reclaimer;
+  private RegionalPipelines regionalPipelines;
 
   @Override
   public Map<String, String> init(SparkContext sc, PluginContext context) {
     BuildInfo.requireSparkMinor(sc.version());
     reclaimer = new Reclaimer(this);
+    regionalPipelines = new RegionalPipelines(this, sc.hadoopConfiguration());
     sc.addSparkListener(
         new SparkListener() {
           @Override
@@ -71,12 +73,17 @@ final class HoldfastDriver implements DriverPlugin {
 
   @Override
   public Object receive(Object message) {
-    if (message instanceof TermRequest) {
-      return nextTerm((TermRequest) message);
+    if (message instanceof TermRequest request) {
+      return nextTerm(
+          request.folder(), new DurableFiles.Writer(request.executorId, request.executor));
     }
     if (message instanceof LostFiles) {
       durableFiles.lost((LostFiles) message);
       return true;
+    }
+    Object answer = regionalPipelines.receive(message);
+    if (answer != null) {
+      return answer;
     }
     throw new IllegalArgumentException("Unknown message " + message);
   }
@@ -85,6 +92,7 @@ final class HoldfastDriver implements DriverPlugin {
   public void shutdown() {
     HoldfastPlugin.stopped(this);
     reclaimer.stop();
+    regionalPipelines.stop();
     synchronized (this) {
       // A clean-up that still runs keeps it alive; a later one fails, as it should.
       if (indexCache != 0) {
@@ -169,17 +177,28 @@ final class HoldfastDriver implements DriverPlugin {
    * Above every term in the folder and every term given before. The clock is in it so that a term
    * whose files were all deleted since is not given again.
    */
-  private synchronized long nextTerm(TermRequest request) {
-    StateFolder folder = request.folder();
+  synchronized long nextTerm(StateFolder folder, DurableFiles.Writer writer) {
     String dir = folder.name;
     long newest =
         Math.max(Native.newestTerm(dir, folder.files()), lastTerm.getOrDefault(dir, 0L));
     long term = Math.max(newest + 1, System.currentTimeMillis() * 1000);
     lastTerm.put(dir, term);
-    liveTerms
-        .computeIfAbsent(dir, key -> new HashMap<>())
-        .put(term, new DurableFiles.Writer(request.executorId, request.executor));
+    liveTerms.computeIfAbsent(dir, key -> new HashMap<>()).put(term, writer);
     return term;
+  }
+
+  /** Writers of a folder by their terms. */
+  synchronized Map<Long, DurableFiles.Writer> writers(String dir) {
+    return Map.copyOf(liveTerms.getOrDefault(dir, Collections.emptyMap()));
+  }
+
+  /** The writer of a term appends no more. */
+  synchronized void forgetTerm(String dir, long term) {
+    liveTerms.getOrDefault(dir, Collections.emptyMap()).remove(term);
+  }
+
+  RegionalPipelines regionalPipelines() {
+    return regionalPipelines;
   }
 
   private synchronized DurableFiles.Writer writerOf(String dir, long term) {

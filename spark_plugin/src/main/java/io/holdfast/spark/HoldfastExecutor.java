@@ -147,6 +147,7 @@ final class HoldfastExecutor implements ExecutorPlugin {
   private PluginContext context;
   private ScheduledExecutorService sweeper;
   private ExecutorEndpoint endpoint;
+  private RegionalManagers regional;
   private final ExecutorTotals totals = new ExecutorTotals();
   private volatile boolean nativeLoaded;
 
@@ -160,8 +161,10 @@ final class HoldfastExecutor implements ExecutorPlugin {
               thread.setDaemon(true);
               return thread;
             });
-    sweeper.scheduleWithFixedDelay(this::closeIdle, IDLE_MS, IDLE_MS / 2, TimeUnit.MILLISECONDS);
     endpoint = new ExecutorEndpoint(context.executorID(), this::handle);
+    regional = new RegionalManagers(context, endpoint);
+    regional.start();
+    sweeper.scheduleWithFixedDelay(this::closeIdle, IDLE_MS, IDLE_MS / 2, TimeUnit.MILLISECONDS);
     totals.register(
         context.metricRegistry(),
         () -> nativeLoaded ? Native.usedMemory() : 0,
@@ -171,6 +174,9 @@ final class HoldfastExecutor implements ExecutorPlugin {
 
   /** A request of the driver. */
   private String[] handle(String[] wire) {
+    if (RegionalManagers.takes(wire)) {
+      return regional.handle(wire);
+    }
     if (wire[0].equals(WasteNotice.TAG)) {
       accept(WasteNotice.fromWire(wire));
       return new String[0];
@@ -289,6 +295,7 @@ final class HoldfastExecutor implements ExecutorPlugin {
   @Override
   public synchronized void shutdown() {
     HoldfastPlugin.stopped(this);
+    regional.stop();
     endpoint.close();
     sweeper.shutdownNow();
     managers.forEach(this::close);

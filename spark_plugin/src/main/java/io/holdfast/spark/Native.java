@@ -231,6 +231,38 @@ final class Native {
       long[] liveTerms,
       long newestTerm);
 
+  /**
+   * Listens for Python workers at this process's socket.
+   *
+   * @param folder the JVM's folder for temporary files
+   */
+  static native long listen(String folder);
+
+  /** Where it listens. */
+  static native String socketPath(long listener);
+
+  /** Waits for the next worker; 0 once the listener was stopped. */
+  static native long accept(long listener);
+
+  /** Serves a worker until it leaves; calls up into {@code managers}. */
+  static native void serve(long connection, RegionalManagers managers);
+
+  /** Closes the socket and all connections. */
+  static native void stopListening(long listener);
+
+  /** Opens the executor's manager of a regional pipeline; see {@link #openManager}. */
+  static native long openRegional(
+      String dir, HadoopFiles files, long term, long maxFileBytes, int compression);
+
+  /** Seals the files of a regional manager and closes it; returns what the log should know. */
+  static native String[] closeRegional(long manager);
+
+  /** A message about a checkpoint; returns what the log should know. */
+  static native String[] tellRegional(long manager, byte[] message);
+
+  /** Physical files, their bytes, live bytes, pinned bytes, live segments. */
+  static native long[] regionalStats(long manager);
+
   private static void load() {
     String os = System.getProperty("os.name").toLowerCase(Locale.ROOT);
     String arch = System.getProperty("os.arch");

@@ -4,7 +4,10 @@ import java.io.IOException;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 
-/** The folder with the merged files of a query, {@code <checkpoint>/state/holdfast}. */
+/**
+ * A folder of merged files: {@code <checkpoint>/state/holdfast} of a query's state stores, or the
+ * segments of a regional pipeline.
+ */
 final class StateFolder {
   /** A local path, or the URI of a folder on another file system. */
   final String name;
@@ -18,19 +21,29 @@ final class StateFolder {
 
   /** The folder below Spark's state location, {@code <checkpoint>/state}. */
   static StateFolder of(String stateLocation, Configuration conf) {
-    Path path = new Path(stateLocation, HoldfastConf.STATE_FOLDER);
+    return at(new Path(stateLocation, HoldfastConf.STATE_FOLDER).toString(), conf);
+  }
+
+  /** The folder at a path or URI. */
+  static StateFolder at(String location, Configuration conf) {
+    Path path = new Path(location);
     try {
       Path qualified = path.getFileSystem(conf).makeQualified(path);
       boolean local = "file".equals(qualified.toUri().getScheme());
       return new StateFolder(local ? qualified.toUri().getPath() : qualified.toString(), conf);
     } catch (IOException e) {
-      throw new HoldfastException("Cannot resolve the state location " + stateLocation, e);
+      throw new HoldfastException("Cannot resolve the folder " + location, e);
     }
   }
 
   /** The folder that another process calls {@code name}. */
   static StateFolder named(String name, Configuration conf) {
     return new StateFolder(name, conf);
+  }
+
+  /** State stores keep their files here: who looks after those deletes what he does not know. */
+  boolean isOfStateStores() {
+    return name.endsWith("/state/" + HoldfastConf.STATE_FOLDER);
   }
 
   boolean isLocal() {

@@ -1,0 +1,190 @@
+"""Tables on stdout and progress on stderr.
+
+With rich in a terminal where it is installed, else plain text, which programs can read.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Protocol
+
+from holdfast._core import CheckpointMetadata, RegionEntry
+from holdfast._inspect import Summary, Verdict, in_flight_rows
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+#: So many failed regions are named in the line of a checkpoint.
+_NAMED_REGIONS = 3
+
+
+def print_checkpoints(summaries: Sequence[Summary]) -> None:
+    """Print one line per checkpoint."""
+    columns = ["id", "batch", "kind", "completed", "regions", "in-flight rows", "in-flight bytes"]
+    columns += ["staged", "bytes", "failed (origin)"]
+    rows = [
+        [
+            str(summary.metadata.id),
+            str(summary.metadata.batch_id),
+            summary.metadata.kind,
+            "global" if summary.metadata.is_global else "regional",
+            str(len(summary.metadata.regions)),
+            str(summary.in_flight_rows),
+            str(summary.in_flight_bytes),
+            str(summary.staged_files),
+            str(summary.stored_bytes),
+            _failed(summary.metadata.failed),
+        ]
+        for summary in summaries
+    ]
+    _print_table(columns, rows, words={"kind", "completed", "failed (origin)"})
+
+
+def print_regions(metadata: CheckpointMetadata) -> None:
+    """Print one line per region of a checkpoint."""
+    columns = ["region", "state", "origin", "fallbacks", "stale since", "in-flight rows"]
+    columns += ["in-flight bytes", "operators", "segments", "staged", "cause"]
+    rows = [
+        [
+            _printable(entry.region),
+            _state(entry),
+            str(entry.origin),
+            str(entry.fallbacks),
+            _time(entry.stale_since_ms),
+            str(in_flight_rows(entry)),
+            str(entry.in_flight_bytes),
+            str(len(entry.operators)),
+            str(len(entry.refs())),
+            str(len(entry.staged)),
+            _printable(entry.cause) or "-",
+        ]
+        for entry in metadata.regions.values()
+    ]
+    _print_table(columns, rows, words={"region", "state", "stale since", "cause"})
+
+
+def print_verdicts(verdicts: Sequence[Verdict]) -> None:
+    """Print one line per checkpoint, then one per thing that cannot be read."""
+    columns = ["id", "verdict", "readable regions", "regions", "readable segments", "segments"]
+    rows = [
+        [
+            str(verdict.checkpoint),
+            "damaged" if verdict.damage else "ok",
+            str(verdict.readable_regions),
+            str(verdict.regions),
+            str(verdict.readable_segments),
+            str(verdict.segments),
+        ]
+        for verdict in verdicts
+    ]
+    _print_table(columns, rows, words={"verdict"})
+    for verdict in verdicts:
+        for damage in verdict.damage:
+            print(f"checkpoint {damage.checkpoint}: {_printable(damage.message)}")
+
+
+class Bars(Protocol):
+    """Shows how far a verification is."""
+
+    def start(self, id: int) -> Callable[[int, int], None]:
+        """Begin with a checkpoint; the result is told how many segments are done, and of all."""
+
+
+@contextmanager
+def progress() -> Iterator[Bars]:
+    """Show progress on stderr until the end of the block."""
+    if not (sys.stderr.isatty() and find_spec("rich")):
+        yield _PlainBars()
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bars:
+        yield _RichBars(bars)
+
+
+class _PlainBars:
+    def start(self, id: int) -> Callable[[int, int], None]:
+        print(f"holdfast: verifying checkpoint {id}", file=sys.stderr)
+        return lambda done, total: None
+
+
+class _RichBars:
+    def __init__(self, bars: Progress) -> None:
+        self._bars = bars
+
+    def start(self, id: int) -> Callable[[int, int], None]:
+        task = self._bars.add_task(f"checkpoint {id}", total=None)
+        return lambda done, total: self._bars.update(task, completed=done, total=total)
+
+
+def _failed(failed: dict[str, int]) -> str:
+    named = [
+        f"{_printable(region)} ({origin})"
+        for region, origin in list(failed.items())[:_NAMED_REGIONS]
+    ]
+    if len(failed) > _NAMED_REGIONS:
+        named.append(f"and {len(failed) - _NAMED_REGIONS} more")
+    return ", ".join(named) or "-"
+
+
+def _state(entry: RegionEntry) -> str:
+    if entry.failed:
+        return "fell back"
+    return "finished" if entry.finished else "healthy"
+
+
+def _time(ms: int | None) -> str:
+    if ms is None:
+        return "-"
+    try:
+        time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
+    except OverflowError:
+        # Past the year 9999: no time, but shown as what is stored.
+        return f"{ms} ms"
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _printable(text: str) -> str:
+    """One line, without control characters: names come from data, causes from anywhere."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, words: set[str]) -> None:
+    """Print words to the left and figures to the right."""
+    if sys.stdout.isatty() and find_spec("rich"):
+        _print_rich(columns, rows, words)
+        return
+    widths = [
+        max(len(cell) for cell in (column, *(row[number] for row in rows)))
+        for number, column in enumerate(columns)
+    ]
+    for line in (columns, *rows):
+        cells = (
+            cell.ljust(width) if column in words else cell.rjust(width)
+            for column, width, cell in zip(columns, widths, line, strict=True)
+        )
+        print("  ".join(cells).rstrip())
+
+
+def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]], words: set[str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        # Words wrap where the terminal is narrow; a figure is never cut.
+        table.add_column(
+            column,
+            justify="left" if column in words else "right",
+            no_wrap=column not in words,
+        )
+    for row in rows:
+        # Names from data are no markup.
+        table.add_row(*map(Text, row))
+    Console(highlight=False).print(table)

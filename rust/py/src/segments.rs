@@ -1,0 +1,53 @@
+//! Reading segments without a manager: for inspection, which must not take a term.
+
+use std::path::PathBuf;
+
+use holdfast_core::format;
+use holdfast_core::storage::LocalStorage;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::errors::to_py;
+use crate::values::{Owner, SegmentRef};
+
+/// Read a segment and verify all of it, without a manager.
+///
+/// Parameters
+/// ----------
+/// folder : str or os.PathLike
+///     Folder of the physical files.
+/// ref : SegmentRef
+///     The segment.
+/// owner : Owner
+///     Whose state it is.
+///
+/// Returns
+/// -------
+/// bytes
+///     The payload, uncompressed.
+///
+/// Raises
+/// ------
+/// FileNotFoundError
+///     If the physical file is missing.
+/// CorruptSegmentError
+///     If the stored bytes differ from what was written, or belong to another owner. The message
+///     names file, offset, owner, expected and found values.
+/// NotImplementedError
+///     If a newer version of Holdfast wrote the segment.
+/// OSError
+///     If storage failed.
+#[pyfunction]
+#[pyo3(signature = (folder, r#ref, owner))]
+pub(crate) fn read_segment<'py>(
+    py: Python<'py>,
+    folder: PathBuf,
+    r#ref: SegmentRef,
+    owner: Owner,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let storage = LocalStorage::new(folder);
+    let segment = py
+        .detach(|| format::read_segment(&storage, &r#ref.0, &owner.0))
+        .map_err(to_py)?;
+    Ok(PyBytes::new(py, &segment.payload))
+}

@@ -1,0 +1,227 @@
+package io.holdfast.spark;
+
+import java.util.ArrayDeque;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.Objects;
+import java.util.concurrent.TimeUnit;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.spark.util.SerializableConfiguration;
+
+/** Driver side of regional pipelines: which are open, and what goes between driver and workers. */
+final class RegionalPipelines {
+  /** Bounds on messages that wait for {@link #poll}; beyond them senders wait. */
+  private static final int MAX_QUEUED = 4096;
+
+  private static final long MAX_QUEUED_BYTES = 64L << 20;
+
+  private static final class Pipeline {
+    final RegionalMessages.Run run;
+    final StateFolder folder;
+    private final ArrayDeque<byte[]> queue = new ArrayDeque<>();
+    private long queuedBytes;
+    private byte[] answer = {};
+    private boolean closed;
+
+    Pipeline(RegionalMessages.Run run, StateFolder folder) {
+      this.run = run;
+      this.folder = folder;
+    }
+
+    synchronized Object take(byte[] data) {
+      if (closed) {
+        return notOpen(run.pipeline());
+      }
+      boolean full = queue.size() >= MAX_QUEUED || queuedBytes + data.length > MAX_QUEUED_BYTES;
+      // One message always fits, however large it is.
+      if (full && !queue.isEmpty()) {
+        return RegionalMessages.FULL;
+      }
+      queue.add(data);
+      queuedBytes += data.length;
+      notifyAll();
+      return true;
+    }
+
+    synchronized byte[] poll(long timeoutMs) {
+      long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeoutMs);
+      while (queue.isEmpty() && !closed) {
+        long left = deadline - System.nanoTime();
+        if (left <= 0) {
+          return null;
+        }
+        try {
+          TimeUnit.NANOSECONDS.timedWait(this, left);
+        } catch (InterruptedException e) {
+          Thread.currentThread().interrupt();
+          return null;
+        }
+      }
+      byte[] data = queue.poll();
+      if (data == null) {
+        throw new IllegalStateException(notOpen(run.pipeline()));
+      }
+      queuedBytes -= data.length;
+      return data;
+    }
+
+    synchronized void respond(byte[] bytes) {
+      answer = bytes;
+    }
+
+    synchronized byte[] answer() {
+      return answer;
+    }
+
+    synchronized void close() {
+      closed = true;
+      queue.clear();
+      notifyAll();
+    }
+  }
+
+  private final HoldfastDriver driver;
+  private final Configuration conf;
+  private final Map<String, Pipeline> open = new HashMap<>();
+  private long lastRun;
+
+  RegionalPipelines(HoldfastDriver driver, Configuration conf) {
+    this.driver = driver;
+    this.conf = conf;
+  }
+
+  private static String notOpen(String pipeline) {
+    return "The regional pipeline '" + pipeline + "' is not open in this application";
+  }
+
+  StateFolder folder(String location) {
+    return StateFolder.at(location, conf);
+  }
+
+  /** Opens a pipeline with its segments in a folder that no other open pipeline uses. */
+  synchronized void open(String name, String location) {
+    StateFolder folder = folder(location);
+    if (folder.isOfStateStores()) {
+      throw new IllegalArgumentException(
+          folder.name + " belongs to state stores: a regional pipeline needs a folder of its own");
+    }
+    for (Pipeline pipeline : open.values()) {
+      if (pipeline.run.pipeline().equals(name) || pipeline.folder.name.equals(folder.name)) {
+        throw new IllegalStateException(
+            "The regional pipeline '"
+                + pipeline.run.pipeline()
+                + "' is open already, with its segments in "
+                + pipeline.folder.name);
+      }
+    }
+    open.put(name, new Pipeline(new RegionalMessages.Run(name, ++lastRun), folder));
+  }
+
+  /**
+   * Closes a pipeline, if it is open: its workers are refused from now on.
+   *
+   * @return the folder of its segments; null if it was not open
+   */
+  StateFolder close(String name) {
+    Pipeline pipeline;
+    synchronized (this) {
+      pipeline = open.remove(name);
+    }
+    if (pipeline == null) {
+      return null;
+    }
+    pipeline.close();
+    return pipeline.folder;
+  }
+
+  /** The next message of a worker; null when none came in time. */
+  byte[] poll(String name, long timeoutMs) {
+    return named(name).poll(timeoutMs);
+  }
+
+  /** What workers are answered from now on. */
+  void respond(String name, byte[] answer) {
+    named(name).respond(Arrays.copyOf(answer, answer.length));
+  }
+
+  synchronized void stop() {
+    open.values().forEach(Pipeline::close);
+    open.clear();
+  }
+
+  /** Answers a message of an executor; null if it is not about regional pipelines. */
+  Object receive(Object message) {
+    if (message instanceof RegionalMessages.Hello hello) {
+      return welcome(hello);
+    }
+    if (message instanceof RegionalMessages.TermWanted wanted) {
+      return term(wanted);
+    }
+    if (message instanceof RegionalMessages.TermEnded ended) {
+      driver.forgetTerm(ended.dir(), ended.term());
+      return true;
+    }
+    if (message instanceof RegionalMessages.Sent sent) {
+      Pipeline pipeline = of(sent.run());
+      return pipeline == null ? notOpen(sent.run().pipeline()) : pipeline.take(sent.data());
+    }
+    if (message instanceof RegionalMessages.Asked asked) {
+      Pipeline pipeline = of(asked.run());
+      return pipeline == null ? notOpen(asked.run().pipeline()) : pipeline.answer();
+    }
+    return null;
+  }
+
+  private Object welcome(RegionalMessages.Hello hello) {
+    Pipeline pipeline;
+    synchronized (this) {
+      pipeline = open.get(hello.pipeline());
+    }
+    if (pipeline == null) {
+      return notOpen(hello.pipeline());
+    }
+    String dir = folder(hello.folder()).name;
+    if (!pipeline.folder.name.equals(dir)) {
+      return "The segments of the regional pipeline '"
+          + hello.pipeline()
+          + "' are in "
+          + pipeline.folder.name
+          + ", not in "
+          + dir;
+    }
+    return new Object[] {dir, pipeline.run.number()};
+  }
+
+  private Object term(RegionalMessages.TermWanted wanted) {
+    Pipeline pipeline = of(wanted.run());
+    if (pipeline == null) {
+      return notOpen(wanted.run().pipeline());
+    }
+    StateFolder folder = pipeline.folder;
+    long term =
+        driver.nextTerm(folder, new DurableFiles.Writer(wanted.executorId(), wanted.executor()));
+    if (of(wanted.run()) == null) {
+      // Closed meanwhile, maybe without knowing of this term: nobody would close its manager.
+      driver.forgetTerm(folder.name, term);
+      return notOpen(wanted.run().pipeline());
+    }
+    return new Object[] {
+      term, folder.isLocal() ? null : new SerializableConfiguration(folder.conf)
+    };
+  }
+
+  /** The pipeline of this run; null when it was closed, or begun again. */
+  private synchronized Pipeline of(RegionalMessages.Run run) {
+    Pipeline pipeline = open.get(run.pipeline());
+    return pipeline != null && pipeline.run.equals(run) ? pipeline : null;
+  }
+
+  private synchronized Pipeline named(String name) {
+    Pipeline pipeline = open.get(Objects.requireNonNull(name, "pipeline"));
+    if (pipeline == null) {
+      throw new IllegalStateException(notOpen(name));
+    }
+    return pipeline;
+  }
+}
