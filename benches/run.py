@@ -16,6 +16,7 @@ from common import report
 from common.java import BuildError
 from common.rounds import ALL_PROVIDERS, WrongStateError
 from common.targets import Verdict
+from regional import coordinator
 from spark import measure as queries
 from spark.cases import SUITES
 from spark.queries import QUERIES
@@ -29,11 +30,13 @@ from holdfast.demo.screen import Screen
 RESULTS = Path(__file__).parent / "results"
 
 STORE = "store"
-ALL_SUITES = (STORE, *SUITES)
+COORDINATOR = "coordinator"
+ALL_SUITES = (STORE, COORDINATOR, *SUITES)
 
 SUITES_HELP = """\
 suites:
   store    single rows, scans, commits and restores of one store of 1 M keys, below any query
+  coordinator  a checkpoint of 10,000 regions of which 30 % fail: no Spark
   many     queries on 200 partitions
   few      the same on 20 partitions
   hdfs     queries on 200 partitions, checkpoints on HDFS (needs Maven the first time)
@@ -103,6 +106,13 @@ def results(options: argparse.Namespace, folder: Path, screen: Screen) -> Iterat
         screen.heading("store")
         screen.say(plan.describe())
         yield store.measure(plan, screen)
+    if COORDINATOR in options.suites:
+        coordinator_plan = coordinator.Plan(
+            folder=folder, rounds=options.rounds, regions=10_000, operators=4, failing=0.3
+        )
+        screen.heading("coordinator")
+        screen.say(coordinator_plan.describe())
+        yield coordinator.measure(coordinator_plan, screen)
     for case in (case for suite in options.suites for case in SUITES.get(suite, ())):
         if options.query not in (None, case.query.name):
             continue

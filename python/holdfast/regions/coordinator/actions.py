@@ -1,0 +1,246 @@
+"""What a `CheckpointCoordinator` wants done.
+
+The driver executes actions in the order it gets them. When one fails that is not said to be best
+effort, those after it must not be executed: the query fails, and a restart finds what is published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from holdfast._core import CheckpointMetadata, InFlight, Owner, RegionEntry
+from holdfast.regions.coordinator.entries import Kind
+
+Outcome = Literal["global", "regional", "aborted"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckpointInfo:
+    """Which regions fell back in a checkpoint (R40).
+
+    Attributes
+    ----------
+    fallbacks : mapping of str to int
+        Origin of the state that the checkpoint has for a failed region.
+    """
+
+    fallbacks: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_global(self) -> bool:
+        """Whether no region fell back."""
+        return not self.fallbacks
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResetCoordinator:
+    """Call ``reset`` of an operator's coordinator: all regions go back to the checkpoint (R33).
+
+    At a start, and when an attempt is aborted after its tasks began: what they got is lost.
+    """
+
+    operator: str
+    snapshot: bytes | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResetRegion:
+    """Call ``region_reset`` of an operator's coordinator, before its next snapshot (R33).
+
+    The region failed, so that it goes on from its origin.
+    """
+
+    operator: str
+    region: str
+    origin: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SnapshotCoordinators:
+    """Call ``checkpoint`` of these operators' coordinators (R31), before any task runs (R1)."""
+
+    attempt: int
+    operators: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunAttempt:
+    """Run the batch.
+
+    Attributes
+    ----------
+    global_required : bool
+        Whether a decline aborts the attempt, so that storing input of failed regions is useless.
+    restart : frozenset of str
+        Regions past their staleness bound: give them a fresh instance at their origin (R22).
+    owed : mapping of str to RegionEntry
+        Regions that must run and answer even if they get no new rows, with their entries: those
+        with in-flight data, those that failed, those that finished and have not heard of their
+        commit (R62), and for a final checkpoint every region that has not finished (R61).
+    new_rows : bool
+        False where the latest checkpoint covers the batch: only what is owed is processed.
+    """
+
+    attempt: int
+    batch_id: int
+    kind: Kind
+    global_required: bool
+    restart: frozenset[str]
+    owed: Mapping[str, RegionEntry]
+    new_rows: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReleaseSegments:
+    """Give up what an answer wrote that is not used. Best effort; reused segments stay."""
+
+    attempt: int
+    region: str
+    entry: RegionEntry | None = None
+    in_flight: Sequence[InFlight] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AskFallback:
+    """Call ``checkpoint_fallback`` of an operator's coordinator (R32)."""
+
+    attempt: int
+    operator: str
+    origins: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Publish:
+    """Write the metadata atomically; answer with `Published` or `PublishFailed` (R18)."""
+
+    attempt: int
+    metadata: CheckpointMetadata
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DropMetadata:
+    """Delete the metadata of these checkpoints; what is gone already is no error."""
+
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NotifyManagers:
+    """Tell every manager of segments. Best effort: each message is absolute (R43).
+
+    Attributes
+    ----------
+    message : {"completed", "partially_completed", "aborted"}
+        The method of `holdfast.SnapshotManager`. A global checkpoint completes partially too
+        where idle regions keep the state of an earlier one. No message of its own tells what was
+        subsumed: the view does, per owner (R44).
+    fallbacks : mapping of Owner to int
+        Origins that differ from ``checkpoint``; empty unless it completed partially.
+    retained : mapping of int to mapping of Owner to int
+        The same for every retained checkpoint.
+    decided : int
+        The last attempt that is decided.
+    """
+
+    message: Literal["completed", "partially_completed", "aborted"]
+    checkpoint: int
+    fallbacks: Mapping[Owner, int]
+    retained: Mapping[int, Mapping[Owner, int]]
+    decided: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NotifyRegion:
+    """Tell the members of a region how the attempt ended for it (R40 to R42). Best effort.
+
+    Attributes
+    ----------
+    origin : int or None
+        The id whose state the region has in the checkpoint; None where there is no checkpoint.
+    """
+
+    region: str
+    kind: Literal["completed", "fallback", "aborted"]
+    attempt: int
+    origin: int | None
+    info: CheckpointInfo
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NotifyCoordinator:
+    """Tell an operator's coordinator how the attempt ended (R34, R42).
+
+    Attributes
+    ----------
+    effective : mapping of str to int
+        Per region of the checkpoint the id up to which it is covered: the origin of a failed
+        region, else the checkpoint's id. Empty where the attempt was aborted.
+    """
+
+    operator: str
+    kind: Literal["completed", "aborted"]
+    attempt: int
+    effective: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommitSinks:
+    """Commit what these regions staged for the checkpoint, once more after a restart (R80, R81)."""
+
+    attempt: int
+    regions: frozenset[str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchDone:
+    """The latest checkpoint covers the batch: run nothing (R74)."""
+
+    batch_id: int
+    checkpoint: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ended:
+    """The attempt is over; tasks of it that still run are to be stopped."""
+
+    attempt: int
+    outcome: Outcome
+    cause: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Retry:
+    """Trigger the same batch again; it gets a new id."""
+
+    batch_id: int
+    kind: Kind
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FailQuery:
+    """Stop the query with this error; the coordinator takes no further trigger."""
+
+    error: str
+
+
+Action = (
+    ResetCoordinator
+    | ResetRegion
+    | SnapshotCoordinators
+    | RunAttempt
+    | ReleaseSegments
+    | AskFallback
+    | Publish
+    | DropMetadata
+    | NotifyManagers
+    | NotifyRegion
+    | NotifyCoordinator
+    | CommitSinks
+    | BatchDone
+    | Ended
+    | Retry
+    | FailQuery
+)

@@ -1,0 +1,157 @@
+"""Whether an attempt completes, and of what its checkpoint consists: pure functions (B)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from holdfast._core import RegionEntry
+from holdfast.regions.coordinator.attempt import PendingAttempt
+from holdfast.regions.coordinator.entries import combined
+from holdfast.regions.coordinator.options import CoordinatorOptions, Topology
+
+
+class Reason(Enum):
+    """Why an attempt was aborted."""
+
+    DECLINED = "a region declined, and the attempt had to be global"
+    ONE_REGION = "the only region failed"
+    TOO_MANY = "too many regions failed"
+    NO_BASE = "a region failed before any checkpoint was complete"
+    TASKS = "tasks were lost"
+    NOT_STORED = "the rows of a failed region could not be stored"
+    MUST_ACK = "a finished region failed before its last commit was delivered"
+    NO_FALLBACK = "the coordinator of an operator does not support fallback"
+    PARTLY_FINISHED = "only some regions of an operator with union state have finished"
+    NOT_DRAINED = "regions still have in-flight data"
+    COORDINATOR = "the coordinator of an operator failed"
+    STALE = "a region failed again after its restart"
+    PUBLICATION = "the checkpoint could not be published"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rejection:
+    """Why an attempt is aborted.
+
+    Attributes
+    ----------
+    detail : str
+        What made it so: names, counts, causes.
+    regions : frozenset of str
+        The regions that are to blame.
+    """
+
+    reason: Reason
+    detail: str
+    regions: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        return f"{self.reason.value}: {self.detail}"
+
+
+def names(regions: Collection[str], *, at_most: int = 3) -> str:
+    """List the first few regions, for a message."""
+    first = ", ".join(repr(region) for region in sorted(regions)[:at_most])
+    more = len(regions) - at_most
+    return f"{first} and {more} more" if more > 0 else first
+
+
+def reject(
+    attempt: PendingAttempt,
+    *,
+    base: Mapping[str, RegionEntry] | None,
+    must_ack: Collection[str],
+    options: CoordinatorOptions,
+    topology: Topology,
+) -> Rejection | None:
+    """Evaluate frozen answers in the order of the semantics, without what composition adds.
+
+    Parameters
+    ----------
+    base : mapping of str to RegionEntry or None
+        Regions of the latest completed checkpoint; None where there is none. A region that it does
+        not know has the empty state in it (R26).
+    must_ack : collection of str
+        Finished regions that have not heard of their last commit (R62).
+
+    Returns
+    -------
+    Rejection or None
+        None when the attempt completes as far as the answers go.
+    """
+    failed = attempt.failed()
+    if not failed:
+        return None
+    to_blame = frozenset(failed)
+
+    def because(reason: Reason, detail: str, regions: Collection[str] = to_blame) -> Rejection:
+        return Rejection(reason=reason, detail=detail, regions=frozenset(regions))
+
+    first = min(failed)
+    causes = f"{names(failed)}; {first!r}: {failed[first]}"
+    if attempt.mandatory or attempt.fail_fast:  # R10, R14, R25
+        return because(Reason.DECLINED, causes)
+    regions = len(base.keys() | attempt.regions.keys() if base else attempt.regions)
+    if regions <= 1:  # R11
+        return because(Reason.ONE_REGION, causes)
+    allowed = options.failures_allowed(regions)
+    if len(failed) > allowed or len(failed) == regions:  # R12
+        return because(
+            Reason.TOO_MANY, f"{len(failed)} of {regions}, {allowed} are allowed: {causes}"
+        )
+    if base is None:  # R13
+        return because(Reason.NO_BASE, causes)
+    if lost := [region for region in failed if not attempt.regions[region].composable]:
+        return because(Reason.NOT_STORED, f"{names(lost)}; {lost[0]!r}: {failed[lost[0]]}", lost)
+    if finished := [region for region in failed if region in must_ack]:  # R62
+        return because(Reason.MUST_ACK, f"{names(finished)}: {failed[finished[0]]}", finished)
+    unable = [operator for operator, able in topology.coordinators.items() if not able]
+    if unable:  # R15
+        return because(Reason.NO_FALLBACK, f"{', '.join(unable)}; failed: {causes}")
+    return None
+
+
+def compose(
+    attempt: PendingAttempt,
+    *,
+    base: Mapping[str, RegionEntry],
+    base_id: int,
+) -> dict[str, RegionEntry]:
+    """Return the regions of the checkpoint: acknowledged, fallen back, or idle (R16).
+
+    A failed region falls back as a whole to what the latest checkpoint has for it, with its origin
+    there: no region ever mixes two origins.
+    """
+    answers, failed = attempt.regions, attempt.failed()
+    composed = {region: entry.carried() for region, entry in base.items() if region not in answers}
+    for region, answer in answers.items():
+        if region in failed:
+            before = base.get(region)
+            if before is None:
+                before = RegionEntry(region, origin=base_id)
+            composed[region] = before.fell_back(failed[region], attempt.now_ms, answer.in_flight)
+        elif len(answer.acks) == 1:
+            (composed[region],) = answer.acks.values()
+        else:
+            composed[region] = combined(answer.acks.values(), region=region, origin=attempt.id)
+    return composed
+
+
+def incomplete(attempt: PendingAttempt, topology: Topology) -> Rejection | None:
+    """Evaluate what is composed: what must not be left to a later checkpoint (R25, R63)."""
+    composed = attempt.composed
+    if attempt.kind != "checkpoint":
+        left = frozenset(
+            region for region, entry in composed.items() if entry.failed or entry.in_flight_bytes
+        )
+        if left:
+            return Rejection(reason=Reason.NOT_DRAINED, detail=names(left), regions=left)
+    if topology.union_operators:
+        running = {region for region, entry in composed.items() if not entry.finished}
+        if running and len(running) < len(composed):
+            return Rejection(
+                reason=Reason.PARTLY_FINISHED,
+                detail=f"{', '.join(sorted(topology.union_operators))}; running: {names(running)}",
+            )
+    return None

@@ -1,0 +1,207 @@
+"""What happens to a `CheckpointCoordinator`. Times are milliseconds since the epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from holdfast._core import InFlight, RegionEntry
+from holdfast.regions.coordinator.entries import Kind
+
+#: The batch of the checkpoint of empty states that precedes every batch (R26).
+INITIAL_BATCH = -1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Start:
+    """The driver is up.
+
+    Without a restored checkpoint that of empty states is published (R26); with one, what followed
+    its publication is repeated (R74).
+    """
+
+    now_ms: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trigger:
+    """A batch is to be run and checkpointed.
+
+    Attributes
+    ----------
+    batch_id : int
+        Spark's number of the batch. A final checkpoint or savepoint may repeat that of the latest
+        checkpoint: no row is new then.
+    kind : {"checkpoint", "savepoint", "final"}
+        ``final`` when all sources are exhausted or the query stops.
+    properties : mapping of str to str
+        Goes into the metadata as it is.
+    end_of_data : bool, default True
+        Of a final checkpoint: the sources are exhausted, so that every region flushes (R61). False
+        where the pipeline only stops: regions that owe nothing keep their state as it is.
+    global_only : bool, default False
+        No region may fail, because in this batch rows of different regions met.
+    """
+
+    batch_id: int
+    kind: Kind
+    now_ms: int
+    properties: Mapping[str, str] = field(default_factory=dict)
+    end_of_data: bool = True
+    global_only: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CoordinatorSnapshot:
+    """An operator coordinator answered `SnapshotCoordinators`, and its earlier events arrived."""
+
+    attempt: int
+    operator: str
+    data: bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CoordinatorSnapshotFailed:
+    """An operator coordinator raised, or an event it sent before was lost (R31, R35)."""
+
+    attempt: int
+    operator: str
+    cause: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RegionStarted:
+    """A member of a region began the attempt: an answer is expected from it."""
+
+    attempt: int
+    region: str
+    member: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Acked:
+    """A member's snapshot is durable (R3)."""
+
+    attempt: int
+    region: str
+    member: str
+    entry: RegionEntry
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Declined:
+    """A member failed (R4), or a rescue stored the rows of a region that is silent.
+
+    Attributes
+    ----------
+    in_flight : sequence of InFlight
+        Where *all* rows are stored that the region's source gave it in this batch. The first
+        decline that brings some counts; a second one can only be a copy of the same rows.
+    had_rows : bool
+        Whether there were such rows. With rows, none of them stored, the attempt cannot complete.
+    """
+
+    attempt: int
+    region: str
+    member: str
+    cause: str
+    in_flight: Sequence[InFlight] = ()
+    had_rows: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TasksEnded:
+    """No task of the attempt runs any more; who started and has not answered is lost.
+
+    Every region that got rows has started or answered by now: of others the coordinator cannot
+    know, and takes them for idle. Where that is not certain, `TasksFailed` is what happened.
+    """
+
+    attempt: int
+    now_ms: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TimedOut:
+    """``region_timeout`` passed.
+
+    Silent regions are declined as expired; an operator coordinator that is waited for aborts the
+    attempt. As for `TasksEnded`, every region that got rows is known by now.
+    """
+
+    attempt: int
+    now_ms: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TasksFailed:
+    """Tasks were lost, and it is not known which regions had rows in them: the attempt is aborted.
+
+    Without that, rows nobody answered for would count as processed.
+    """
+
+    attempt: int
+    cause: str
+    now_ms: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FallbackSnapshot:
+    """An operator coordinator answered `AskFallback`."""
+
+    attempt: int
+    operator: str
+    data: bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FallbackSnapshotFailed:
+    """An operator coordinator has no snapshot that is consistent with the failed regions."""
+
+    attempt: int
+    operator: str
+    cause: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Published:
+    """The metadata of `Publish` is durable under its final name."""
+
+    attempt: int
+    now_ms: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublishFailed:
+    """The metadata could not be written, or it is not known whether it was."""
+
+    attempt: int
+    cause: str
+    now_ms: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NoticeDelivered:
+    """A finished region has had the notice, and its sinks the commit, of this checkpoint (R62)."""
+
+    checkpoint: int
+    region: str
+
+
+Event = (
+    Start
+    | Trigger
+    | CoordinatorSnapshot
+    | CoordinatorSnapshotFailed
+    | RegionStarted
+    | Acked
+    | Declined
+    | TasksEnded
+    | TimedOut
+    | TasksFailed
+    | FallbackSnapshot
+    | FallbackSnapshotFailed
+    | Published
+    | PublishFailed
+    | NoticeDelivered
+)

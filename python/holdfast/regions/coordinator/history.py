@@ -1,0 +1,114 @@
+"""What is remembered of attempts, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from holdfast._core import RegionEntry
+from holdfast.regions.coordinator.actions import Outcome
+from holdfast.regions.coordinator.attempt import PendingAttempt
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FailedRegion:
+    """A region that failed in an attempt.
+
+    Attributes
+    ----------
+    origin : int or None
+        The id whose state the checkpoint has for it; None where the attempt was aborted.
+    """
+
+    region: str
+    origin: int | None
+    cause: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HistoryRecord:
+    """One ended attempt.
+
+    Attributes
+    ----------
+    failed : tuple of FailedRegion
+        By name.
+    in_flight_rows : int
+        Rows that the checkpoint stores as in-flight data, over all regions; 0 where aborted.
+    cause : str
+        Why it was aborted; empty otherwise.
+    started_ms, ended_ms : int
+        Milliseconds since the epoch, as far as events told the time.
+    """
+
+    id: int
+    batch_id: int
+    kind: str
+    outcome: Outcome
+    failed: tuple[FailedRegion, ...]
+    in_flight_rows: int
+    cause: str
+    started_ms: int
+    ended_ms: int
+
+    @classmethod
+    def of(cls, attempt: PendingAttempt, outcome: Outcome, cause: str = "") -> HistoryRecord:
+        """Describe an attempt that has just ended."""
+        completed: Mapping[str, RegionEntry] = {} if outcome == "aborted" else attempt.composed
+        return cls(
+            id=attempt.id,
+            batch_id=attempt.batch_id,
+            kind=attempt.kind,
+            outcome=outcome,
+            failed=tuple(
+                FailedRegion(
+                    region=region,
+                    origin=completed[region].origin if region in completed else None,
+                    cause=why,
+                )
+                for region, why in sorted(attempt.failed().items())
+            ),
+            in_flight_rows=sum(
+                stored.rows
+                for entry in completed.values()
+                if entry.in_flight_bytes
+                for stored in entry.in_flight
+            ),
+            cause=cause,
+            started_ms=attempt.started_ms,
+            ended_ms=attempt.now_ms,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Counters:
+    """Totals since the driver started, and where the limits stand.
+
+    Attributes
+    ----------
+    completed_global, completed_regional, aborted : int
+        Ended attempts.
+    fallbacks : int
+        Regions that fell back, summed over all checkpoints.
+    consecutive_regional : int
+        Regional checkpoints in a row (R20).
+    consecutive_aborts : int
+        Aborts in a row that count against ``tolerable_failed_checkpoints`` (R24).
+    """
+
+    completed_global: int = 0
+    completed_regional: int = 0
+    aborted: int = 0
+    fallbacks: int = 0
+    consecutive_regional: int = 0
+    consecutive_aborts: int = 0
+
+    def counted(self, outcome: Outcome, *, fallbacks: int) -> Counters:
+        """Return the totals with one more ended attempt."""
+        return replace(
+            self,
+            completed_global=self.completed_global + (outcome == "global"),
+            completed_regional=self.completed_regional + (outcome == "regional"),
+            aborted=self.aborted + (outcome == "aborted"),
+            fallbacks=self.fallbacks + fallbacks,
+        )

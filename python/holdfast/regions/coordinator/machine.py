@@ -1,0 +1,532 @@
+"""The state machine of checkpoints: events in, actions out."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from holdfast._core import CheckpointMetadata, RegionEntry
+from holdfast.regions.coordinator import evaluation, planning, settlement
+from holdfast.regions.coordinator.actions import (
+    Action,
+    AskFallback,
+    BatchDone,
+    DropMetadata,
+    Ended,
+    FailQuery,
+    Outcome,
+    Publish,
+    ReleaseSegments,
+    ResetCoordinator,
+    ResetRegion,
+    Retry,
+    SnapshotCoordinators,
+)
+from holdfast.regions.coordinator.attempt import PendingAttempt, Phase
+from holdfast.regions.coordinator.entries import segments
+from holdfast.regions.coordinator.evaluation import Reason, Rejection
+from holdfast.regions.coordinator.events import (
+    INITIAL_BATCH,
+    Acked,
+    CoordinatorSnapshot,
+    CoordinatorSnapshotFailed,
+    Declined,
+    Event,
+    FallbackSnapshot,
+    FallbackSnapshotFailed,
+    NoticeDelivered,
+    Published,
+    PublishFailed,
+    RegionStarted,
+    Start,
+    TasksEnded,
+    TasksFailed,
+    TimedOut,
+    Trigger,
+)
+from holdfast.regions.coordinator.history import Counters, HistoryRecord
+from holdfast.regions.coordinator.limits import Limits
+from holdfast.regions.coordinator.options import CoordinatorOptions, Topology
+from holdfast.regions.coordinator.retention import Retention
+
+
+class CheckpointCoordinator:
+    """Decides about checkpoints; a driver feeds it events and executes its actions in order.
+
+    It knows no Spark, no clock, no storage and no thread: the same events give the same actions.
+    Feed events one at a time. What it decides follows Apache Flink's checkpoint coordinator with
+    FLIP-27 (operator coordinators), FLIP-147 (finished sources) and FLIP-600 (regional
+    checkpoints); rule numbers are those of the project's checkpoint semantics.
+
+    Parameters
+    ----------
+    options : CoordinatorOptions
+        Limits.
+    topology : Topology
+        What the pipeline is made of.
+    restored : CheckpointMetadata or None
+        The checkpoint to go on from; None at the first start.
+    retained : sequence of CheckpointMetadata, default ()
+        Every checkpoint whose metadata was found. One newer than ``restored`` was given up by
+        whoever chose that, and is dropped at `Start`.
+    last_id : int, default 0
+        The largest id that was ever used: attempts are known that left no metadata (R2).
+
+    Raises
+    ------
+    ValueError
+        If checkpoints are retained, but none of them is restored.
+
+    Attributes
+    ----------
+    latest : CheckpointMetadata or None
+        The newest completed checkpoint.
+    history : collections.deque of HistoryRecord
+        The newest ended attempts, oldest first.
+    """
+
+    def __init__(
+        self,
+        options: CoordinatorOptions,
+        topology: Topology,
+        *,
+        restored: CheckpointMetadata | None = None,
+        retained: Sequence[CheckpointMetadata] = (),
+        last_id: int = 0,
+    ) -> None:
+        known = {metadata.id: metadata for metadata in retained}
+        if restored is not None:
+            known[restored.id] = restored
+        elif known:
+            raise ValueError(
+                f"checkpoints {sorted(known)} are retained: expected one of them to be restored"
+            )
+        self._options = options
+        self._topology = topology
+        self._limits = Limits.derived(options, restored)
+        self._retention = Retention(topology.pipeline, options.num_retained)
+        self._base: Mapping[str, RegionEntry] | None = None
+        self._given_up: tuple[int, ...] = ()
+        for id, metadata in sorted(known.items()):
+            if restored is not None and id <= restored.id:
+                self._base = metadata.regions
+                self._retention.add(metadata, self._base)
+            else:
+                self._given_up += (id,)
+        self.latest = restored
+        self.history: collections.deque[HistoryRecord] = collections.deque(
+            maxlen=options.history_length
+        )
+        self._counters = Counters()
+        self._last_id = max(last_id, *known, 0)
+        self._layout_changed = restored is not None and restored.topology != topology.fingerprint
+        # After a restart nobody knows which notices arrived: the regions are asked again (R62).
+        self._must_ack = {name for name, e in (self._base or {}).items() if e.finished}
+        # Failed regions of the latest checkpoint whose operators' coordinators are not told yet.
+        self._restarting: tuple[str, ...] = ()
+        self._pending: PendingAttempt | None = None
+        self._error: str | None = None
+
+    @property
+    def counters(self) -> Counters:
+        """Totals, and where the limits stand."""
+        return replace(
+            self._counters,
+            consecutive_regional=self._limits.consecutive_regional,
+            consecutive_aborts=self._limits.aborts,
+        )
+
+    @property
+    def pending(self) -> int | None:
+        """The id of the attempt that is under way."""
+        return None if self._pending is None else self._pending.id
+
+    @property
+    def retained(self) -> tuple[CheckpointMetadata, ...]:
+        """The retained checkpoints, oldest first (R70)."""
+        return self._retention.checkpoints
+
+    @property
+    def origins(self) -> frozenset[int]:
+        """Every id whose segments a retained checkpoint needs (R70)."""
+        return self._retention.origins()
+
+    def handle(self, event: Event) -> list[Action]:
+        """Take in an event.
+
+        Parameters
+        ----------
+        event : Event
+            What happened. An answer that nobody waits for is no error.
+
+        Returns
+        -------
+        list of Action
+            What is to be done, in this order.
+
+        Raises
+        ------
+        RuntimeError
+            At a `Start` or `Trigger` while an attempt is under way, or after the query failed.
+        ValueError
+            At a `Trigger` of a batch that is older than the latest checkpoint.
+        """
+        match event:
+            case Start():
+                return self._start(event)
+            case Trigger():
+                return self._trigger(event)
+            case Acked() | Declined():
+                return self._answer(event)
+            case NoticeDelivered():
+                return self._notice_delivered(event)
+        attempt = self._pending
+        if attempt is None or attempt.id != event.attempt:
+            return []
+        match event:
+            case RegionStarted():
+                if attempt.phase is Phase.RUNNING:
+                    attempt.started(event.region, event.member)
+                return []
+            case CoordinatorSnapshot() | FallbackSnapshot():
+                return self._snapshot(attempt, event)
+            case CoordinatorSnapshotFailed() | FallbackSnapshotFailed():
+                return self._snapshot_failed(attempt, event)
+            case TasksEnded() | TimedOut():
+                return self._ended_or_timed_out(attempt, event)
+            case TasksFailed():
+                return self._tasks_failed(attempt, event)
+            case Published() | PublishFailed():
+                return self._publication(attempt, event)
+
+    # --- trigger --------------------------------------------------------------------------------
+
+    def _start(self, event: Start) -> list[Action]:
+        self._require_idle()
+        actions = self._reset_coordinators()
+        if self.latest is None:
+            initial = Trigger(batch_id=INITIAL_BATCH, kind="checkpoint", now_ms=event.now_ms)
+            return actions + self._begin(initial)
+        entries = self._base or {}
+        committed = frozenset(
+            region
+            for region, entry in entries.items()
+            if entry.origin == self.latest.id and not entry.failed
+        )
+        # Whatever was open when the last driver died is decided: it is not in the metadata.
+        decided = self._last_id
+        actions += self._after_publication(self.latest, entries, committed, decided=decided)
+        return actions
+
+    def _reset_coordinators(self) -> list[Action]:
+        """Go back to the latest checkpoint with all regions: whatever ran since is lost (R33)."""
+        snapshots = {} if self.latest is None else self.latest.coordinators
+        return [
+            ResetCoordinator(operator=operator, snapshot=snapshots.get(operator))
+            for operator in self._topology.coordinators
+        ]
+
+    def _trigger(self, event: Trigger) -> list[Action]:
+        self._require_idle()
+        if self.latest is not None and event.batch_id <= self.latest.batch_id:
+            if event.kind == "checkpoint":
+                return [BatchDone(batch_id=event.batch_id, checkpoint=self.latest.id)]
+            if event.batch_id < self.latest.batch_id:
+                raise ValueError(
+                    f"batch {event.batch_id} is older than batch {self.latest.batch_id} of "
+                    f"checkpoint {self.latest.id}: expected that one or a newer one"
+                )
+        return self._begin(event)
+
+    def _require_idle(self) -> None:
+        if self._error is not None:
+            raise RuntimeError(f"the query failed: {self._error}")
+        if self._pending is not None:
+            raise RuntimeError(f"checkpoint attempt {self._pending.id} is under way")
+
+    def _begin(self, event: Trigger) -> list[Action]:
+        """Open an attempt: operator coordinators first, then the tasks (R1)."""
+        operators = self._topology.coordinators
+        self._last_id += 1
+        attempt = self._pending = planning.open_attempt(
+            self._last_id,
+            event,
+            base=self._base or {},
+            must_ack=self._must_ack,
+            limits=self._limits,
+            layout_changed=self._layout_changed,
+            options=self._options,
+            topology=self._topology,
+        )
+        actions: list[Action] = [
+            ResetRegion(operator=operator, region=region, origin=self._origin(region))
+            for region in self._restarting
+            for operator in operators
+        ]
+        self._restarting = ()
+        if not operators:
+            return actions + self._run(attempt)
+        attempt.phase = Phase.SNAPSHOT
+        attempt.awaited = set(operators)
+        return [*actions, SnapshotCoordinators(attempt=attempt.id, operators=tuple(operators))]
+
+    def _run(self, attempt: PendingAttempt) -> list[Action]:
+        attempt.phase = Phase.RUNNING
+        if attempt.batch_id == INITIAL_BATCH:
+            return self._evaluate(attempt)
+        return [planning.run(attempt, self.latest)]
+
+    def _origin(self, region: str) -> int:
+        """Return the origin of the state a region restarts from; unknown regions have none."""
+        entry = (self._base or {}).get(region)
+        if entry is not None:
+            return entry.origin
+        return 0 if self.latest is None else self.latest.id
+
+    # --- answers --------------------------------------------------------------------------------
+
+    def _answer(self, event: Acked | Declined) -> list[Action]:
+        attempt = self._pending
+        if attempt is None or attempt.id != event.attempt:
+            return self._late(event)
+        if attempt.phase is not Phase.RUNNING:
+            return list(attempt.refuse(event))
+        actions: list[Action] = []
+        if isinstance(event, Acked):
+            wrong = attempt.wrong_with(event)
+            if wrong is None:
+                return list(attempt.acked(event))
+            actions = list(attempt.refuse(event))
+            event = Declined(
+                attempt=event.attempt,
+                region=event.region,
+                member=event.member,
+                cause=wrong,
+            )
+        actions += attempt.declined(event)
+        failed = attempt.regions[event.region].failed
+        if failed and attempt.fail_fast:  # R8
+            detail = f"{event.region!r}: {event.cause}"
+            to_blame = frozenset((event.region,))
+            rejection = Rejection(reason=Reason.DECLINED, detail=detail, regions=to_blame)
+            return actions + self._abort(attempt, rejection)
+        return actions
+
+    def _late(self, event: Acked | Declined) -> list[Action]:
+        """Release what an answer to an ended attempt wrote, unless a checkpoint has it (R3)."""
+        entry, in_flight = (
+            (event.entry, ()) if isinstance(event, Acked) else (None, tuple(event.in_flight))
+        )
+        refs = segments(entry, in_flight)
+        if not refs or self._retention.needs_some(event.region, refs):
+            return []
+        return [
+            ReleaseSegments(
+                attempt=event.attempt, region=event.region, entry=entry, in_flight=in_flight
+            )
+        ]
+
+    def _notice_delivered(self, event: NoticeDelivered) -> list[Action]:
+        entry = (self._base or {}).get(event.region)
+        # A notice of an older checkpoint is not that of the finish.
+        if entry is not None and entry.finished and event.checkpoint >= entry.origin:
+            self._must_ack.discard(event.region)
+        return []
+
+    def _snapshot(
+        self, attempt: PendingAttempt, event: CoordinatorSnapshot | FallbackSnapshot
+    ) -> list[Action]:
+        expected = Phase.SNAPSHOT if isinstance(event, CoordinatorSnapshot) else Phase.FALLBACK
+        if attempt.phase is not expected or event.operator not in attempt.awaited:
+            return []
+        attempt.awaited.discard(event.operator)
+        attempt.snapshots[event.operator] = event.data
+        if attempt.awaited:
+            return []
+        return self._run(attempt) if expected is Phase.SNAPSHOT else self._publish(attempt)
+
+    def _snapshot_failed(
+        self, attempt: PendingAttempt, event: CoordinatorSnapshotFailed | FallbackSnapshotFailed
+    ) -> list[Action]:
+        failed = isinstance(event, CoordinatorSnapshotFailed)
+        if attempt.phase is not (Phase.SNAPSHOT if failed else Phase.FALLBACK):
+            return []
+        return self._coordinator_failed(attempt, f"{event.operator!r}: {event.cause}")
+
+    def _coordinator_failed(self, attempt: PendingAttempt, detail: str) -> list[Action]:
+        return self._abort(attempt, Rejection(reason=Reason.COORDINATOR, detail=detail))  # R35
+
+    def _ended_or_timed_out(
+        self, attempt: PendingAttempt, event: TasksEnded | TimedOut
+    ) -> list[Action]:
+        timed_out = isinstance(event, TimedOut)
+        if attempt.phase is Phase.RUNNING:
+            attempt.now_ms = event.now_ms
+            released = attempt.freeze("expired" if timed_out else "lost")  # R4
+            return [*released, *self._evaluate(attempt)]
+        if timed_out and attempt.phase in (Phase.SNAPSHOT, Phase.FALLBACK):
+            attempt.now_ms = event.now_ms
+            silent = ", ".join(repr(operator) for operator in sorted(attempt.awaited))
+            return self._coordinator_failed(attempt, f"{silent}: did not answer in time")
+        return []
+
+    def _tasks_failed(self, attempt: PendingAttempt, event: TasksFailed) -> list[Action]:
+        if attempt.phase is not Phase.RUNNING:
+            return []
+        attempt.now_ms = event.now_ms
+        rejection = Rejection(reason=Reason.TASKS, detail=event.cause)
+        return [*attempt.freeze("lost"), *self._abort(attempt, rejection)]
+
+    # --- evaluation and publication -------------------------------------------------------------
+
+    def _evaluate(self, attempt: PendingAttempt) -> list[Action]:
+        rejection = evaluation.reject(
+            attempt,
+            base=self._base,
+            must_ack=self._must_ack,
+            options=self._options,
+            topology=self._topology,
+        )
+        failed = attempt.failed()
+        if rejection is None and failed.keys() & attempt.restart:  # R22
+            stale = failed.keys() & attempt.restart
+            rejection = Rejection(reason=Reason.STALE, detail=evaluation.names(stale))
+        if rejection is None:
+            attempt.composed = evaluation.compose(
+                attempt,
+                base=self._base or {},
+                base_id=0 if self.latest is None else self.latest.id,
+            )
+            rejection = evaluation.incomplete(attempt, self._topology)
+        if rejection is not None:
+            return self._abort(attempt, rejection)
+        if not failed or not self._topology.coordinators:
+            return self._publish(attempt)
+        attempt.phase = Phase.FALLBACK
+        attempt.awaited = set(self._topology.coordinators)
+        origins = {region: attempt.composed[region].origin for region in failed}
+        return [  # R17
+            AskFallback(attempt=attempt.id, operator=operator, origins=origins)
+            for operator in self._topology.coordinators
+        ]
+
+    def _publish(self, attempt: PendingAttempt) -> list[Action]:
+        attempt.phase = Phase.PUBLISHING
+        entries = attempt.composed
+        consecutive, force_global = self._limits.after(regional=bool(attempt.failed()))
+        all_finished = bool(entries) and all(entry.finished for entry in entries.values())
+        metadata = CheckpointMetadata(
+            attempt.id,
+            attempt.batch_id,
+            attempt.kind,
+            attempt.now_ms,
+            self._topology.fingerprint,
+            entries,
+            coordinators=attempt.snapshots,
+            consecutive_regional=consecutive,
+            force_global=force_global,
+            finished_operators=self._topology.operators if all_finished else (),
+            properties=attempt.properties,
+        )
+        attempt.metadata = metadata
+        return [Publish(attempt=attempt.id, metadata=metadata)]
+
+    def _publication(
+        self, attempt: PendingAttempt, event: Published | PublishFailed
+    ) -> list[Action]:
+        metadata = attempt.metadata
+        if attempt.phase is not Phase.PUBLISHING or metadata is None:
+            return []
+        attempt.now_ms = event.now_ms
+        if isinstance(event, PublishFailed):
+            rejection = Rejection(reason=Reason.PUBLICATION, detail=event.cause)
+            # It may have been written all the same. A restart must not find what was aborted.
+            return [DropMetadata(ids=(attempt.id,)), *self._abort(attempt, rejection)]
+        return self._completed(attempt, metadata)
+
+    def _completed(self, attempt: PendingAttempt, metadata: CheckpointMetadata) -> list[Action]:
+        entries = attempt.composed
+        fallbacks = {region: entries[region].origin for region in attempt.failed()}
+        outcome: Outcome = "regional" if fallbacks else "global"
+        self._pending = None
+        self._layout_changed = False
+        self._limits.completed(metadata)
+        self._retention.add(metadata, entries)
+        self._must_ack = {
+            region
+            for region, entry in entries.items()
+            if entry.finished and (region in attempt.regions or region in self._must_ack)
+        }
+        self.latest, self._base = metadata, entries
+        self.history.append(HistoryRecord.of(attempt, outcome))
+        self._counters = self._counters.counted(outcome, fallbacks=len(fallbacks))
+        healthy = frozenset(attempt.regions.keys() - fallbacks.keys())
+        self._restarting = tuple(fallbacks)
+        return [
+            *self._after_publication(metadata, entries, healthy, decided=attempt.id),
+            *settlement.region_notices(metadata.id, attempt.regions, fallbacks),
+            Ended(attempt=attempt.id, outcome=outcome),
+        ]
+
+    def _after_publication(
+        self,
+        metadata: CheckpointMetadata,
+        entries: Mapping[str, RegionEntry],
+        committed: frozenset[str],
+        *,
+        decided: int,
+    ) -> Iterator[Action]:
+        dropped = self._given_up + self._retention.subsume()
+        self._given_up = ()
+        return settlement.after_publication(
+            metadata.id,
+            entries,
+            self._retention,
+            committed=committed,
+            dropped=dropped,
+            decided=decided,
+            operators=self._topology.coordinators,
+        )
+
+    # --- the other end --------------------------------------------------------------------------
+
+    def _abort(self, attempt: PendingAttempt, rejection: Rejection) -> list[Action]:
+        """End the attempt without a checkpoint."""
+        self._pending = None
+        cause = str(rejection)
+        self.history.append(HistoryRecord.of(attempt, "aborted", cause))
+        self._counters = self._counters.counted("aborted", fallbacks=0)
+        operators = self._topology.coordinators
+        return [
+            *settlement.after_abort(attempt.id, attempt.regions, self._retention, operators),
+            *(self._reset_coordinators() if attempt.phase is not Phase.SNAPSHOT else ()),
+            Ended(attempt=attempt.id, outcome="aborted", cause=cause),
+            self._next(attempt, rejection),
+        ]
+
+    def _next(self, attempt: PendingAttempt, rejection: Rejection) -> Action:
+        """Choose between another attempt and the end of the query (R21, R22, R24)."""
+        failed = attempt.failed()
+        if rejection.reason is Reason.NOT_DRAINED:
+            failed = dict.fromkeys(rejection.regions, rejection.reason.value)
+        if stale := sorted(failed.keys() & attempt.restart):
+            entry, origin = (self._base or {}).get(stale[0]), self._origin(stale[0])
+            return self._fail(
+                self._limits.stale_error(stale[0], entry, failed[stale[0]], origin, attempt.now_ms)
+            )
+        if attempt.mandatory and rejection.reason in (Reason.DECLINED, Reason.NOT_DRAINED):
+            if rejection.reason is Reason.DECLINED and not attempt.fail_fast:  # R10
+                self._limits.forced_attempt_declined()
+            self._limits.mandatory_attempt_aborted(rejection.regions, attempt.now_ms)
+        elif self._limits.aborted():
+            return self._fail(
+                f"{self._limits.aborts} checkpoint attempts in a row were aborted, "
+                f"tolerable_failed_checkpoints={self._options.tolerable_failed_checkpoints}; "
+                f"the last one, {attempt.id} of batch {attempt.batch_id}: {rejection}"
+            )
+        return Retry(batch_id=attempt.batch_id, kind=attempt.kind, reason=str(rejection))
+
+    def _fail(self, error: str) -> FailQuery:
+        self._error = error
+        return FailQuery(error=error)

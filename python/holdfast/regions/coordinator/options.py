@@ -1,0 +1,152 @@
+"""What a user may set about checkpoints, and what a pipeline is made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+#: The operator in the owner of in-flight data; no operator of a pipeline may be called so.
+IN_FLIGHT_OPERATOR = "in-flight"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Staleness:
+    """How far a region's state may lag behind (R22). Whichever bound is reached first counts.
+
+    Attributes
+    ----------
+    checkpoints : int, default 10
+        Fallbacks in a row, at least 1: no checkpoint ever holds a region with more of them.
+    age_ms : int, default 600,000
+        Milliseconds since its first fallback in a row, at least 1.
+
+    Raises
+    ------
+    ValueError
+        If a bound is not allowed.
+    """
+
+    checkpoints: int = 10
+    age_ms: int = 600_000
+
+    def __post_init__(self) -> None:
+        _require_int("max_region_staleness.checkpoints", self.checkpoints, at_least=1)
+        _require_int("max_region_staleness.age_ms", self.age_ms, at_least=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoordinatorOptions:
+    """Settings of the `CheckpointCoordinator`; the defaults are those of the semantics (J).
+
+    Attributes
+    ----------
+    regional : bool, default True
+        Whether a checkpoint may complete without some regions. False: the first decline aborts.
+    max_failure_ratio : float, default 0.3
+        Share of regions that may fail in one checkpoint, above 0 and at most 1. One region always
+        may, all never (R12).
+    max_consecutive_failures : int, default 2
+        Regional checkpoints in a row after which one must be global (R21). 0: never regional.
+    max_region_staleness : Staleness
+        Bounds of a region's lag (R22).
+    max_in_flight_bytes : int, default 256 MiB
+        In-flight data of a region that keeps failing counts as stale beyond this (R58).
+    num_retained : int, default 3
+        Newest checkpoints that stay, at least 1; savepoints are not counted (R70).
+    tolerable_failed_checkpoints : int, default 0
+        Aborted attempts in a row that do not fail the query (R24).
+    history_length : int, default 100
+        Ended attempts that `CheckpointCoordinator.history` remembers, at least 1.
+
+    Raises
+    ------
+    ValueError
+        If an option has a value that is not allowed; the message names option, value and range.
+    """
+
+    regional: bool = True
+    max_failure_ratio: float = 0.3
+    max_consecutive_failures: int = 2
+    max_region_staleness: Staleness = field(default_factory=Staleness)
+    max_in_flight_bytes: int = 256 << 20
+    num_retained: int = 3
+    tolerable_failed_checkpoints: int = 0
+    history_length: int = 100
+
+    def __post_init__(self) -> None:
+        # Also refuses NaN, which compares with nothing.
+        if not 0 < self.max_failure_ratio <= 1:
+            raise _not_allowed(
+                "max_failure_ratio",
+                self.max_failure_ratio,
+                "a number above 0 and at most 1 (regional=False lets no region fail)",
+            )
+        _require_int("max_consecutive_failures", self.max_consecutive_failures, at_least=0)
+        _require_int("max_in_flight_bytes", self.max_in_flight_bytes, at_least=0)
+        _require_int("num_retained", self.num_retained, at_least=1)
+        _require_int("tolerable_failed_checkpoints", self.tolerable_failed_checkpoints, at_least=0)
+        _require_int("history_length", self.history_length, at_least=1)
+
+    def failures_allowed(self, regions: int) -> int:
+        """Return how many of ``regions`` may fail in one checkpoint, all of them apart (R12)."""
+        # The ratio as it was typed: 0.29 of 100 regions are 29, which floats make 28.
+        return max(1, math.floor(Fraction(str(self.max_failure_ratio)) * regions))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topology:
+    """What a pipeline is made of.
+
+    Attributes
+    ----------
+    pipeline : str
+        Its name, the first part of every owner.
+    operators : tuple of str
+        Names of its operators, in order.
+    coordinators : mapping of str to bool
+        Operators that have an `OperatorCoordinator`, and whether it supports fallback (R15).
+    fingerprint : bytes
+        Differs from that of a restored checkpoint when the layout changed (R14): operators,
+        their order, the region function. Regions come from the data, so their number is no layout.
+    regional : bool
+        Whether the pipeline's regions are independent. False: the first decline aborts (R8).
+    union_operators : frozenset of str
+        Operators with union state (R63).
+
+    Raises
+    ------
+    ValueError
+        If names repeat, are reserved, or name no operator.
+    """
+
+    pipeline: str
+    operators: tuple[str, ...]
+    coordinators: Mapping[str, bool]
+    fingerprint: bytes
+    regional: bool = True
+    union_operators: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if len(set(self.operators)) != len(self.operators):
+            raise _not_allowed("operators", self.operators, "names that do not repeat")
+        if IN_FLIGHT_OPERATOR in self.operators:
+            raise _not_allowed(
+                "operators", self.operators, f"no operator called {IN_FLIGHT_OPERATOR!r}"
+            )
+        for option, names in (
+            ("coordinators", set(self.coordinators)),
+            ("union_operators", set(self.union_operators)),
+        ):
+            if unknown := sorted(names - set(self.operators)):
+                raise _not_allowed(option, unknown, f"names among {', '.join(self.operators)}")
+
+
+def _require_int(option: str, value: int, *, at_least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
+        raise _not_allowed(option, value, f"an integer of at least {at_least}")
+
+
+def _not_allowed(option: str, value: object, expected: str) -> ValueError:
+    return ValueError(f"{option}={value!r} is not allowed: expected {expected}")

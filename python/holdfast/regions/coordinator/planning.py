@@ -1,0 +1,72 @@
+"""How an attempt begins: who must answer, who starts again, and what a decline means."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from holdfast._core import CheckpointMetadata, RegionEntry
+from holdfast.regions.coordinator.actions import RunAttempt
+from holdfast.regions.coordinator.attempt import PendingAttempt
+from holdfast.regions.coordinator.events import Trigger
+from holdfast.regions.coordinator.limits import Limits
+from holdfast.regions.coordinator.options import CoordinatorOptions, Topology
+
+
+def open_attempt(
+    id: int,
+    event: Trigger,
+    *,
+    base: Mapping[str, RegionEntry],
+    must_ack: Collection[str],
+    limits: Limits,
+    layout_changed: bool,
+    options: CoordinatorOptions,
+    topology: Topology,
+) -> PendingAttempt:
+    """Plan an attempt.
+
+    Parameters
+    ----------
+    base : mapping of str to RegionEntry
+        Regions of the latest completed checkpoint.
+    must_ack : collection of str
+        Finished regions that have not heard of their last commit (R62).
+    layout_changed : bool
+        No checkpoint has completed in the pipeline's layout yet (R14).
+    """
+    regional = options.regional and topology.regional and options.max_consecutive_failures > 0
+    return PendingAttempt(
+        id=id,
+        batch_id=event.batch_id,
+        kind=event.kind,
+        started_ms=event.now_ms,
+        now_ms=event.now_ms,
+        mandatory=event.kind != "checkpoint"  # R25
+        or event.global_only
+        or limits.force_global  # R21
+        or layout_changed,  # R14
+        fail_fast=event.kind == "savepoint" or not regional,  # R8, R23
+        restart=limits.past_bound(base, event.now_ms),
+        owed={
+            region: entry
+            for region, entry in base.items()
+            if entry.failed
+            or entry.in_flight_bytes
+            or region in must_ack
+            or (event.kind == "final" and event.end_of_data and not entry.finished)
+        },
+        properties=event.properties,
+    )
+
+
+def run(attempt: PendingAttempt, latest: CheckpointMetadata | None) -> RunAttempt:
+    """Return the order to run the attempt's batch."""
+    return RunAttempt(
+        attempt=attempt.id,
+        batch_id=attempt.batch_id,
+        kind=attempt.kind,
+        global_required=attempt.mandatory or attempt.fail_fast,
+        restart=attempt.restart,
+        owed=attempt.owed,
+        new_rows=latest is None or attempt.batch_id > latest.batch_id,
+    )

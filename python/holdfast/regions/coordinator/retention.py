@@ -1,0 +1,142 @@
+"""Which checkpoints stay, and what the managers of segments are told of them (R44, R70)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from holdfast._core import CheckpointMetadata, Owner, RegionEntry, SegmentRef
+from holdfast.regions.coordinator.entries import segments
+from holdfast.regions.coordinator.options import IN_FLIGHT_OPERATOR
+
+#: An operator and a name of state in it.
+Store = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A retained checkpoint.
+
+    Attributes
+    ----------
+    entries : mapping of str to RegionEntry
+        Its regions.
+    moved : mapping of Owner to int
+        Owners whose state or rows have another origin than the checkpoint's id.
+    """
+
+    metadata: CheckpointMetadata
+    entries: Mapping[str, RegionEntry]
+    moved: Mapping[Owner, int]
+
+
+@dataclass(frozen=True)
+class _Owners:
+    """Owners of one region's state, kept as long as its origin stays."""
+
+    origin: int
+    stores: frozenset[Store]
+    owners: tuple[Owner, ...]
+
+
+@dataclass
+class Retention:
+    """The retained checkpoints, oldest first, and the view of them that managers get.
+
+    Parameters
+    ----------
+    pipeline : str
+        First part of every owner.
+    num_retained : int
+        How many checkpoints stay that are no savepoints.
+    """
+
+    pipeline: str
+    num_retained: int
+    _kept: dict[int, Kept] = field(default_factory=dict)
+    _owners: dict[str, _Owners] = field(default_factory=dict)
+
+    def add(self, metadata: CheckpointMetadata, entries: Mapping[str, RegionEntry]) -> None:
+        """Take in a checkpoint that is newer than all others."""
+        self._kept[metadata.id] = Kept(metadata, entries, self._moved(metadata.id, entries))
+
+    def subsume(self) -> tuple[int, ...]:
+        """Let go of checkpoints that are too old, and return their ids, oldest first.
+
+        Savepoints stay for ever. The latest checkpoint stays because at least one does.
+        """
+        ordinary = [id for id, kept in self._kept.items() if kept.metadata.kind != "savepoint"]
+        gone = tuple(ordinary[: -self.num_retained])
+        for id in gone:
+            del self._kept[id]
+        return gone
+
+    @property
+    def checkpoints(self) -> tuple[CheckpointMetadata, ...]:
+        """The retained checkpoints, oldest first."""
+        return tuple(kept.metadata for kept in self._kept.values())
+
+    def view(self) -> dict[int, Mapping[Owner, int]]:
+        """Return the owners of every retained checkpoint whose origin is not its id."""
+        return {id: kept.moved for id, kept in self._kept.items()}
+
+    def origins(self) -> frozenset[int]:
+        """Return every id whose segments a retained checkpoint needs (R70)."""
+        return frozenset(self._kept).union(*(kept.moved.values() for kept in self._kept.values()))
+
+    def needs_some(self, region: str, refs: Iterable[SegmentRef]) -> bool:
+        """Whether a retained checkpoint needs one of these segments of the region."""
+        wanted = set(refs)
+        return any(
+            not wanted.isdisjoint(segments(entry))
+            for kept in self._kept.values()
+            if (entry := kept.entries.get(region)) is not None
+        )
+
+    def _moved(self, id: int, entries: Mapping[str, RegionEntry]) -> dict[Owner, int]:
+        """Return the owners that have another origin than the checkpoint's id.
+
+        Regions that took their snapshot for it and have no in-flight data cost one comparison.
+        """
+        moved: dict[Owner, int] = {}
+        usual = self._usual_stores(id, entries)
+        for region, entry in entries.items():
+            if entry.origin != id:
+                stores = usual if entry.failed else frozenset()
+                for owner in self._owners_of(region, entry, stores):
+                    moved[owner] = entry.origin
+            if entry.in_flight_bytes:
+                for stored in entry.in_flight:
+                    if stored.created != id:
+                        created = str(stored.created)
+                        owner = Owner(self.pipeline, IN_FLIGHT_OPERATOR, region, created)
+                        moved[owner] = stored.created
+        return moved
+
+    def _usual_stores(self, id: int, entries: Mapping[str, RegionEntry]) -> frozenset[Store]:
+        """Return the state names of one region that took its snapshot for the checkpoint.
+
+        A region that failed may have written state under these names too, which its base knows
+        nothing of: what it wrote is dead at once only if the managers are told its owners.
+        """
+        fresh = next((entry for entry in entries.values() if entry.origin == id), None)
+        return frozenset() if fresh is None else _stores(fresh)
+
+    def _owners_of(
+        self, region: str, entry: RegionEntry, usual: frozenset[Store]
+    ) -> tuple[Owner, ...]:
+        known = self._owners.get(region)
+        if known is not None and known.origin == entry.origin and usual <= known.stores:
+            return known.owners
+        stores = _stores(entry) | usual
+        owners = tuple(
+            Owner(self.pipeline, operator, region, store) for operator, store in sorted(stores)
+        )
+        self._owners[region] = _Owners(entry.origin, stores, owners)
+        return owners
+
+
+def _stores(entry: RegionEntry) -> frozenset[Store]:
+    return frozenset(
+        (operator, store) for operator, store, _ in entry.refs() if operator != IN_FLIGHT_OPERATOR
+    )

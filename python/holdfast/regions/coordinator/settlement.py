@@ -1,0 +1,112 @@
+"""What follows the end of an attempt: who is told what, in which order (R18, R34, R40 to R44)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Literal
+
+from holdfast._core import RegionEntry
+from holdfast.regions.coordinator.actions import (
+    Action,
+    CheckpointInfo,
+    CommitSinks,
+    DropMetadata,
+    NotifyCoordinator,
+    NotifyManagers,
+    NotifyRegion,
+)
+from holdfast.regions.coordinator.retention import Retention
+
+
+def after_publication(
+    checkpoint: int,
+    entries: Mapping[str, RegionEntry],
+    retention: Retention,
+    *,
+    committed: frozenset[str],
+    dropped: tuple[int, ...],
+    decided: int,
+    operators: Collection[str],
+) -> Iterator[Action]:
+    """Yield what follows a publication; all of it may be repeated after a restart (R74).
+
+    Parameters
+    ----------
+    checkpoint : int
+        The id that is published, and in ``retention``.
+    entries : mapping of str to RegionEntry
+        Its regions.
+    committed : frozenset of str
+        Regions that took a snapshot for it.
+    dropped : tuple of int
+        Checkpoints that are not retained any more.
+    decided : int
+        The last attempt that is decided.
+    operators : collection of str
+        Those that have a coordinator.
+    """
+    view = retention.view()
+    moved = view[checkpoint]
+    yield CommitSinks(attempt=checkpoint, regions=committed)
+    if dropped:
+        # Before the managers are told: a restart must not find metadata without segments.
+        yield DropMetadata(ids=dropped)
+    yield NotifyManagers(
+        message="partially_completed" if moved else "completed",
+        checkpoint=checkpoint,
+        fallbacks=moved,
+        retained=view,
+        decided=decided,
+    )
+    if operators:
+        effective = {
+            region: entry.origin if entry.failed else checkpoint
+            for region, entry in entries.items()
+        }
+        yield from _coordinators(operators, "completed", checkpoint, effective)
+
+
+def region_notices(
+    checkpoint: int, regions: Collection[str], fallbacks: Mapping[str, int]
+) -> Iterator[Action]:
+    """Yield the notices of a completed checkpoint to the regions that took part (R40, R41).
+
+    Idle regions took no snapshot: the notice of the checkpoint that has theirs was absolute.
+    """
+    info = CheckpointInfo(fallbacks=fallbacks)
+    for region in regions:
+        origin = fallbacks.get(region)
+        yield NotifyRegion(
+            region=region,
+            kind="completed" if origin is None else "fallback",
+            attempt=checkpoint,
+            origin=checkpoint if origin is None else origin,
+            info=info,
+        )
+
+
+def after_abort(
+    attempt: int, regions: Collection[str], retention: Retention, operators: Collection[str]
+) -> Iterator[Action]:
+    """Yield the notices of an aborted attempt; what earlier checkpoints need stays (R42, R43)."""
+    yield NotifyManagers(
+        message="aborted",
+        checkpoint=attempt,
+        fallbacks={},
+        retained=retention.view(),
+        decided=attempt,
+    )
+    yield from _coordinators(operators, "aborted", attempt, {})
+    info = CheckpointInfo()
+    for region in regions:
+        yield NotifyRegion(region=region, kind="aborted", attempt=attempt, origin=None, info=info)
+
+
+def _coordinators(
+    operators: Collection[str],
+    kind: Literal["completed", "aborted"],
+    attempt: int,
+    effective: Mapping[str, int],
+) -> Iterator[Action]:
+    for operator in operators:
+        yield NotifyCoordinator(operator=operator, kind=kind, attempt=attempt, effective=effective)

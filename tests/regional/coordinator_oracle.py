@@ -1,0 +1,209 @@
+"""A second opinion on every attempt: it keeps the whole log and works everything out of it anew.
+
+It shares no code with the coordinator, and nothing that could be forgotten between two questions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from holdfast.regions.coordinator import CoordinatorOptions
+
+
+@dataclass
+class Told:
+    """One attempt as it was told to the coordinator.
+
+    Attributes
+    ----------
+    owed
+        Regions that have to answer.
+    events
+        (what, region, member, content) until the freeze: what is start, ack or decline; content is
+        the acknowledged state, or what a decline stored and whether it had rows.
+    """
+
+    id: int
+    batch_id: int
+    kind: str
+    trigger_ms: int
+    owed: set[str]
+    events: list[tuple[str, str, str, Any]] = field(default_factory=list)
+    freeze_ms: int = 0
+
+
+@dataclass
+class Content:
+    """A region in a checkpoint: the tokens in its state, and what is stored of its rows."""
+
+    origin: int
+    state: Any
+    in_flight: list[Any]
+    failed: bool
+
+
+@dataclass
+class Oracle:
+    """The log: ("published", id, {region: Content}, ms), ("crash",), ("aborted", why, ...)."""
+
+    options: CoordinatorOptions
+    log: list[tuple[Any, ...]] = field(default_factory=list)
+
+    # --- what the log says ------------------------------------------------------------------------
+
+    def published(self) -> list[tuple[int, dict[str, Content], int]]:
+        return [(entry[1], entry[2], entry[3]) for entry in self.log if entry[0] == "published"]
+
+    def base(self) -> tuple[int, dict[str, Content]]:
+        id, regions, _ = self.published()[-1]
+        return id, regions
+
+    def consecutive(self) -> tuple[int, bool]:
+        """Count regional checkpoints in a row; a crash forgets what is in no metadata."""
+        now = recorded = (0, False)
+        for entry in self.log:
+            if entry[0] == "published":
+                partial = any(content.failed for content in entry[2].values())
+                count = now[0] + 1 if partial else 0
+                now = recorded = (
+                    count,
+                    partial and count >= self.options.max_consecutive_failures,
+                )
+            elif entry[:2] == ("aborted", "forced"):
+                now = (0, False)
+            elif entry[0] == "crash":
+                now = recorded
+        return now
+
+    def fallbacks(self, region: str) -> tuple[int, int | None]:
+        """Return how often in a row a region fell back, and when it did first."""
+        count, since = 0, None
+        for _, regions, at_ms in reversed(self.published()):
+            if region not in regions or not regions[region].failed:
+                break
+            count, since = count + 1, at_ms
+        return count, since
+
+    def blocked(self, region: str) -> tuple[int, int | None]:
+        """Return how many mandatory attempts a region aborted since a checkpoint or crash."""
+        times: list[int] = []
+        for entry in self.log:
+            if entry[0] in ("published", "crash"):
+                times = []
+            elif entry[0] == "aborted" and entry[1] in ("forced", "mandatory"):
+                times += [entry[3]] if region in entry[2] else []
+        return len(times), times[0] if times else None
+
+    def counted_aborts(self) -> int:
+        count = 0
+        for entry in self.log:
+            if entry[0] in ("published", "crash"):
+                count = 0
+            elif entry[:2] == ("aborted", "counted"):
+                count += 1
+        return count
+
+    # --- what follows from it ---------------------------------------------------------------------
+
+    def must_restart(self, now_ms: int) -> set[str]:
+        bound = self.options.max_region_staleness
+        names = {region for entry in self.log if entry[0] == "published" for region in entry[2]}
+        names |= {region for entry in self.log if entry[0] == "aborted" for region in entry[2]}
+        found = set()
+        for region in names:
+            for count, since in (self.fallbacks(region), self.blocked(region)):
+                if count >= bound.checkpoints:
+                    found.add(region)
+                if since is not None and now_ms - since >= bound.age_ms:
+                    found.add(region)
+        return found
+
+    def must_be_global(self, kind: str) -> bool:
+        return kind != "checkpoint" or self.consecutive()[1]
+
+    def first_decline_aborts(self, kind: str) -> bool:
+        return (
+            kind == "savepoint"
+            or not self.options.regional
+            or self.options.max_consecutive_failures == 0
+        )
+
+    def failed(self, told: Told) -> set[str]:
+        return {region for region in self.involved(told) if self._failed(told, region)}
+
+    def involved(self, told: Told) -> set[str]:
+        return {event[1] for event in told.events} | told.owed
+
+    def _failed(self, told: Told, region: str) -> bool:
+        first = self._first_answers(told, region)
+        started = {e[2] for e in told.events if e[0] == "start" and e[1] == region}
+        if not first and not started:
+            return True
+        return bool(started - first.keys()) or "decline" in first.values()
+
+    def _first_answers(self, told: Told, region: str) -> dict[str, str]:
+        first: dict[str, str] = {}
+        for what, name, member, _ in told.events:
+            if name == region and what != "start":
+                first.setdefault(member, what)
+        return first
+
+    def _stored(self, told: Told, region: str) -> tuple[list[Any], bool]:
+        """Return the stored rows, and whether some may be missing."""
+        first = self._first_answers(told, region)
+        declines = [
+            content
+            for what, name, member, content in told.events
+            if what == "decline" and name == region and first[member] == "decline"
+        ]
+        for stored, _ in declines:
+            if stored:
+                return list(stored), False
+        silent = {e[2] for e in told.events if e[0] == "start" and e[1] == region} - first.keys()
+        missing = (
+            bool(silent)
+            or not first
+            or "ack" in first.values()
+            or any(had_rows for _, had_rows in declines)
+        )
+        return [], missing
+
+    def judge(self, told: Told) -> tuple[str, dict[str, Content], set[str]]:
+        """Return "published" and what is in the checkpoint, or why and by whom there is none."""
+        base_id, base = self.base()
+        failed = self.failed(told)
+        involved = self.involved(told)
+        if failed:
+            if self.must_be_global(told.kind) or self.first_decline_aborts(told.kind):
+                return self.kind_of_abort(told), {}, failed
+            total = len(base.keys() | involved)
+            share = int(Decimal(str(self.options.max_failure_ratio)) * total)
+            if total == 1 or len(failed) == total or len(failed) > max(1, share):
+                return "counted", {}, failed
+            if any(self._stored(told, region)[1] for region in failed):
+                return "counted", {}, failed
+            if failed & self.must_restart(told.trigger_ms):
+                return "counted", {}, failed
+        composed = {}
+        for region in base.keys() | involved:
+            before = base.get(region, Content(base_id, ((), ()), [], False))
+            if region in failed:
+                stored, _ = self._stored(told, region)
+                kept = [*before.in_flight, *stored]
+                composed[region] = Content(before.origin, before.state, kept, True)
+            elif region in involved:
+                acked = next(e[3] for e in told.events if e[0] == "ack" and e[1] == region)
+                composed[region] = Content(told.id, acked[0], list(acked[1]), False)
+            else:
+                composed[region] = Content(before.origin, before.state, before.in_flight, False)
+        left = {region for region, content in composed.items() if content.in_flight}
+        if told.kind != "checkpoint" and left:
+            return "mandatory", {}, left
+        return "published", composed, set()
+
+    def kind_of_abort(self, told: Told) -> str:
+        if not self.must_be_global(told.kind):
+            return "counted"
+        return "mandatory" if self.first_decline_aborts(told.kind) else "forced"

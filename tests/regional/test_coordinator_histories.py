@@ -1,0 +1,196 @@
+"""Random histories of a coordinator, held against an oracle that keeps everything.
+
+Whatever fails, is repeated, comes late or never: rules R12, R16, R20 to R25, R30 to R34 and R70,
+and every row of every region in every checkpoint exactly once.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+
+from coordinator_world import ManagerStore, Rates, World, names
+from holdfast import SnapshotManager
+from holdfast.regions.coordinator import CoordinatorOptions, Staleness
+
+RATE = st.sampled_from([0.0, 0.0, 0.03, 0.1, 0.3])
+RARELY = st.sampled_from([0.0, 0.0, 0.01, 0.05])
+
+OPTIONS = st.builds(
+    CoordinatorOptions,
+    regional=st.sampled_from([True] * 9 + [False]),
+    max_failure_ratio=st.sampled_from([0.1, 0.29, 0.3, 0.5, 0.9, 1.0]),
+    max_consecutive_failures=st.sampled_from([0, 1, 2, 2, 3, 100]),
+    max_region_staleness=st.builds(
+        Staleness,
+        checkpoints=st.sampled_from([1, 2, 3, 10]),
+        age_ms=st.sampled_from([60, 200, 10**9]),
+    ),
+    num_retained=st.integers(1, 4),
+    tolerable_failed_checkpoints=st.sampled_from([0, 1, 3, 50, 50, 50]),
+)
+RATES = st.builds(
+    Rates,
+    crash=RARELY,
+    decline=RATE,
+    silence=RATE,
+    unsaved=RATE,
+    repeat=RATE,
+    coordinator=RARELY,
+    publish=RARELY,
+    lost_message=RATE,
+    savepoint=RARELY,
+    unaligned=RATE,
+)
+QUICK = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+LONG = settings(QUICK, max_examples=10_000)
+
+
+def every_rule_holds(
+    count: int,
+    batches: int,
+    options: CoordinatorOptions,
+    rates: Rates,
+    seed: int,
+    with_source: bool,
+) -> None:
+    world = World(
+        regions=list(names(count)),
+        batches=batches,
+        options=options,
+        rates=rates,
+        seed=seed,
+        with_source=with_source,
+    )
+    world.run()
+    note(f"{len(world.oracle.log)} log entries, {world.failed_query}")
+
+
+HISTORIES: dict[str, Any] = {
+    "count": st.one_of(st.integers(1, 6), st.integers(1, 50)),
+    "batches": st.integers(1, 12),
+    "options": OPTIONS,
+    "rates": RATES,
+    "seed": st.integers(0, 2**32),
+    "with_source": st.booleans(),
+}
+
+
+@QUICK
+@given(**HISTORIES)
+def test_every_rule_holds_in_every_history(**history: Any) -> None:
+    every_rule_holds(**history)
+
+
+@pytest.mark.full
+@LONG
+@given(**HISTORIES)
+def test_every_rule_holds_in_very_many_histories(**history: Any) -> None:
+    every_rule_holds(**history)
+
+
+def the_manager_keeps_what_is_needed(
+    count: int, batches: int, options: CoordinatorOptions, rates: Rates, seed: int
+) -> None:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        SnapshotManager(folder, max_file_bytes=2_000, max_space_amplification=None) as manager,
+    ):
+        world = World(
+            regions=list(names(count)),
+            batches=batches,
+            options=options,
+            rates=rates,
+            seed=seed,
+            manager=manager,
+        )
+        world.run()
+        # A restart tells everything again; this time nothing is lost.
+        world.rates = Rates()
+        world.boot()
+        assert isinstance(world.store, ManagerStore)
+        needed = {ref for m in world.disk.values() for _, _, ref in m.segments("p")}
+        assert manager.stats().live_segments == len(needed)
+        closed = {file.file for file in manager.files() if not file.open}
+        assert closed <= {ref.file for ref in needed}
+
+
+WITH_MANAGER: dict[str, Any] = {
+    "count": st.integers(1, 6),
+    "batches": st.integers(1, 8),
+    "options": OPTIONS,
+    "rates": RATES,
+    "seed": st.integers(0, 2**32),
+}
+
+
+@settings(QUICK, max_examples=80)
+@given(**WITH_MANAGER)
+def test_managers_keep_exactly_the_segments_that_are_needed(**history: Any) -> None:
+    the_manager_keeps_what_is_needed(**history)
+
+
+@pytest.mark.full
+@settings(LONG, max_examples=2_000)
+@given(**WITH_MANAGER)
+def test_managers_keep_exactly_the_segments_in_very_many_histories(**history: Any) -> None:
+    the_manager_keeps_what_is_needed(**history)
+
+
+@pytest.mark.parametrize(
+    ("what", "seen"),
+    {
+        "regional checkpoints": lambda world: regional(world) > 0,
+        "forced attempts that were declined": lambda world: aborts(world, "forced") > 0,
+        "mandatory attempts that were aborted": lambda world: aborts(world, "mandatory") > 0,
+        "counted aborts": lambda world: aborts(world, "counted") > 0,
+        "crashes": lambda world: any(entry[0] == "crash" for entry in world.oracle.log),
+        "regions past their bound": lambda world: "failed again" in (world.failed_query or ""),
+        "too many aborts": lambda world: "in a row were aborted" in (world.failed_query or ""),
+        "histories to the end": lambda world: world.failed_query is None,
+    }.items(),
+)
+def test_histories_are_of_every_kind(what: str, seen: Callable[[World], bool]) -> None:
+    """The properties above say little if nothing ever goes wrong, or everything does."""
+    rates = Rates(
+        crash=0.01,
+        decline=0.05,
+        silence=0.1,
+        repeat=0.1,
+        coordinator=0.01,
+        publish=0.02,
+        savepoint=0.1,
+        unaligned=0.05,
+    )
+    found = 0
+    for seed in range(60):
+        world = World(
+            regions=list(names(8)),
+            batches=8,
+            options=CoordinatorOptions(
+                max_region_staleness=Staleness(checkpoints=2), tolerable_failed_checkpoints=1
+            ),
+            rates=rates,
+            seed=seed,
+        )
+        world.run()
+        found += seen(world)
+        if found >= 3:
+            return
+    pytest.fail(f"expected at least 3 of 60 histories with {what}, found {found}")
+
+
+def regional(world: World) -> int:
+    return sum(
+        any(content.failed for content in regions.values())
+        for _, regions, _ in world.oracle.published()
+    )
+
+
+def aborts(world: World, why: str) -> int:
+    return sum(entry[:2] == ("aborted", why) for entry in world.oracle.log)
