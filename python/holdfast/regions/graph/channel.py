@@ -1,0 +1,174 @@
+"""A bounded queue between two instances, and the channels that one producer writes to."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from holdfast.regions.graph.spec import Route
+
+
+class Channel:
+    """FIFO queue of batches with at most one barrier between them and at most one end behind them.
+
+    One attempt is open at a time, so there is never a second barrier: where it stands is a number,
+    not an item of the queue, and overtaking moves no data.
+
+    Parameters
+    ----------
+    measured
+        Count bytes. That takes longer than all else that is done with a batch, so a graph whose
+        barriers never overtake goes without, and its channels count 0.
+
+    Attributes
+    ----------
+    barrier
+        A barrier stands in the queue, behind the first ``ahead`` batches. When none is in front of
+        it, the channel is blocked until the consumer takes the barrier.
+    ending
+        The producer has ended; the end stands behind everything.
+    ended
+        The consumer has taken the end.
+    nbytes
+        Bytes of all queued batches.
+    """
+
+    __slots__ = (
+        "_ahead",
+        "_ahead_bytes",
+        "_capacity",
+        "_measured",
+        "_queue",
+        "barrier",
+        "ended",
+        "ending",
+        "name",
+        "nbytes",
+    )
+
+    def __init__(self, name: str, capacity: int, *, measured: bool) -> None:
+        self.name = name
+        self.barrier = False
+        self.ending = False
+        self.ended = False
+        self.nbytes = 0
+        self._capacity = capacity
+        self._measured = measured
+        self._queue: deque[tuple[pa.RecordBatch, int]] = deque()
+        self._ahead = 0
+        self._ahead_bytes = 0
+
+    @property
+    def room(self) -> int:
+        """Batches until the channel is full; 0 also if it holds more than its capacity."""
+        return max(0, self._capacity - len(self._queue))
+
+    @property
+    def readable(self) -> bool:
+        """A batch is at the head."""
+        return bool(self._queue) and not (self.barrier and self._ahead == 0)
+
+    @property
+    def at_end(self) -> bool:
+        """The end is at the head and was not taken yet."""
+        return self.ending and not self.ended and not self._queue and not self.barrier
+
+    @property
+    def aligned(self) -> bool:
+        """No batch stands in front of the barrier, or of the end, which counts as one (R54)."""
+        if self.barrier:
+            return self._ahead == 0
+        return self.ending and not self._queue
+
+    @property
+    def bytes_ahead(self) -> int:
+        """Bytes of the batches that the barrier would have to overtake."""
+        return self._ahead_bytes if self.barrier else self.nbytes
+
+    def push(self, batch: pa.RecordBatch) -> None:
+        """Queue a batch, even if the channel is full: whoever sends asks for room before."""
+        nbytes = batch.nbytes if self._measured else 0
+        self._queue.append((batch, nbytes))
+        self.nbytes += nbytes
+
+    def pop(self) -> pa.RecordBatch:
+        """Take the batch at the head; the channel must be readable."""
+        batch, nbytes = self._queue.popleft()
+        self.nbytes -= nbytes
+        if self.barrier:
+            self._ahead -= 1
+            self._ahead_bytes -= nbytes
+        return batch
+
+    def put_barrier(self) -> None:
+        """Put a barrier behind everything; where the end stands already, it is the barrier."""
+        if not self.ending:
+            self.barrier = True
+            self._ahead = len(self._queue)
+            self._ahead_bytes = self.nbytes
+
+    def overtake(self) -> tuple[pa.RecordBatch, ...]:
+        """Put the barrier in front of everything and return what it overtook.
+
+        What stood behind the barrier before belongs to the next checkpoint and is not returned.
+        """
+        count = self._ahead if self.barrier else len(self._queue)
+        overtaken = tuple(batch for batch, _ in islice(self._queue, count))
+        self.barrier = True
+        self._ahead = 0
+        self._ahead_bytes = 0
+        return overtaken
+
+    def drop_barrier(self) -> None:
+        """Take the barrier, or forget it because its attempt ended; unblocks the channel (R53)."""
+        self.barrier = False
+
+
+class Outlet:
+    """The channels that one producer writes to, and how a batch is split over them.
+
+    Parameters
+    ----------
+    stage
+        Name of the stage that reads, for errors.
+    channels
+        In the order of the instances that read. Exactly one if there is no route.
+    """
+
+    __slots__ = ("_route", "_stage", "channels")
+
+    def __init__(self, stage: str, channels: Sequence[Channel], route: Route | None) -> None:
+        self.channels = channels
+        self._stage = stage
+        self._route = route
+
+    @property
+    def room(self) -> int:
+        """Batches that can be sent until a channel is full, wherever they are routed."""
+        return min(channel.room for channel in self.channels)
+
+    def send(self, batch: pa.RecordBatch) -> None:
+        """Split a batch and queue the parts that have rows."""
+        if self._route is None:
+            if batch.num_rows:
+                self.channels[0].push(batch)
+            return
+        parts = self._route(batch, len(self.channels))
+        if len(parts) != len(self.channels):
+            raise ValueError(
+                f"route of stage {self._stage}: expected {len(self.channels)} parts, "
+                f"one per instance, found {len(parts)}"
+            )
+        for channel, part in zip(self.channels, parts, strict=True):
+            if part is not None and part.num_rows:
+                channel.push(part)
+
+    def end(self) -> None:
+        """Put the end behind everything."""
+        for channel in self.channels:
+            channel.ending = True

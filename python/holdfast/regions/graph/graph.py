@@ -1,0 +1,428 @@
+"""The graph of operators of one region, driven step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from holdfast.regions.graph.attempt import Attempt, Instance
+from holdfast.regions.graph.channel import Channel
+from holdfast.regions.graph.data import (
+    SOURCE,
+    ChannelData,
+    InstanceKey,
+    Output,
+    Progress,
+    RegionSnapshot,
+)
+from holdfast.regions.graph.spec import AlignmentMode, StageSpec
+from holdfast.regions.graph.wiring import wire
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+DEFAULT_MAX_IN_FLIGHT_BYTES = 256 * 1024 * 1024
+
+
+class RegionGraph:
+    """Operators of one region, joined by bounded channels in which barriers travel (R50).
+
+    The graph does nothing by itself: `step` does one unit of work. Time is what the caller says it
+    is, in milliseconds on one clock, and nothing but the order of calls decides what happens.
+
+    Bounds
+        A channel holds ``capacity_batches`` batches. An instance consumes only if each channel it
+        writes to has room, and then all it emits for one batch is taken: a channel holds at most
+        ``capacity_batches - 1`` plus what one call of the operator emits into it. So a barrier
+        never waits for room. What was restored and what is flushed at the end of data is taken
+        without asking for room. Outputs are not bounded: whoever steps the graph takes them.
+
+    Alignment (R51, R52)
+        An instance takes its snapshot when no data is left in front of the barrier in any of its
+        channels; the end of a channel counts as its barrier (R54). That goes before any data. When
+        no instance is that far and the attempt is past its timeout, the barrier overtakes: it goes
+        in front of all data of every instance that has no snapshot yet, and the next steps take
+        those snapshots, one each, in the order of the graph. No data moves in between, so what it
+        overtakes is all there is to capture: nothing arrives while a channel is captured, and it
+        does not matter that some channels have not been sent the barrier at that moment.
+        The timer (`timer_due_ms`) and the check when a barrier or an end is processed are thus one
+        check, made by every step, and it fires once. A barrier that is late but completes
+        alignment without overtaking leaves the snapshot aligned. A barrier never interrupts the
+        batch that is being processed, because that is inside one step.
+
+    In-flight bound (R58)
+        Before the barrier overtakes, the bytes it would capture are known. While they are more
+        than ``max_in_flight_bytes`` it goes on aligning, so the rows in front of it are processed
+        and the source, behind it, finds the channels full. It overtakes as soon as the rest fits,
+        unless alignment completes first. No snapshot holds more than the bound.
+
+    Errors
+        If an operator or a route raises, the error goes through and the graph is lost: a batch may
+        have been consumed in part. Whatever changes the graph, and `take_snapshot`, then raises
+        RuntimeError; the region continues in a new graph, from its origin.
+
+    Parameters
+    ----------
+    stages
+        At least one, in the order the data takes.
+    capacity_batches
+        At least 1, for every channel.
+    mode
+        When barriers may overtake.
+    max_in_flight_bytes
+        At least 0; Arrow bytes in memory, before encoding.
+
+    Raises
+    ------
+    ValueError
+        If the stages cannot be joined, or a bound is out of range.
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[StageSpec],
+        *,
+        capacity_batches: int,
+        mode: AlignmentMode,
+        max_in_flight_bytes: int = DEFAULT_MAX_IN_FLIGHT_BYTES,
+    ) -> None:
+        if capacity_batches < 1:
+            raise ValueError(f"expected capacity_batches >= 1, found {capacity_batches}")
+        if max_in_flight_bytes < 0:
+            raise ValueError(f"expected max_in_flight_bytes >= 0, found {max_in_flight_bytes}")
+        measured = mode.timeout_ms is not None
+        self._source, self._instances = wire(
+            stages, lambda name: Channel(name, capacity_batches, measured=measured)
+        )
+        self._readers: list[tuple[Channel, Instance]] = [
+            (channel, instance) for instance in self._instances for channel in instance.inputs
+        ]
+        self._mode = mode
+        self._max_in_flight_bytes = max_in_flight_bytes
+        self._cursor = 0
+        self._attempt: Attempt | None = None
+        # The newest attempt that was started or cancelled: this one and older ones never start.
+        self._newest: int | None = None
+        self._outputs: list[Output] = []
+        self._source_ended = False
+        self._used = False
+        self._lost = False
+
+    # --- input -----------------------------------------------------------------------------------
+
+    def restore(
+        self, in_flight: Iterable[ChannelData], *, finished: Collection[InstanceKey] = ()
+    ) -> None:
+        """Put in-flight data back, before anything else; new data goes behind it (R55).
+
+        Per channel, input comes before output, and otherwise the order given is kept, so the data
+        of several checkpoints is given oldest first. Rows of the channel `SOURCE` are split over
+        stage 0 and come last.
+
+        Parameters
+        ----------
+        in_flight
+            From snapshots of a graph with the same channels.
+        finished
+            `RegionSnapshot.finished` of the snapshot whose states the operators have now. These
+            instances do not flush again (R60). If there are any, the source had ended before.
+
+        Raises
+        ------
+        RuntimeError
+            If the graph was used before.
+        ValueError
+            If there is no such channel or instance, if an instance is finished but one in front of
+            it is not, or if there is in-flight data for a finished instance. The graph is lost.
+        """
+        self._require_intact()
+        if self._used:
+            raise RuntimeError("restore comes before anything else, but the graph was used already")
+        data = sorted(
+            in_flight, key=lambda entry: (entry.channel == SOURCE, entry.kind == "output")
+        )
+        channels = {channel.name: channel for channel, _ in self._readers}
+        for entry in data:
+            if entry.channel != SOURCE and entry.channel not in channels:
+                raise ValueError(
+                    f"in-flight data of channel {entry.channel}: expected one of "
+                    f"{', '.join([SOURCE, *channels])}, the channels of this graph"
+                )
+        self._used = True
+        with self._lost_on_error():
+            for entry in data:
+                for batch in entry.batches:
+                    if entry.channel == SOURCE:
+                        self._source.send(batch)
+                    elif batch.num_rows:
+                        channels[entry.channel].push(batch)
+            if finished:
+                self._restore_finished(frozenset(finished))
+
+    def room(self) -> int:
+        """Return how many batches may be fed now, wherever they are routed; 0 after the end."""
+        return 0 if self._source_ended else self._source.room
+
+    def feed(self, batch: pa.RecordBatch) -> None:
+        """Queue a batch of the source's rows.
+
+        Raises
+        ------
+        RuntimeError
+            If there is no room, or after the end.
+        """
+        self._require_intact()
+        if self._source_ended:
+            raise RuntimeError("a batch was fed after the end of the source")
+        if not self._source.room:
+            raise RuntimeError("a batch was fed without room in the channels of the source")
+        self._used = True
+        with self._lost_on_error():
+            self._source.send(batch)
+
+    def end(self) -> None:
+        """End the source behind everything fed so far (R54, R61); repeating it does nothing.
+
+        One mark is end of data and end of channel. An instance that took it from all its channels
+        flushes, and its own end goes behind what the flush emitted. A checkpoint that is begun
+        after that, or that an instance had not got to yet, contains the flushed state. Closing the
+        operators is left to whoever learns that such a checkpoint has completed.
+        """
+        self._require_intact()
+        self._used = True
+        self._source_ended = True
+        self._source.end()
+
+    # --- attempts --------------------------------------------------------------------------------
+
+    def barrier(
+        self, checkpoint: int, created_ms: int, now_ms: int, *, aligned: bool = False
+    ) -> bool:
+        """Begin an attempt: inject its barrier behind everything fed so far.
+
+        An attempt that is open ends (R53). So does one whose snapshot is complete but was not
+        taken.
+
+        Parameters
+        ----------
+        checkpoint
+            Id of the attempt.
+        created_ms
+            When the coordinator created the barrier; the alignment timeout counts from there
+            (R51). If that is in the future, the clocks differ, and it counts from ``now_ms``.
+        now_ms
+            Now.
+        aligned
+            Never overtake, whatever the mode: for attempts that drain in-flight data (R25).
+
+        Returns
+        -------
+        bool
+            False if this attempt or a newer one was begun or cancelled before; then nothing
+            happens.
+        """
+        self._require_intact()
+        if self._newest is not None and checkpoint <= self._newest:
+            return False
+        self._end_attempt()
+        self._used = True
+        self._newest = checkpoint
+        timeout_ms = None if aligned else self._mode.timeout_ms
+        due_ms = None if timeout_ms is None else min(created_ms, now_ms) + timeout_ms
+        self._attempt = Attempt(checkpoint, due_ms)
+        for channel in self._source.channels:
+            channel.put_barrier()
+        return True
+
+    def cancel(self, checkpoint: int) -> None:
+        """End an attempt, and every older one (R53).
+
+        Its barriers leave the channels, which unblocks them, and it cannot be begun any more, also
+        if it had not been begun. Cancelling an attempt older than the open one changes nothing.
+        """
+        self._newest = checkpoint if self._newest is None else max(self._newest, checkpoint)
+        if self._attempt is not None and self._attempt.checkpoint <= checkpoint:
+            self._end_attempt()
+
+    def timer_due_ms(self) -> int | None:
+        """Return when the barrier of the open attempt may overtake.
+
+        None if there is no such attempt, if it overtakes already, or if it never will. Steps at
+        this time or later take the snapshots of instances that are aligned already, then the
+        barrier overtakes, unless it would capture too much.
+        """
+        attempt = self._attempt
+        if attempt is None or attempt.overtaking or self._is_complete(attempt):
+            return None
+        return attempt.due_ms
+
+    # --- work ------------------------------------------------------------------------------------
+
+    def step(self, now_ms: int) -> Progress:
+        """Do one unit of work: one instance takes one batch, its barriers, or one end.
+
+        Barriers go first. Otherwise the channels take turns, starting behind the one that was read
+        last. As long as something is queued, there is something to do.
+
+        Returns
+        -------
+        Progress
+            WORKED, or why there was nothing to do.
+        """
+        self._require_intact()
+        self._used = True
+        with self._lost_on_error():
+            if self._take_barriers(now_ms) or self._take_item():
+                return Progress.WORKED
+        ended = all(instance.finished for instance in self._instances)
+        return Progress.ENDED if ended else Progress.IDLE
+
+    def take_output(self) -> list[Output]:
+        """Return what reached the end of the graph since the last call, in the order it came."""
+        taken, self._outputs = self._outputs, []
+        return taken
+
+    def take_snapshot(self) -> RegionSnapshot | None:
+        """Return the snapshot of the open attempt once it is complete; that ends the attempt."""
+        self._require_intact()
+        attempt = self._attempt
+        if attempt is None or not self._is_complete(attempt):
+            return None
+        self._attempt = None
+        return attempt.snapshot(self._source, self._instances)
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _take_barriers(self, now_ms: int) -> bool:
+        attempt = self._attempt
+        if attempt is None or self._is_complete(attempt):
+            return False
+        # Once the barrier has overtaken, there is always an instance that is aligned, so this is
+        # not come to a second time.
+        instance = self._next_aligned(attempt)
+        if instance is None and attempt.overdue(now_ms) and self._may_overtake(attempt):
+            self._overtake(attempt)
+            instance = self._next_aligned(attempt)
+        if instance is None:
+            return False
+        # An end that stands for the barrier is taken before the snapshot: if it is the last one,
+        # the snapshot holds the flushed state.
+        for channel in instance.inputs:
+            if channel.at_end:
+                self._take_end(instance, channel)
+                return True
+        self._snapshot(attempt, instance)
+        return True
+
+    def _next_aligned(self, attempt: Attempt) -> Instance | None:
+        """Return the first instance without its snapshot that has no data before the barrier."""
+        for instance in self._instances:
+            if instance.key not in attempt.states and all(
+                channel.aligned for channel in instance.inputs
+            ):
+                return instance
+        return None
+
+    def _may_overtake(self, attempt: Attempt) -> bool:
+        """Whether everything that would be captured now is within the bound (R58)."""
+        captured = sum(
+            channel.bytes_ahead
+            for channel, instance in self._readers
+            if instance.key not in attempt.states
+        )
+        return captured <= self._max_in_flight_bytes
+
+    def _overtake(self, attempt: Attempt) -> None:
+        """Put the barrier in front of all data of all instances without their snapshot.
+
+        That includes channels it has not been sent into yet: no data moves until it has.
+        """
+        attempt.overtaking = True
+        for channel, instance in self._readers:
+            if instance.key not in attempt.states:
+                attempt.captured[channel.name] = channel.overtake()
+
+    def _snapshot(self, attempt: Attempt, instance: Instance) -> None:
+        attempt.states[instance.key] = instance.operator.snapshot(attempt.checkpoint)
+        if instance.finished:
+            attempt.finished.add(instance.key)
+        instance.snapshotted = attempt.checkpoint
+        for channel in instance.inputs:
+            channel.drop_barrier()
+        # A barrier that overtakes is in the channels behind this instance already.
+        if instance.outlet is not None and not attempt.overtaking:
+            for channel in instance.outlet.channels:
+                channel.put_barrier()
+
+    def _take_item(self) -> bool:
+        count = len(self._readers)
+        for offset in range(count):
+            index = (self._cursor + offset) % count
+            channel, instance = self._readers[index]
+            if channel.readable:
+                if instance.outlet is not None and not instance.outlet.room:
+                    continue
+                self._emit(instance, instance.operator.process(channel.pop()))
+            elif channel.at_end:
+                self._take_end(instance, channel)
+            else:
+                continue
+            self._cursor = index + 1
+            return True
+        return False
+
+    def _take_end(self, instance: Instance, channel: Channel) -> None:
+        channel.ended = True
+        if all(channel.ended for channel in instance.inputs):
+            self._emit(instance, instance.operator.end_of_data())
+            self._finish(instance)
+
+    def _finish(self, instance: Instance) -> None:
+        instance.finished = True
+        if instance.outlet is not None:
+            instance.outlet.end()
+
+    def _emit(self, instance: Instance, batches: Iterable[pa.RecordBatch]) -> None:
+        for batch in batches:
+            if instance.outlet is not None:
+                instance.outlet.send(batch)
+            elif batch.num_rows:
+                self._outputs.append(Output(batch, instance.key, instance.snapshotted))
+
+    def _restore_finished(self, finished: frozenset[InstanceKey]) -> None:
+        unknown = finished - {instance.key for instance in self._instances}
+        if unknown:
+            raise ValueError(f"finished instances {sorted(unknown)} are not in this graph")
+        self.end()
+        for instance in self._instances:
+            if instance.key not in finished:
+                continue
+            for channel in instance.inputs:
+                if not channel.at_end:
+                    raise ValueError(
+                        f"{instance.name} is finished, but {channel.name} is not: expected no "
+                        "in-flight data there, and everything in front of it to be finished"
+                    )
+                channel.ended = True
+            self._finish(instance)
+
+    def _end_attempt(self) -> None:
+        self._attempt = None
+        for channel, _ in self._readers:
+            channel.drop_barrier()
+
+    def _is_complete(self, attempt: Attempt) -> bool:
+        return len(attempt.states) == len(self._instances)
+
+    def _require_intact(self) -> None:
+        if self._lost:
+            raise RuntimeError("the graph is lost: an operator, a route or a restore failed in it")
+
+    @contextmanager
+    def _lost_on_error(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self._lost = True
+            raise

@@ -1,0 +1,110 @@
+"""What a graph is made of: stages of operator instances, and how barriers travel through them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Stands between the two ends in the name of a channel, so it may not be part of a stage's name.
+ARROW = "->"
+
+Route: TypeAlias = "Callable[[pa.RecordBatch, int], Sequence[pa.RecordBatch | None]]"
+"""Splits a batch over ``n`` instances: ``n`` parts in the order of the instances.
+
+A part that is None or has no rows sends nothing. A route must be deterministic, because replayed
+rows have to reach the instance that holds their state.
+"""
+
+
+class StageOperator(Protocol):
+    """One instance of an operator, as the graph sees it.
+
+    Calls never overlap. What a call yields has been sent when the call ends.
+    """
+
+    def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """Consume one batch and yield what it leads to."""
+
+    def snapshot(self, checkpoint: int) -> object:
+        """Return the state at this moment; taken synchronously, it is the stall of the instance."""
+
+    def end_of_data(self) -> Iterable[pa.RecordBatch]:
+        """Flush: all inputs have ended, no batch follows. Called once in the life of a state."""
+
+
+@dataclass(frozen=True)
+class StageSpec:
+    """One stage: parallel instances of one operator.
+
+    Parameters
+    ----------
+    name
+        Unique in the graph; part of channel names.
+    instances
+        At least one.
+    route
+        How a batch is split over the instances. With a route every instance of the stage before
+        (or the source) is joined with every instance of this one. Without a route the stage has
+        either one instance, or as many as the stage before, and instance ``i`` reads from instance
+        ``i`` only.
+
+    Raises
+    ------
+    ValueError
+        If the name is empty or contains ``->``, or if there is no instance.
+    """
+
+    name: str
+    instances: Sequence[StageOperator]
+    route: Route | None = None
+
+    def __post_init__(self) -> None:
+        if not self.name or ARROW in self.name:
+            raise ValueError(
+                f"expected a stage name, not empty and without {ARROW!r}, found {self.name!r}"
+            )
+        if not self.instances:
+            raise ValueError(f"stage {self.name}: expected at least one instance, found none")
+
+
+@dataclass(frozen=True)
+class AlignmentMode:
+    """When a barrier may overtake queued data (R51).
+
+    Attributes
+    ----------
+    timeout_ms
+        Milliseconds from the moment the coordinator created the barrier until it may overtake.
+        None: never, 0: at once. See the constructors `aligned`, `aligned_with_timeout` and
+        `unaligned`.
+
+    Raises
+    ------
+    ValueError
+        If the timeout is negative.
+    """
+
+    timeout_ms: int | None
+
+    def __post_init__(self) -> None:
+        if self.timeout_ms is not None and self.timeout_ms < 0:
+            raise ValueError(f"expected an alignment timeout >= 0 ms, found {self.timeout_ms}")
+
+    @classmethod
+    def aligned(cls) -> AlignmentMode:
+        """Barriers never overtake: snapshots hold no in-flight data."""
+        return cls(timeout_ms=None)
+
+    @classmethod
+    def aligned_with_timeout(cls, timeout_ms: int) -> AlignmentMode:
+        """Barriers overtake if alignment is not through ``timeout_ms`` after their creation."""
+        return cls(timeout_ms=timeout_ms)
+
+    @classmethod
+    def unaligned(cls) -> AlignmentMode:
+        """Barriers overtake from the start."""
+        return cls(timeout_ms=0)
