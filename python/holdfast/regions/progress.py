@@ -1,0 +1,197 @@
+"""The history of a pipeline's checkpoints as a table for people."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TextIO
+
+Outcome = Literal["global", "regional", "aborted"]
+
+_COLUMNS: Final = (
+    "id",
+    "batch",
+    "outcome",
+    "failed regions",
+    "in-flight rows",
+    "files",
+    "bytes",
+    "time ms",
+)
+_WORDS: Final = {"outcome", "failed regions"}
+_COLOURS: Final = {"global": "green", "regional": "yellow", "aborted": "red"}
+_CAUSE_LENGTH: Final = 40
+_GAP: Final = "  "
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedRegion:
+    """A region that a checkpoint had to do without.
+
+    Attributes
+    ----------
+    region
+        Name of the region.
+    origin
+        Id of the checkpoint whose state of the region holds instead; None if none does, because
+        the attempt was aborted.
+    cause
+        Why it failed.
+    """
+
+    region: str
+    origin: int | None
+    cause: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryRow:
+    """One checkpoint attempt that has ended.
+
+    Attributes
+    ----------
+    id
+        Id of the attempt.
+    batch
+        Spark's id of the batch.
+    outcome
+        Whether every region contributed, some fell back to an older state, or nothing was
+        published.
+    failed
+        The regions that failed.
+    in_flight_rows
+        Rows that the checkpoint covers and that no state reflects yet.
+    files
+        Physical files that hold the retained state.
+    bytes
+        Their size in bytes.
+    ms
+        Time from the trigger to the end of the attempt, in milliseconds.
+    cause
+        Why the attempt was aborted; empty if it was not.
+    """
+
+    id: int
+    batch: int
+    outcome: Outcome
+    failed: tuple[FailedRegion, ...] = ()
+    in_flight_rows: int = 0
+    files: int = 0
+    bytes: int = 0
+    ms: int = 0
+    cause: str = ""
+
+
+def history_table(rows: Sequence[HistoryRow], *, max_failed: int = 1) -> str:
+    """Return the history as aligned text.
+
+    Parameters
+    ----------
+    rows : sequence of HistoryRow
+        One line each, in this order.
+    max_failed : int, default 1
+        How many failed regions of a checkpoint are named; of the others their number is said.
+
+    Returns
+    -------
+    str
+        Lines without trailing spaces: a head, and one per row.
+
+    Raises
+    ------
+    ValueError
+        If not even one region may be named.
+
+    Examples
+    --------
+    >>> lost = FailedRegion(region="JFK", origin=4, cause="expired")
+    >>> print(history_table([HistoryRow(id=5, batch=4, outcome="regional", failed=(lost,))]))
+    id  batch  outcome   failed regions     in-flight rows  files  bytes  time ms
+     5      4  regional  JFK at 4: expired               0      0      0        0
+    """
+    lines = [_COLUMNS, *_cells(rows, max_failed=max_failed)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(_COLUMNS))]
+    aligned = [
+        _GAP.join(
+            cell.ljust(width) if name in _WORDS else cell.rjust(width)
+            for name, cell, width in zip(_COLUMNS, line, widths, strict=True)
+        ).rstrip()
+        for line in lines
+    ]
+    return "\n".join(aligned)
+
+
+def print_history(
+    rows: Sequence[HistoryRow], *, max_failed: int = 1, file: TextIO | None = None
+) -> None:
+    """Print the history: with colours by `rich` if it is installed, else as plain text.
+
+    Parameters
+    ----------
+    rows : sequence of HistoryRow
+        One line each, in this order.
+    max_failed : int, default 1
+        How many failed regions of a checkpoint are named; of the others their number is said.
+    file : file object, optional
+        Where to print; standard output if None.
+
+    Raises
+    ------
+    ValueError
+        If not even one region may be named.
+    """
+    out = sys.stdout if file is None else file
+    text = history_table(rows, max_failed=max_failed)
+    if importlib.util.find_spec("rich") is None:
+        print(text, file=out)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    head, *lines = text.split("\n")
+    # As text and not as a rich table: that would break or cut lines where the screen is narrow.
+    console = Console(file=out, highlight=False, soft_wrap=True)
+    console.print(Text(head, style="bold"))
+    for row, line in zip(rows, lines, strict=True):
+        styled = Text(line)
+        styled.highlight_words([f"{_GAP}{row.outcome}"], style=_COLOURS[row.outcome])
+        console.print(styled)
+
+
+def _cells(rows: Sequence[HistoryRow], *, max_failed: int) -> list[tuple[str, ...]]:
+    if max_failed < 1:
+        raise ValueError(f"max_failed={max_failed} is not allowed: expected 1 or more")
+    return [
+        (
+            str(row.id),
+            str(row.batch),
+            row.outcome,
+            _failed(row, max_failed),
+            f"{row.in_flight_rows:,}",
+            f"{row.files:,}",
+            f"{row.bytes:,}",
+            f"{row.ms:,}",
+        )
+        for row in rows
+    ]
+
+
+def _failed(row: HistoryRow, max_failed: int) -> str:
+    parts = [_short(row.cause, _CAUSE_LENGTH)] if row.cause else []
+    parts += [_region(failed) for failed in row.failed[:max_failed]]
+    text = "; ".join(parts)
+    rest = len(row.failed) - max_failed
+    return f"{text} +{rest:,} more" if rest > 0 else text
+
+
+def _region(failed: FailedRegion) -> str:
+    origin = "" if failed.origin is None else f" at {failed.origin}"
+    return f"{_short(failed.region, _CAUSE_LENGTH)}{origin}: {_short(failed.cause, _CAUSE_LENGTH)}"
+
+
+def _short(text: str, length: int) -> str:
+    """Return the text on one line, cut if it is long."""
+    line = " ".join(text.split())
+    return line if len(line) <= length else line[: length - 1].rstrip() + "…"

@@ -1,0 +1,24 @@
+"""Sinks that publish what a region wrote once a checkpoint contains the region's state."""
+
+from holdfast._core import Staged
+from holdfast.regions.sinks.batch_function import (
+    BatchFunction,
+    local_delivery,
+    spark_delivery,
+)
+from holdfast.regions.sinks.parquet import Compression, ParquetSink, ParquetStage
+from holdfast.regions.sinks.sink import Publisher, SinkPublisher, Stage, TwoPhaseSink
+
+__all__ = [
+    "BatchFunction",
+    "Compression",
+    "ParquetSink",
+    "ParquetStage",
+    "Publisher",
+    "SinkPublisher",
+    "Stage",
+    "Staged",
+    "TwoPhaseSink",
+    "local_delivery",
+    "spark_delivery",
+]

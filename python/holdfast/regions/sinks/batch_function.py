@@ -1,0 +1,102 @@
+"""A sink that hands the output of every checkpoint to a function on the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast._core import Staged
+from holdfast.regions.sinks.durable import sync_folder
+from holdfast.regions.sinks.layout import attempt_of_target
+from holdfast.regions.sinks.parquet import ParquetSink
+from holdfast.regions.sinks.sink import Publisher
+
+_DONE: Final = "last-delivered"
+
+
+class BatchFunction(Publisher):
+    """Calls a function with the rows that a completed checkpoint has published.
+
+    Between the tasks and the function the rows lie in Parquet files of the pipeline's checkpoint
+    folder. The function is called again for the same checkpoint if the process ended before it was
+    noted that it had returned: at least once, with the checkpoint's id to tell by.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the files.
+    deliver : callable
+        Takes the paths of the files and the id of the checkpoint.
+    """
+
+    def __init__(self, folder: Path, deliver: Callable[[Sequence[Path], int], None]) -> None:
+        self.staging = ParquetSink(folder)
+        self._deliver = deliver
+
+    def commit(self, checkpoint: int, staged: Iterable[Staged]) -> None:
+        """Call the function with the rows of a checkpoint, unless it was called before.
+
+        Parameters
+        ----------
+        checkpoint : int
+            Id of the checkpoint.
+        staged : iterable of Staged
+            What its healthy regions staged.
+
+        Raises
+        ------
+        Exception
+            Whatever the function raises. It is called again after a restart.
+        """
+        files = list(staged)
+        if not files or checkpoint <= self._last_delivered():
+            return
+        self.staging.commit(files)
+        paths = [self.staging.root / file.target for file in files]
+        self._deliver(paths, checkpoint)
+        self._note_delivered(checkpoint)
+        for path in paths:
+            path.unlink()
+
+    def sweep(self, before_attempt: int) -> None:
+        """Remove what earlier attempts staged, and what a crash left of delivered files."""
+        self.staging.sweep(before_attempt)
+        delivered = self._last_delivered()
+        for path in self.staging.root.glob("*.parquet"):
+            if attempt_of_target(path.name) <= delivered:
+                path.unlink()
+
+    def _last_delivered(self) -> int:
+        with suppress(FileNotFoundError):
+            return int((self.staging.root / _DONE).read_text())
+        return 0
+
+    def _note_delivered(self, checkpoint: int) -> None:
+        noted = self.staging.root / _DONE
+        staged = noted.with_suffix(".new")
+        staged.write_text(str(checkpoint))
+        staged.replace(noted)
+        sync_folder(self.staging.root)
+
+
+def spark_delivery(spark: Any, function: Callable[[Any, int], None]) -> Callable[..., None]:
+    """Hand files to ``function(DataFrame, checkpoint)``."""
+
+    def deliver(paths: Sequence[Path], checkpoint: int) -> None:
+        function(spark.read.parquet(*map(str, paths)), checkpoint)
+
+    return deliver
+
+
+def local_delivery(function: Callable[[Any, int], None]) -> Callable[..., None]:
+    """Hand files to ``function(pyarrow.Table, checkpoint)``."""
+
+    def deliver(paths: Sequence[Path], checkpoint: int) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        function(pa.concat_tables(pq.read_table(path) for path in paths), checkpoint)
+
+    return deliver

@@ -1,0 +1,57 @@
+"""Durable folders, and errors of the file system that say what failed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from pathlib import Path
+
+
+@contextmanager
+def explained(doing: str) -> Iterator[None]:
+    """Say in an OSError what was being done; its kind and number stay."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise OSError(f"{doing}: {error}") from error
+        raise OSError(error.errno, f"{doing}: {error.strerror}", error.filename) from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_path(root: Path, folder: Path) -> None:
+    """Make the names in `folder` durable, and those of all folders from `root` down to it.
+
+    The folders may have been created by another task just now: that they are there does not mean
+    that they stay. What this process has made durable before is not synced again, because every
+    sync waits for the device.
+    """
+    sync_folder(folder)
+    while folder != root:
+        _sync_name(folder)
+        folder = folder.parent
+    # A folder above that must not be read was not created here, and needs nothing.
+    with suppress(PermissionError):
+        _sync_name(root)
+
+
+def _sync_name(folder: Path) -> None:
+    found = folder.stat()
+    _sync_name_once(folder, found.st_dev, found.st_ino)
+
+
+# For the folders of a few sinks and of their latest attempts.
+@lru_cache(maxsize=256)
+def _sync_name_once(folder: Path, _device: int, _inode: int) -> None:
+    """Make the name of a folder durable, once while it is the same folder."""
+    sync_folder(folder.parent)

@@ -1,0 +1,100 @@
+"""Where files of a sink are: the names inside its folder, and which folders it can use.
+
+::
+
+    <folder>/part-0000000042-JFK-3f0c....parquet                             published
+    <folder>/_holdfast/staged/0000000042/part-0000000042-JFK-3f0c....<nonce>  staged
+
+Readers leave out names that begin with an underscore or a dot: Spark, pyarrow.dataset and others
+agree on this. A staged name has no suffix of its format, for readers that look for one everywhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+from pathlib import Path
+from typing import Final
+
+STAGED_FOLDER: Final = "_holdfast/staged"
+
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_READABLE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def local_folder(path: str | os.PathLike[str]) -> Path:
+    """Return the absolute path of a local folder.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        A path, or as a string also a URI ``file:/...`` or ``file:///...``. As in Spark, nothing
+        in the URI is unescaped.
+
+    Raises
+    ------
+    ValueError
+        If the path is empty, of another scheme than ``file``, or of another host.
+    """
+    text = os.fspath(path)
+    scheme = _SCHEME.match(text) if isinstance(path, str) else None
+    if scheme is not None:
+        if scheme[1].lower() != "file":
+            raise ValueError(
+                f"cannot write to {text!r}: expected a local folder, as a path or with the scheme "
+                f"'file', found the scheme {scheme[1]!r}, which this sink does not support"
+            )
+        text = text[scheme.end() :]
+        if text.startswith("//"):
+            host, slash, rest = text[2:].partition("/")
+            if host not in ("", "localhost"):
+                raise ValueError(f"cannot write to {path!r}: expected no host, found {host!r}")
+            text = slash + rest
+        if not text.startswith("/"):
+            raise ValueError(f"cannot write to {path!r}: expected an absolute path in a URI")
+    if not text:
+        raise ValueError("cannot write to '': expected the path of a folder")
+    return Path(os.path.abspath(text))
+
+
+def target_name(region: str, attempt: int, suffix: str) -> str:
+    """Return the name of a region's published file, which is the same every time."""
+    readable = f"{region}-" if _READABLE.fullmatch(region) else ""
+    digest = hashlib.sha256(region.encode()).hexdigest()[:20]
+    return f"part-{attempt:010d}-{readable}{digest}{suffix}"
+
+
+def attempt_of_target(name: str) -> int:
+    """Return the attempt that a published file belongs to."""
+    return int(name.split("-", 2)[1])
+
+
+def staged_name(region: str, attempt: int) -> str:
+    """Return a name for a region's staged file that no other task will use.
+
+    Two tasks of one region and attempt may run at once, where the first was given up and lives
+    on. What counts is which of them is acknowledged.
+    """
+    stem = target_name(region, attempt, suffix="")
+    return f"{STAGED_FOLDER}/{attempt:010d}/{stem}.{secrets.token_hex(8)}"
+
+
+def attempt_of(folder_name: str) -> int | None:
+    """Return the attempt that a folder of staged files belongs to; None if to none."""
+    return int(folder_name) if folder_name.isascii() and folder_name.isdecimal() else None
+
+
+def inside(root: Path, relative: str) -> Path:
+    """Return the path of a file of the sink.
+
+    Raises
+    ------
+    ValueError
+        If the path would lead out of the folder.
+    """
+    path = Path(relative)
+    if path.is_absolute() or not path.parts or ".." in path.parts:
+        raise ValueError(f"expected a path inside {root}, found {relative!r}")
+    return root / path

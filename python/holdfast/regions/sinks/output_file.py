@@ -1,0 +1,67 @@
+"""A file being staged, as PyArrow writes to it."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+_CLOSED: Final = -1
+
+
+class OutputFile:
+    """A new file that either becomes durable or goes without a trace.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        Where to create it. There must be nothing.
+
+    Raises
+    ------
+    OSError
+        If the file system refuses.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        self._descriptor = os.open(path, flags, 0o666)
+
+    @property
+    def closed(self) -> bool:
+        """False, also after the end: see `write`."""
+        return False
+
+    def write(self, data: bytes) -> int:
+        """Write all of the bytes.
+
+        After the end they go nowhere: an encoder that is given up writes when it is collected.
+        """
+        rest = memoryview(data)
+        while self._descriptor != _CLOSED and rest:
+            rest = rest[os.write(self._descriptor, rest) :]
+        return len(data)
+
+    def flush(self) -> None:
+        """Do nothing: nothing is kept back."""
+
+    def finish(self) -> int:
+        """Make the content durable, close the file, and return its size in bytes."""
+        os.fsync(self._descriptor)
+        size = os.fstat(self._descriptor).st_size
+        self._close()
+        return size
+
+    def drop(self) -> None:
+        """Close and remove the file; again and again, if need be."""
+        self._close()
+        # What cannot be removed now is swept up later.
+        with suppress(OSError):
+            self._path.unlink()
+
+    def _close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, _CLOSED
+        if descriptor != _CLOSED:
+            os.close(descriptor)

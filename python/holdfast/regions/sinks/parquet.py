@@ -1,0 +1,289 @@
+"""A two-phase sink that writes Parquet files into one local folder (SEMANTICS I)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal, Self, get_args
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast._core import Staged
+from holdfast.regions.sinks.durable import explained, sync_path
+from holdfast.regions.sinks.layout import inside, local_folder, staged_name, target_name
+from holdfast.regions.sinks.output_file import OutputFile
+from holdfast.regions.sinks.publish import publish, sweep
+from holdfast.regions.sinks.sink import Stage, TwoPhaseSink
+
+Compression = Literal["snappy", "zstd", "gzip", "lz4", "none"]
+
+# In memory, before encoding. Small batches are gathered: a row group each would be slow to read.
+ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True, init=False)
+class ParquetSink(TwoPhaseSink):
+    """Publishes the output of regions as Parquet files in a folder, exactly once.
+
+    Each region writes at most one file per checkpoint. It is staged in ``_holdfast/staged``, which
+    readers such as Spark and pyarrow.dataset leave out, and appears in the folder by one atomic
+    step when the checkpoint that contains the region's state is durable. Its name is made from
+    the checkpoint attempt and the region, so that publishing it again changes nothing.
+
+    The folder belongs to one pipeline, although files of other writers may be in it.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        Local folder, as a path or as a ``file:`` URI. Created with the first output. The file
+        system must have hard links.
+    compression : {"snappy", "zstd", "gzip", "lz4", "none"}, default "snappy"
+        How the files are compressed. Spark reads each of them.
+
+    Attributes
+    ----------
+    root : pathlib.Path
+        The folder's absolute path.
+
+    Raises
+    ------
+    ValueError
+        If the path is not a local one, the compression is not one of these, or Spark's own file
+        sink keeps a list of the folder's files, which hides all others from Spark.
+    NotADirectoryError
+        If the path leads to something that is not a folder.
+    """
+
+    root: Path
+    compression: Compression
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, compression: Compression = "snappy"
+    ) -> None:
+        if compression not in get_args(Compression):
+            raise ValueError(
+                f"compression={compression!r} is not allowed: expected one of "
+                f"{', '.join(get_args(Compression))}"
+            )
+        root = local_folder(path)
+        if root.exists() and not root.is_dir():
+            raise NotADirectoryError(f"cannot write to {root}: expected a folder, found a file")
+        if (root / "_spark_metadata").exists():
+            raise ValueError(
+                f"cannot write to {root}: Spark's file sink has written there, and because of its "
+                "_spark_metadata Spark would not see other files; use another folder"
+            )
+        object.__setattr__(self, "root", root)
+        object.__setattr__(self, "compression", compression)
+
+    def writer(self, region: str, attempt: int, schema: pa.Schema) -> ParquetStage:
+        """Begin the output of a region in a checkpoint attempt.
+
+        Nothing is created before there are rows.
+
+        Parameters
+        ----------
+        region : str
+            Name of the region.
+        attempt : int
+            Id of the checkpoint attempt, not negative.
+        schema : pyarrow.Schema
+            Columns of every batch that will be written.
+
+        Raises
+        ------
+        ValueError
+            If the attempt is negative.
+        """
+        if attempt < 0:
+            raise ValueError(f"attempt={attempt} is not allowed: expected an id from 0")
+        return ParquetStage(self, region=region, attempt=attempt, schema=schema)
+
+    def commit(self, staged: Iterable[Staged]) -> None:
+        """Publish staged files, after the metadata of their checkpoint is durable (R81).
+
+        Each appears whole, and durable on return. What is published already is left alone, so
+        that a commit may be repeated after a crash at any moment.
+
+        Parameters
+        ----------
+        staged : iterable of Staged
+            What the healthy regions of the checkpoint staged (R80).
+
+        Raises
+        ------
+        FileNotFoundError
+            If a file is neither staged nor published any more.
+        FileExistsError
+            If another file has the final name of a staged one. It is not overwritten.
+        OSError
+            If a staged file is damaged, or the file system refuses.
+        """
+        publish(self.root, staged)
+
+    def recover(self, staged: Iterable[Staged]) -> None:
+        """Publish what the restored checkpoint staged and did not get to publish (R74, R81).
+
+        Parameters and errors are those of `commit`.
+        """
+        publish(self.root, staged)
+
+    def sweep(self, before_attempt: int) -> None:
+        """Remove the staged files of attempts before the given one.
+
+        Published files stay. Repeating it does no harm. Call it when no task of these attempts
+        runs any more (R80) and what is owed of them was committed.
+
+        Parameters
+        ----------
+        before_attempt : int
+            The oldest attempt whose staged files stay.
+
+        Raises
+        ------
+        OSError
+            If the file system refuses.
+        """
+        sweep(self.root, before_attempt)
+
+
+class ParquetStage(Stage):
+    """Output of one region in one attempt; see `ParquetSink.writer`.
+
+    A stage ends once: by `close`, by `discard`, or by a failed `write`. As a context manager it
+    discards what was not closed.
+    """
+
+    def __init__(self, sink: ParquetSink, *, region: str, attempt: int, schema: pa.Schema) -> None:
+        self._root = sink.root
+        self._compression = sink.compression
+        self._schema = schema
+        self._path = staged_name(region, attempt)
+        self._target = target_name(region, attempt, suffix=".parquet")
+        self._named = f"the output of region {region!r} in attempt {attempt}"
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_bytes = 0
+        self._rows = 0
+        self._file: OutputFile | None = None
+        self._writer: Any = None
+        self._ended = False
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add rows. If that fails, the stage is discarded.
+
+        Parameters
+        ----------
+        batch : pyarrow.RecordBatch
+            Rows with the columns of the stage's schema. Kept until enough are together for a row
+            group, at most 32 MiB and a batch.
+
+        Raises
+        ------
+        ValueError
+            If the batch has other columns, or the stage has ended.
+        OSError
+            If the file system refuses.
+        """
+        self._require_open()
+        if not batch.schema.equals(self._schema):
+            self.discard()
+            raise ValueError(
+                f"{self._named} does not have the declared columns: expected "
+                f"{_columns(self._schema)}; found {_columns(batch.schema)}"
+            )
+        if batch.num_rows == 0:
+            return
+        self._pending.append(batch)
+        self._pending_bytes += batch.nbytes
+        self._rows += batch.num_rows
+        if self._pending_bytes >= ROW_GROUP_BYTES:
+            with self._or_discard():
+                self._write_pending()
+
+    def close(self) -> Staged | None:
+        """Make the rows durable, so that an acknowledgement may depend on them.
+
+        Returns
+        -------
+        Staged or None
+            What `ParquetSink.commit` needs, with paths relative to the folder, so that the folder
+            can be moved; None if there were no rows.
+
+        Raises
+        ------
+        ValueError
+            If the stage has ended.
+        OSError
+            If the file system refuses. The stage is discarded.
+        """
+        self._require_open()
+        if self._rows == 0:
+            self._ended = True
+            return None
+        with self._or_discard():
+            file = self._write_pending()
+            self._writer.close()
+            size = file.finish()
+            sync_path(self._root, inside(self._root, self._path).parent)
+        self._ended = True
+        return Staged(self._path, self._target, self._rows, size)
+
+    def discard(self) -> None:
+        """Throw the rows away, closed or not. Never after they were acknowledged."""
+        self._ended = True
+        self._pending.clear()
+        if self._file is not None:
+            self._file.drop()
+        # It writes its footer when it is collected, which goes nowhere now.
+        self._writer = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self._ended:
+            self.discard()
+
+    def _write_pending(self) -> OutputFile:
+        """Write what was gathered as a row group, or a few if it is very much."""
+        if self._file is None:
+            path = inside(self._root, self._path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = OutputFile(path)
+            self._writer = pq.ParquetWriter(
+                pa.PythonFile(self._file, mode="w"), self._schema, compression=self._compression
+            )
+        if self._pending:
+            self._writer.write_table(pa.Table.from_batches(self._pending, self._schema))
+            self._pending.clear()
+            self._pending_bytes = 0
+        return self._file
+
+    def _require_open(self) -> None:
+        if self._ended:
+            raise ValueError(f"{self._named} has ended: it was closed or discarded")
+
+    @contextmanager
+    def _or_discard(self) -> Iterator[None]:
+        try:
+            with explained(f"cannot stage {self._named} in {self._root}"):
+                yield
+        except BaseException:
+            self.discard()
+            raise
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(
+        f"{field.name} {field.type}{'' if field.nullable else ' not null'}" for field in schema
+    )

@@ -1,0 +1,170 @@
+"""Publish staged files, each by one atomic step, and sweep up what nobody will publish.
+
+A file is linked under its final name, the folder is made durable, and only then the staged name is
+removed: whenever the machine stops, one of the names leads to the whole file. Linking does not
+replace a file that is there.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from holdfast._core import Staged
+from holdfast.regions.sinks.durable import explained, sync_folder
+from holdfast.regions.sinks.layout import STAGED_FOLDER, attempt_of, inside
+
+_CHUNK_BYTES: Final = 1 << 20
+_NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+
+
+def publish(root: Path, staged: Iterable[Staged]) -> None:
+    """Make staged files visible under their final names; what is done already is left alone.
+
+    Parameters
+    ----------
+    root : pathlib.Path
+        Folder of the sink.
+    staged : iterable of Staged
+        Files of one or several checkpoints.
+
+    Raises
+    ------
+    FileNotFoundError
+        If a file is neither staged nor published.
+    FileExistsError
+        If something else has the final name of a file.
+    OSError
+        If a staged file is damaged, or the file system refuses.
+    ValueError
+        If a path leads out of the folder.
+    """
+    files = [(inside(root, one.path), inside(root, one.target), one.bytes) for one in staged]
+    for source, target, size in files:
+        with explained(f"cannot publish the staged file {source} as {target}"):
+            _expose(source, target, size)
+    with explained(f"cannot make the published files in {root} durable"):
+        for folder in sorted({target.parent for _, target, _ in files}):
+            sync_folder(folder)
+    with explained(f"cannot remove staged files in {root} that are published"):
+        for source, _, _ in files:
+            source.unlink(missing_ok=True)
+        for folder in sorted({source.parent for source, _, _ in files}):
+            _remove_if_empty(folder)
+
+
+def sweep(root: Path, before_attempt: int) -> None:
+    """Remove the staged files of earlier attempts.
+
+    Parameters
+    ----------
+    root : pathlib.Path
+        Folder of the sink.
+    before_attempt : int
+        The oldest attempt whose files stay.
+
+    Raises
+    ------
+    OSError
+        If the file system refuses.
+    """
+    folder = root / STAGED_FOLDER
+    with explained(f"cannot remove staged files of attempts before {before_attempt} in {folder}"):
+        for name in _names(folder):
+            attempt = attempt_of(name)
+            if attempt is not None and attempt < before_attempt:
+                for file in _names(folder / name):
+                    (folder / name / file).unlink(missing_ok=True)
+                _remove_if_empty(folder / name)
+
+
+def _expose(source: Path, target: Path, size: int) -> None:
+    """Give a staged file its final name, unless it has it already."""
+    try:
+        found = source.stat().st_size
+        if found != size:
+            raise OSError(
+                errno.EIO, f"it was staged with {size} bytes and has {found}", str(source)
+            )
+        os.link(source, target)
+    except FileNotFoundError:
+        _require_published(source, target, size)
+    except FileExistsError:
+        _require_same(source, target, size)
+    except OSError as error:
+        if error.errno in _NO_LINKS:
+            raise OSError(
+                error.errno,
+                f"the file system must allow hard links to files of other users: {error.strerror}",
+                str(target),
+            ) from error
+        raise
+
+
+def _require_same(source: Path, target: Path, size: int) -> None:
+    """Check that a file that is there under both names is one file, or a copy of it."""
+    try:
+        same = _same_content(source, target)
+    except FileNotFoundError:
+        # Another driver, which is about to be fenced, publishes the same.
+        return _require_published(source, target, size)
+    if not same:
+        raise _occupied(target) from None
+    return None
+
+
+def _require_published(source: Path, target: Path, size: int) -> None:
+    """Check that a file whose staged name is gone has its final name."""
+    try:
+        found = target.stat().st_size
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            errno.ENOENT,
+            "neither of the two is there; rows of a completed checkpoint were lost",
+            str(source),
+        ) from None
+    if found != size:
+        raise _occupied(target)
+
+
+def _occupied(target: Path) -> FileExistsError:
+    return FileExistsError(
+        errno.EEXIST,
+        "another file has the final name: another pipeline writes to the same folder, or one "
+        "with the same checkpoint ids did before",
+        str(target),
+    )
+
+
+def _same_content(left: Path, right: Path) -> bool:
+    with left.open("rb") as one, right.open("rb") as other:
+        if os.path.sameopenfile(one.fileno(), other.fileno()):
+            return True
+        while True:
+            chunk = one.read(_CHUNK_BYTES)
+            if other.read(_CHUNK_BYTES) != chunk:
+                return False
+            if not chunk:
+                return True
+
+
+def _names(folder: Path) -> list[str]:
+    """Return the names in a folder; none if it is not there or not a folder."""
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _remove_if_empty(folder: Path) -> None:
+    # Not empty: other regions of the attempt are still staged. Gone: somebody was faster.
+    with suppress(FileNotFoundError, NotADirectoryError):
+        try:
+            folder.rmdir()
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise

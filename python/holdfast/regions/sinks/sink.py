@@ -1,0 +1,95 @@
+"""What the checkpoint coordinator and the region tasks expect of a sink (SEMANTICS I)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Protocol, Self
+
+import pyarrow as pa
+
+from holdfast._core import Staged
+
+
+class Stage(Protocol):
+    """Output of one region in one checkpoint attempt, written by the region's task.
+
+    As a context manager it discards what was not closed.
+    """
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add rows. If that fails, the stage is discarded."""
+
+    def close(self) -> Staged | None:
+        """Make the rows durable, so that an acknowledgement may depend on them.
+
+        Returns
+        -------
+        Staged or None
+            What `TwoPhaseSink.commit` needs; None if there were no rows.
+        """
+
+    def discard(self) -> None:
+        """Throw the rows away, closed or not. Never after they were acknowledged."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+class Publisher(Protocol):
+    """The driver's half of a sink, by checkpoint."""
+
+    def commit(self, checkpoint: int, staged: Iterable[Staged]) -> None:
+        """Publish what the healthy regions of a checkpoint staged; may be repeated (R81)."""
+
+    def sweep(self, before_attempt: int) -> None:
+        """Throw away what earlier attempts staged and did not publish."""
+
+
+class SinkPublisher(Publisher):
+    """The driver's half of a sink that tells checkpoints apart by what was staged."""
+
+    def __init__(self, sink: TwoPhaseSink) -> None:
+        self._sink = sink
+
+    def commit(self, checkpoint: int, staged: Iterable[Staged]) -> None:
+        """Publish what the healthy regions of a checkpoint staged."""
+        self._sink.commit(staged)
+
+    def sweep(self, before_attempt: int) -> None:
+        """Throw away what earlier attempts staged and did not publish."""
+        self._sink.sweep(before_attempt)
+
+
+class TwoPhaseSink(Protocol):
+    """Output that is staged first and published once a checkpoint contains its region's state.
+
+    `writer` is called on workers, the rest on the driver. A sink travels to the workers by
+    pickling.
+    """
+
+    def writer(self, region: str, attempt: int, schema: pa.Schema) -> Stage:
+        """Begin the output of a region in a checkpoint attempt."""
+
+    def commit(self, staged: Iterable[Staged]) -> None:
+        """Publish what was staged: all of one region and checkpoint at once, and only once.
+
+        Called when the metadata of the checkpoint is durable, with the output of its healthy
+        regions (R80, R81). May be repeated after a crash at any moment.
+        """
+
+    def recover(self, staged: Iterable[Staged]) -> None:
+        """Publish what the restored checkpoint staged, as far as it was not yet (R74, R81)."""
+
+    def sweep(self, before_attempt: int) -> None:
+        """Throw away what earlier attempts staged and did not publish.
+
+        To be called when no task of these attempts owns its output any more (R80), and after
+        what is owed of them was committed.
+        """

@@ -1,0 +1,216 @@
+"""Find what brings rows of different regions together before they reach the operators.
+
+A checkpoint can do without a region only if no other region depends on its rows. In a plan that is
+so until rows are exchanged between tasks: by a shuffle, by broadcasting them, or by a product with
+the partitions of another table. What happens to static tables on the other side of a join is of no
+matter, and neither is merging whole partitions (``coalesce``).
+
+Spark plans every batch anew, with the sizes that it finds. It may for instance broadcast a small
+batch to a large static table although the plan made at the start broadcasts nothing, so both plans
+are worth a look.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Besides everything that ends with "Exchange": these shuffle or pair partitions by themselves.
+_CONNECTING: Final = {"CartesianProduct", "CollectLimit", "CollectTail", "TakeOrderedAndProject"}
+# What is reused stands somewhere else in the plan under its own name.
+_REUSED: Final = "ReusedExchange"
+
+# A line of an explained plan: how deep it is, number of the generated code, node.
+_LINE: Final = re.compile(r"(?P<depth>(?:[:| ]  )*(?:[:+]- )?)(?:\* ?(?:\(\d+\))? )?(?P<text>\S.*)")
+_LEVEL_WIDTH: Final = 3
+_STREAMING_LEAF: Final = "StreamingRelation"
+# Ids of expressions and of parts of the plan, which say nothing to a reader.
+_IDS: Final = re.compile(r"#\d+L?|, \[plan_id=\d+\]")
+_MAX_FIELDS: Final = 25
+_QUERY_ID: Final = "sql.streaming.queryId"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchange:
+    """A place in a plan where rows of different regions meet.
+
+    Attributes
+    ----------
+    name
+        What Spark calls it, for example ``Exchange`` or ``BroadcastExchange``.
+    description
+        Its line of the explained plan, without ids: for example
+        ``Exchange hashpartitioning(k, 4), REPARTITION_BY_COL``.
+    """
+
+    name: str
+    description: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """A physical operator of a plan.
+
+    Attributes
+    ----------
+    text
+        Its name and its arguments.
+    streams
+        Whether rows of the stream pass it or come from it; None if it does not tell.
+    children
+        The operators whose rows it reads.
+    """
+
+    text: str
+    streams: bool | None
+    children: tuple[Node, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Name of the operator."""
+        return re.split(r"\W", self.text, maxsplit=1)[0]
+
+
+def planned_exchanges(frame: DataFrame) -> list[Exchange]:
+    """Return the exchanges that Spark plans for a stream before it is started.
+
+    Parameters
+    ----------
+    frame : pyspark.sql.DataFrame
+        A streaming DataFrame.
+
+    Returns
+    -------
+    list of Exchange
+        In the order of the explained plan, the last one in the stream first. Empty if every
+        region's rows stay where the source put them.
+
+    Raises
+    ------
+    ValueError
+        If the DataFrame is not a streaming one.
+    pyspark.errors.AnalysisException
+        If Spark cannot run it as a stream.
+    """
+    if not frame.isStreaming:
+        raise ValueError("expected a streaming DataFrame, found a static one")
+    jvm: Any = frame.sparkSession._jvm
+    mode = jvm.org.apache.spark.sql.execution.ExplainMode.fromString("simple")
+    return exchanges_in(read_plan(frame._jdf.queryExecution().explainString(mode)))
+
+
+def batch_exchanges(batch: DataFrame, *, session: SparkSession) -> list[Exchange]:
+    """Return the exchanges between the source and a batch; for use inside ``foreachBatch``.
+
+    Parameters
+    ----------
+    batch : pyspark.sql.DataFrame
+        What ``foreachBatch`` passes.
+    session : pyspark.sql.SparkSession
+        The session of the streaming DataFrame. That of the batch is a copy without queries.
+
+    Returns
+    -------
+    list of Exchange
+        As `planned_exchanges`, from the plan that produced this batch.
+
+    Raises
+    ------
+    ValueError
+        If this is not called by ``foreachBatch`` of a query of the session.
+    """
+    # The batch's own plan begins with the finished rows; how they came about, the query knows.
+    query_id = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+    query: Any = session.streams.get(query_id) if query_id else None
+    if query is None:
+        raise ValueError("expected a batch in foreachBatch of a query of this session, found none")
+    execution = query._jsq.streamingQuery().lastExecution()
+    return exchanges_in(_walk(execution.executedPlan()))
+
+
+def exchanges_in(plan: Node) -> list[Exchange]:
+    """Return the exchanges of a plan that rows of the stream go through, outermost first."""
+    return [
+        Exchange(name=node.name, description=_IDS.sub("", node.text))
+        for node in _all(plan)
+        if _connects(node)
+        # Where no operator tells, better an exchange too many than regions that depend on others.
+        and any(below.streams is not False for below in _telling(node))
+    ]
+
+
+def read_plan(text: str) -> Node:
+    """Read a physical plan from the text of ``explain``.
+
+    Parameters
+    ----------
+    text : str
+        What ``DataFrame.explain()`` prints for a streaming DataFrame.
+
+    Raises
+    ------
+    ValueError
+        If there is no plan in it.
+    """
+    nodes: list[tuple[int, str]] = []
+    for line in text.splitlines():
+        found = _LINE.fullmatch(line)
+        if found is None or found["text"].startswith("== "):
+            continue
+        depth = len(found["depth"]) // _LEVEL_WIDTH
+        # All but the first node hang below another: this is the rest of a text with line breaks.
+        if depth > 0 or not nodes:
+            nodes.append((depth, found["text"]))
+    if not nodes:
+        raise ValueError(f"expected the text of a physical plan, found {text!r}")
+    node, _ = _read_node(nodes, 0)
+    return node
+
+
+def _read_node(nodes: list[tuple[int, str]], at: int) -> tuple[Node, int]:
+    """Return the node of a line, and the number of the first line that is not below it."""
+    depth, text = nodes[at]
+    children: list[Node] = []
+    at += 1
+    while at < len(nodes) and nodes[at][0] > depth:
+        child, at = _read_node(nodes, at)
+        children.append(child)
+    streams = None if children else text.startswith(_STREAMING_LEAF)
+    return Node(text=text, streams=streams, children=tuple(children)), at
+
+
+def _walk(plan: Any) -> Node:
+    """Copy a physical plan from the JVM."""
+    kind = plan.getClass().getSimpleName()
+    if kind == "AdaptiveSparkPlanExec":
+        return _walk(plan.executedPlan())
+    if kind.endswith("QueryStageExec"):
+        return _walk(plan.plan())
+    link = plan.logicalLink()
+    children = plan.children()
+    return Node(
+        text=plan.simpleString(_MAX_FIELDS),
+        streams=link.get().isStreaming() if link.isDefined() else None,
+        children=tuple(_walk(children.apply(number)) for number in range(children.size())),
+    )
+
+
+def _connects(node: Node) -> bool:
+    name = node.name
+    return (name.endswith("Exchange") and name != _REUSED) or name in _CONNECTING
+
+
+def _telling(node: Node) -> list[Node]:
+    """Return the operators from here on that tell whether the stream is there; else this one."""
+    return [below for below in _all(node) if below.streams is not None] or [node]
+
+
+def _all(node: Node) -> Iterator[Node]:
+    yield node
+    for child in node.children:
+        yield from _all(child)

@@ -1,0 +1,97 @@
+"""The history of checkpoints is a table that a person can read."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+
+import pytest
+
+from holdfast.regions import progress
+from holdfast.regions.progress import FailedRegion, HistoryRow, history_table, print_history
+
+JFK = FailedRegion(region="JFK", origin=1, cause="KeyError: 7")
+ROWS = [
+    HistoryRow(id=1, batch=0, outcome="global", files=2, bytes=4096, ms=250),
+    HistoryRow(
+        id=2,
+        batch=1,
+        outcome="regional",
+        failed=(JFK, FailedRegion(region="EWR", origin=1, cause="expired")),
+        in_flight_rows=1234,
+        files=3,
+        bytes=1_048_576,
+        ms=1300,
+    ),
+    HistoryRow(id=10, batch=2, outcome="aborted", failed=(JFK,), cause="last one", ms=12),
+]
+TABLE = """\
+id  batch  outcome   failed regions                   in-flight rows  files      bytes  time ms
+ 1      0  global                                                  0      2      4,096      250
+ 2      1  regional  JFK at 1: KeyError: 7 +1 more             1,234      3  1,048,576    1,300
+10      2  aborted   last one; JFK at 1: KeyError: 7               0      0          0       12
+"""
+
+
+def printed(rows: list[HistoryRow]) -> str:
+    out = io.StringIO()
+    print_history(rows, file=out)
+    return out.getvalue()
+
+
+def test_figures_are_aligned_to_the_right_and_words_to_the_left() -> None:
+    assert history_table(ROWS) + "\n" == TABLE
+
+
+def test_regions_beyond_those_that_are_named_are_counted() -> None:
+    failed = tuple(FailedRegion(region=f"r{n}", origin=n, cause="x") for n in range(1500))
+    row = HistoryRow(id=1, batch=1, outcome="regional", failed=failed)
+    assert "r0 at 0: x +1,499 more " in history_table([row])
+    assert "r0 at 0: x; r1 at 1: x +1,498 more " in history_table([row], max_failed=2)
+    assert "more" not in history_table([row], max_failed=1500)
+
+
+def test_a_long_cause_is_cut_and_stays_on_one_line() -> None:
+    failed = FailedRegion(region="r\n1", origin=None, cause="Error:\n  " + "many words " * 20)
+    row = HistoryRow(id=1, batch=1, outcome="aborted", failed=(failed,))
+    head, line = history_table([row]).split("\n")
+    assert "r 1: Error: many words many words many words…  " in line
+    assert len(head) == len(line)
+
+
+def test_an_empty_history_is_a_head() -> None:
+    assert history_table([]).split() == TABLE.split("\n")[0].split()
+
+
+@pytest.mark.parametrize("rich", [True, False])
+def test_what_is_printed_is_the_same_with_and_without_rich(
+    monkeypatch: pytest.MonkeyPatch, rich: bool
+) -> None:
+    # Not even a narrow screen breaks or cuts a line.
+    monkeypatch.setenv("COLUMNS", "20")
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: find(name) if rich and name == "rich" else None
+    )
+    assert printed(ROWS) == TABLE
+
+
+def test_colours_show_the_outcome_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    head, first, second, third, _ = printed(ROWS).split("\n")
+    assert "\x1b[1m" in head
+    assert "\x1b[32m" in first
+    assert "\x1b[33m" in second
+    assert "\x1b[31m" in third
+
+
+def test_standard_output_is_where_the_table_goes(capsys: pytest.CaptureFixture[str]) -> None:
+    progress.print_history(ROWS)
+    assert capsys.readouterr().out == TABLE
+
+
+def test_naming_no_region_is_refused() -> None:
+    with pytest.raises(ValueError, match="max_failed=0 is not allowed"):
+        history_table(ROWS, max_failed=0)
