@@ -3,14 +3,18 @@
 The state of all partitions of an executor goes into a few merged files instead of hundreds of small
 ones, and every file lives for exactly as long as a retained checkpoint needs it.
 
-Two ways in:
+Three ways in:
 
 - `configure` (or `spark_conf`): an unmodified Structured Streaming query keeps its state in
   Holdfast. This needs PySpark 4.3.
+- `regional`: a pipeline of operators over Arrow batches whose checkpoints complete although some
+  regions could not take part. This needs PyArrow and NumPy, and PySpark unless it is run without.
 - `SnapshotManager`: the file-merging snapshot manager by itself. This needs nothing.
 
 Importing this package is quick: PySpark, PyArrow and NumPy are imported where they are used.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from holdfast._core import (
     AttemptEndedError,
@@ -24,16 +28,47 @@ from holdfast._core import (
 )
 from holdfast._spark import configure, plugin_jar, spark_conf
 
+if TYPE_CHECKING:
+    from holdfast.regions import (
+        CheckpointInfo,
+        LocalQuery,
+        Operator,
+        OperatorContext,
+        RegionalQuery,
+        RegionalQueryError,
+        RegionInTwoTasksError,
+        StateError,
+        regional,
+    )
+
 __all__ = [
     "AttemptEndedError",
+    "CheckpointInfo",
     "CorruptSegmentError",
     "FileStatus",
+    "LocalQuery",
+    "Operator",
+    "OperatorContext",
     "Owner",
+    "RegionInTwoTasksError",
+    "RegionalQuery",
+    "RegionalQueryError",
     "SegmentRef",
     "SnapshotManager",
+    "StateError",
     "Stats",
     "__version__",
     "configure",
     "plugin_jar",
+    "regional",
     "spark_conf",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs PyArrow only when it is asked for."""
+    if name in __all__:
+        from holdfast import regions
+
+        return getattr(regions, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,89 @@
+"""Regional pipelines: checkpoints that complete although some regions could not take part.
+
+``regional(df, region_by=...)`` begins a pipeline of operators over Arrow batches. Every region of
+the stream (a Kafka partition, a device shard: whatever `region_by` identifies) has operator
+instances and state of its own. If some regions fail to snapshot, the checkpoint completes with
+their last good state, and their rows are stored and come again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.regions.coordinator import CheckpointInfo
+from holdfast.regions.errors import RegionalQueryError, RegionInTwoTasksError
+from holdfast.regions.local import LocalQuery
+from holdfast.regions.operators import Operator, OperatorContext
+from holdfast.regions.options import PipelineOptions
+from holdfast.regions.pipeline import RegionalPipeline, RegionalWriter
+from holdfast.regions.spark.query import RegionalQuery
+from holdfast.regions.state import ListState, StateError, ValueState
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = [
+    "CheckpointInfo",
+    "ListState",
+    "LocalQuery",
+    "Operator",
+    "OperatorContext",
+    "PipelineOptions",
+    "RegionInTwoTasksError",
+    "RegionalPipeline",
+    "RegionalQuery",
+    "RegionalQueryError",
+    "RegionalWriter",
+    "StateError",
+    "ValueState",
+    "regional",
+]
+
+
+def regional(df: DataFrame | None = None, *, region_by: str | Sequence[str]) -> RegionalPipeline:
+    """Begin a regional pipeline.
+
+    Parameters
+    ----------
+    df : pyspark.sql.DataFrame, optional
+        A streaming DataFrame. None for a pipeline that is run without Spark, see
+        ``RegionalWriter.open_local``.
+    region_by : str or sequence of str
+        Column(s) whose values identify the region of a row: strings, integers, decimals, booleans,
+        dates or timestamps. All rows of a region must arrive in one task of a batch.
+
+    Returns
+    -------
+    RegionalPipeline
+
+    Raises
+    ------
+    ValueError
+        If no column is named, or the DataFrame has no such column or is not streaming.
+
+    Examples
+    --------
+    >>> query = (
+    ...     holdfast.regional(flights, region_by=["origin", "month"])
+    ...     .apply(DelayStatistics(), schema="carrier string, flights long, mean_delay double")
+    ...     .write_parquet("delays")
+    ...     .start(checkpoint="checkpoint")
+    ... )
+    """
+    columns = (region_by,) if isinstance(region_by, str) else tuple(region_by)
+    if not columns:
+        raise ValueError("region_by names no column")
+    if df is not None:
+        missing = [column for column in columns if column not in df.columns]
+        if missing:
+            raise ValueError(
+                f"region_by names {', '.join(missing)}, but the DataFrame has the columns "
+                f"{', '.join(df.columns)}"
+            )
+        if not df.isStreaming:
+            raise ValueError(
+                "the DataFrame is not streaming: read it with spark.readStream, for example with "
+                "the trigger availableNow=True to process what is there and stop"
+            )
+    return RegionalPipeline(df, columns)

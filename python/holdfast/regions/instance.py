@@ -1,0 +1,143 @@
+"""One opened operator with its state: what a stage of a region's graph runs."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.regions.coordinator import CheckpointInfo
+from holdfast.regions.operators import Batches, Operator, OperatorContext
+from holdfast.regions.orders import EndedAttempt, StagePlan
+from holdfast.regions.state import SavedState, StateRegistry
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+LOG: Final = logging.getLogger(__name__)
+
+
+class OperatorInstance:
+    """An operator that was opened for one region.
+
+    Parameters
+    ----------
+    stage : StagePlan
+        What it is an instance of.
+    operator : Operator
+        Fresh, not opened; this instance alone uses it.
+    region : str
+        Name of its region.
+    index : int
+        Its index among the stage's instances.
+    saved : iterable of SavedState
+        Its states in the checkpoint that is restored.
+    xp : module
+        Array module.
+
+    Raises
+    ------
+    StateError
+        If what it declares does not fit what the checkpoint has.
+    Exception
+        Whatever the operator's ``open`` raises.
+    """
+
+    def __init__(
+        self,
+        stage: StagePlan,
+        operator: Operator,
+        *,
+        region: str,
+        index: int,
+        saved: Iterable[SavedState],
+        xp: Any,
+    ) -> None:
+        self.stage = stage
+        self.name = stage.instance_name(index)
+        self._operator = operator
+        self.where = f"operator {stage.name!r} in region {region!r}"
+        self._state = StateRegistry(xp, saved, owner=self.where)
+        context = OperatorContext(
+            region=region,
+            operator=stage.name,
+            instance=index,
+            parallelism=stage.parallelism,
+            state=self._state,
+            xp=xp,
+        )
+        operator.open(context)
+        self._state.check_restored()
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Run the operator on some rows; yields batches with the stage's schema, none empty."""
+        return self._checked(self._operator.process(batch))
+
+    def end_of_data(self) -> Iterator[pa.RecordBatch]:
+        """Flush what the operator holds back."""
+        return self._checked(self._operator.on_end_of_data())
+
+    def snapshot(self, checkpoint: int) -> Sequence[SavedState]:
+        """Copy the state. The operator waits for this and nothing else."""
+        return self._state.freeze()
+
+    def tell(self, ended: EndedAttempt, region: str) -> None:
+        """Notify the operator of an attempt's end (SEMANTICS E)."""
+        if ended.outcome == "aborted":
+            self._operator.on_checkpoint_aborted(ended.attempt)
+        elif region in ended.fallbacks:
+            self._operator.on_checkpoint_fallback(ended.attempt, ended.fallbacks[region])
+        else:
+            info = CheckpointInfo(fallbacks=ended.fallbacks)
+            self._operator.on_regional_checkpoint_completed(ended.attempt, info)
+
+    def close(self) -> None:
+        """Close the operator."""
+        self._operator.close()
+
+    def _checked(self, produced: Batches) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        if produced is None:
+            return
+        batches = (produced,) if isinstance(produced, pa.RecordBatch) else produced
+        for batch in batches:
+            if not isinstance(batch, pa.RecordBatch):
+                raise TypeError(
+                    f"{self.where} put out a {type(batch).__name__}; it must put out "
+                    "pyarrow.RecordBatch"
+                )
+            if not batch.schema.equals(self.stage.schema):
+                raise TypeError(
+                    f"{self.where} put out rows with the schema [{_short(batch.schema)}], but "
+                    f"apply() was given [{_short(self.stage.schema)}]"
+                )
+            if batch.num_rows:
+                yield batch
+
+
+Instances = tuple[tuple[OperatorInstance, ...], ...]
+"""Of a region: by stage, then by index."""
+
+
+def close_instances(instances: Instances) -> None:
+    """Close operators that are not used again; one that fails to close is only logged."""
+    for stage in instances:
+        for instance in stage:
+            try:
+                instance.close()
+            except Exception:
+                LOG.warning("an %s failed to close", instance.where, exc_info=True)
+
+
+def fresh_operator(stage: StagePlan) -> Operator:
+    """Make an operator that shares nothing with other instances."""
+    # The pipeline's own code, on its way from the driver: never something a checkpoint holds.
+    operator: Operator = pickle.loads(stage.operator)  # noqa: S301
+    return operator
+
+
+def _short(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in schema)

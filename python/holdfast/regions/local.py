@@ -1,0 +1,191 @@
+"""Region tasks in this process: the same runtime without Spark."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from holdfast._core import CheckpointMetadata, SnapshotManager
+from holdfast.regions.answers import Answer
+from holdfast.regions.coordinator import HistoryRecord, NotifyManagers
+from holdfast.regions.driver import PipelineDriver, TasksLostError
+from holdfast.regions.orders import AttemptOrder, PipelinePlan
+from holdfast.regions.task import OperatorCache, RegionTask
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    Partitions = Sequence[Iterable[pa.RecordBatch]]
+
+
+class LocalRunner:
+    """Runs the partitions of a batch on threads of this process, with one snapshot manager.
+
+    Parameters
+    ----------
+    plan : PipelinePlan
+        The pipeline.
+    segments : Path
+        Folder of the merged files.
+    tasks : int
+        Partitions that run at the same time.
+    max_file_bytes : int
+        Size in bytes at which a merged file is sealed.
+    """
+
+    def __init__(
+        self, plan: PipelinePlan, segments: Path, *, tasks: int, max_file_bytes: int
+    ) -> None:
+        self._plan = plan
+        self._tasks = tasks
+        self._cache = OperatorCache()
+        self.manager = SnapshotManager(segments, max_file_bytes=max_file_bytes)
+
+    def run(
+        self, order: AttemptOrder, source: object | None, owed: Sequence[str]
+    ) -> Iterator[Answer]:
+        """See `holdfast.regions.driver.TaskRunner`. A source is a sequence of partitions."""
+        partitions: Any = source if source is not None else ()
+        work: list[tuple[Any, Sequence[str]]] = [(rows, ()) for rows in partitions]
+        if owed:
+            work.extend(((), owed[first :: self._tasks]) for first in range(self._tasks))
+        todo = queue.SimpleQueue[tuple[int, Any, Any]]()
+        for partition, (rows, regions) in enumerate(work):
+            todo.put((partition, rows, regions))
+        told = queue.SimpleQueue[Answer | Exception | None]()
+        threads = [
+            threading.Thread(target=self._work, args=(order, todo, told), name="holdfast-task")
+            for _ in range(min(self._tasks, len(work)))
+        ]
+        for thread in threads:
+            thread.start()
+        problems: list[Exception] = []
+        running = len(threads)
+        while running:
+            message = told.get()
+            if message is None:
+                running -= 1
+            elif isinstance(message, Exception):
+                problems.append(message)
+            else:
+                yield message
+        if problems:
+            raise TasksLostError(f"{type(problems[0]).__name__}: {problems[0]}") from problems[0]
+
+    def tell_managers(self, message: NotifyManagers) -> None:
+        """See `holdfast.regions.driver.TaskRunner`."""
+        send: Mapping[str, Callable[[], None]] = {
+            "completed": lambda: self.manager.completed(
+                message.checkpoint, message.retained, decided=message.decided
+            ),
+            "partially_completed": lambda: self.manager.partially_completed(
+                message.checkpoint, message.fallbacks, message.retained, decided=message.decided
+            ),
+            "aborted": lambda: self.manager.aborted(
+                message.checkpoint, message.retained, decided=message.decided
+            ),
+        }
+        send[message.message]()
+
+    def restore(self, checkpoints: Mapping[int, Any]) -> None:
+        """See `holdfast.regions.driver.TaskRunner`."""
+        self.manager.restore(dict(checkpoints))
+        self.manager.sweep()
+
+    def close(self) -> None:
+        """Seal the open files."""
+        self.manager.close()
+
+    def _work(
+        self,
+        order: AttemptOrder,
+        todo: queue.SimpleQueue[tuple[int, Any, Any]],
+        told: queue.SimpleQueue[Answer | Exception | None],
+    ) -> None:
+        try:
+            while True:
+                partition, rows, regions = todo.get_nowait()
+                task = RegionTask(
+                    self._plan,
+                    order,
+                    partition=partition,
+                    store=self.manager,
+                    tell=told.put,
+                    cache=self._cache,
+                )
+                task.run(rows, regions)
+        except queue.Empty:
+            pass
+        except Exception as e:
+            told.put(e)
+        finally:
+            told.put(None)
+
+
+class LocalQuery:
+    """A pipeline that runs in this process, batch by batch, without Spark.
+
+    Made by ``RegionalWriter.open_local``. Everything is as on Spark: checkpoints, restart, failing
+    regions, sinks. A context manager; leaving it does not drain, see `finish`.
+    """
+
+    def __init__(self, driver: PipelineDriver, runner: LocalRunner) -> None:
+        self._driver = driver
+        self._runner = runner
+
+    def run_batch(self, partitions: Partitions, *, batch_id: int | None = None) -> None:
+        """Run one batch to a completed checkpoint.
+
+        Parameters
+        ----------
+        partitions : sequence of iterables of pyarrow.RecordBatch
+            Rows of the batch; each partition is one task. Iterables that can be read again: an
+            attempt may have to be repeated.
+        batch_id : int, optional
+            Number of the batch. One that a checkpoint covers already is not run again, so after
+            a restart the same batches may be given from the start. By default the next one.
+
+        Raises
+        ------
+        RegionalQueryError
+            If the pipeline cannot go on. The checkpoints stay as they are.
+        """
+        number = self._driver.latest.batch_id + 1 if batch_id is None else batch_id
+        self._driver.run_batch(number, partitions)
+
+    def finish(self) -> None:
+        """Replay what failed regions still owe, until one global checkpoint holds everything."""
+        self._driver.finish()
+
+    @property
+    def latest(self) -> CheckpointMetadata:
+        """Metadata of the latest completed checkpoint."""
+        return self._driver.latest
+
+    def history(self) -> Sequence[HistoryRecord]:
+        """Return the ended attempts, oldest first."""
+        return self._driver.history()
+
+    @property
+    def manager(self) -> SnapshotManager:
+        """The snapshot manager, for its figures."""
+        return self._runner.manager
+
+    def close(self) -> None:
+        """Let go of the checkpoint; may be repeated."""
+        self._runner.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

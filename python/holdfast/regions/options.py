@@ -1,0 +1,112 @@
+"""Options of a regional pipeline, as users give them (SEMANTICS J)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from holdfast.regions.coordinator import CoordinatorOptions, Staleness
+from holdfast.regions.orders import DEFAULT_CAPACITY_BATCHES, DEFAULT_THREADS, TaskOptions
+
+DEFAULT_NAME = "pipeline"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineOptions:
+    """Keyword arguments of ``start`` and ``open_local``.
+
+    Parameters
+    ----------
+    name : str, default "pipeline"
+        Name of the pipeline in owners and messages.
+    regional : bool, default True
+        Whether a checkpoint may complete without some regions. Needs operators that all declare
+        ``region_safe``.
+    max_failure_ratio : float, default 0.3
+        Share of regions that may fail in one checkpoint; one always may, all never (R12).
+    max_consecutive_failures : int, default 2
+        Regional checkpoints in a row after which one must be global (R21); 0: never regional.
+    max_region_staleness : tuple of (int, timedelta), default (10, 10 minutes)
+        Fallbacks of one region in a row, and time since the first, after which it is restarted
+        and, if that does not help, ends the pipeline (R22).
+    region_timeout : timedelta, default 10 minutes
+        Time after which a region without an answer counts as failed.
+    aligned_timeout : timedelta, optional
+        Time after which the barrier of a batch overtakes rows that still wait: they become
+        in-flight data, and the batch ends without them (R51). By default it never does.
+    max_in_flight_bytes : int, default 256 MiB
+        Bound on in-flight data of a region (R58).
+    num_retained : int, default 3
+        Completed checkpoints that are kept (R70).
+    tolerable_failed_checkpoints : int, default 0
+        Aborted attempts in a row that do not end the pipeline (R24).
+    max_file_bytes : int, default 32 MiB
+        Size at which a merged file is sealed.
+    region_threads : int, default 4
+        Regions of one task that make progress at the same time.
+    channel_batches : int, default 4
+        Batches that wait between two operators of a region.
+
+    Raises
+    ------
+    ValueError
+        If a value is not allowed; the message names the option.
+    """
+
+    name: str = DEFAULT_NAME
+    regional: bool = True
+    max_failure_ratio: float = 0.3
+    max_consecutive_failures: int = 2
+    max_region_staleness: tuple[int, timedelta] = (10, timedelta(minutes=10))
+    region_timeout: timedelta = timedelta(minutes=10)
+    aligned_timeout: timedelta | None = None
+    max_in_flight_bytes: int = 256 * 1024 * 1024
+    num_retained: int = 3
+    tolerable_failed_checkpoints: int = 0
+    max_file_bytes: int = 32 * 1024 * 1024
+    region_threads: int = DEFAULT_THREADS
+    channel_batches: int = DEFAULT_CAPACITY_BATCHES
+
+    def __post_init__(self) -> None:
+        if not self.name or len(self.name.encode()) > 1024:
+            raise ValueError(f"name={self.name!r} is not allowed: expected 1 to 1,024 bytes")
+        if self.region_timeout <= timedelta():
+            raise ValueError(f"region_timeout={self.region_timeout} is not allowed: expected > 0")
+        if self.aligned_timeout is not None and self.aligned_timeout < timedelta():
+            raise ValueError(
+                f"aligned_timeout={self.aligned_timeout} is not allowed: expected >= 0, or None"
+            )
+        for option in ("region_threads", "channel_batches"):
+            if getattr(self, option) < 1:
+                raise ValueError(
+                    f"{option}={getattr(self, option)} is not allowed: expected at least 1"
+                )
+        self.coordinator()
+
+    def coordinator(self) -> CoordinatorOptions:
+        """Return what the coordinator goes by."""
+        fallbacks, age = self.max_region_staleness
+        return CoordinatorOptions(
+            regional=self.regional,
+            max_failure_ratio=self.max_failure_ratio,
+            max_consecutive_failures=self.max_consecutive_failures,
+            max_region_staleness=Staleness(checkpoints=fallbacks, age_ms=_ms(age)),
+            max_in_flight_bytes=self.max_in_flight_bytes,
+            num_retained=self.num_retained,
+            tolerable_failed_checkpoints=self.tolerable_failed_checkpoints,
+        )
+
+    def tasks(self, *, gpu: bool) -> TaskOptions:
+        """Return what region tasks go by."""
+        return TaskOptions(
+            aligned_timeout_ms=None if self.aligned_timeout is None else _ms(self.aligned_timeout),
+            region_timeout_ms=_ms(self.region_timeout),
+            max_in_flight_bytes=self.max_in_flight_bytes,
+            capacity_batches=self.channel_batches,
+            threads=self.region_threads,
+            gpu=gpu,
+        )
+
+
+def _ms(duration: timedelta) -> int:
+    return duration // timedelta(milliseconds=1)

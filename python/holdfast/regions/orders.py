@@ -1,0 +1,170 @@
+"""What the driver tells the region tasks of an attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from holdfast.regions.sinks import TwoPhaseSink
+
+Outcome = Literal["global", "regional", "aborted"]
+
+DEFAULT_CAPACITY_BATCHES: Final = 4
+DEFAULT_THREADS: Final = 4
+DEFAULT_SLICE_ROWS: Final = 16_384
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """One operator of the pipeline.
+
+    Parameters
+    ----------
+    name : str
+        Unique in the pipeline; state is found by it.
+    operator : bytes
+        The operator, before it was opened, as cloudpickle has it. Every instance is made from it.
+    schema : pyarrow.Schema
+        What it puts out.
+    parallelism : int, default 1
+        Instances in each region.
+    route_by : tuple of str
+        Columns by whose values rows go to one of several instances.
+    """
+
+    name: str
+    operator: bytes
+    schema: pa.Schema
+    parallelism: int = 1
+    route_by: tuple[str, ...] = ()
+
+    def instance_name(self, instance: int) -> str:
+        """Name under which the state of an instance is kept."""
+        return self.name if self.parallelism == 1 else f"{self.name}#{instance}"
+
+
+@dataclass(frozen=True)
+class TaskOptions:
+    """How region tasks work.
+
+    Parameters
+    ----------
+    aligned_timeout_ms : int or None
+        Milliseconds after the start of an attempt at which its barrier overtakes rows that are
+        still queued; None: never (SEMANTICS R51).
+    region_timeout_ms : int
+        Milliseconds after the start of an attempt at which a region that has not answered counts
+        as failed.
+    max_in_flight_bytes : int
+        Bound on the in-flight data of a region beyond which its barrier overtakes nothing (R58).
+    capacity_batches : int
+        Batches that a channel between two operators holds.
+    slice_rows : int
+        Rows of the largest batch an operator is given: a barrier waits for the batch at hand.
+    threads : int
+        Regions of one task that make progress at the same time.
+    gpu : bool
+        Arrays of operators are CuPy's.
+    """
+
+    aligned_timeout_ms: int | None = None
+    region_timeout_ms: int = 600_000
+    max_in_flight_bytes: int = 256 * 1024 * 1024
+    capacity_batches: int = DEFAULT_CAPACITY_BATCHES
+    slice_rows: int = DEFAULT_SLICE_ROWS
+    threads: int = DEFAULT_THREADS
+    gpu: bool = False
+
+
+@dataclass(frozen=True)
+class PipelinePlan:
+    """What does not change while a pipeline runs.
+
+    Parameters
+    ----------
+    pipeline : str
+        Its name, part of every owner.
+    run : str
+        Unique for this start of the pipeline: what a worker cached for another one is not used.
+    region_by : tuple of str
+        Columns that identify a row's region.
+    stages : tuple of StagePlan
+        The operators, first to last; at least one.
+    sink : TwoPhaseSink
+        Where the last operator's rows go.
+    options : TaskOptions
+        How tasks work.
+    """
+
+    pipeline: str
+    run: str
+    region_by: tuple[str, ...]
+    stages: tuple[StagePlan, ...]
+    sink: TwoPhaseSink
+    options: TaskOptions = field(default_factory=TaskOptions)
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """Schema of what the sink is given."""
+        return self.stages[-1].schema
+
+
+@dataclass(frozen=True)
+class EndedAttempt:
+    """How an earlier attempt ended, for operators that want to know.
+
+    Parameters
+    ----------
+    attempt : int
+        Its checkpoint id.
+    outcome : {"global", "regional", "aborted"}
+        How it ended.
+    fallbacks : Mapping[str, int]
+        Of a regional one: failed region to the origin of its state.
+    """
+
+    attempt: int
+    outcome: Outcome
+    fallbacks: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class AttemptOrder:
+    """What a region task does for one attempt.
+
+    Parameters
+    ----------
+    attempt : int
+        Checkpoint id.
+    created_ms : int
+        When the coordinator created the barrier, milliseconds since the epoch.
+    base : bytes
+        Metadata of the latest completed checkpoint, encoded.
+    drain : bool
+        The checkpoint must hold no in-flight data: no barrier overtakes anything (R25).
+    restart : frozenset of str
+        Regions that must not continue a cached operator.
+    answered : frozenset of str
+        Regions that have answered already; their rows are skipped.
+    rescue : bool
+        No operator runs: every region without an answer stores its rows and declines, with
+        `rescue_cause`. For regions whose task was lost or hangs.
+    rescue_cause : str
+        Why.
+    ended : tuple of EndedAttempt
+        Attempts that ended since the last order.
+    """
+
+    attempt: int
+    created_ms: int
+    base: bytes
+    drain: bool = False
+    restart: frozenset[str] = frozenset()
+    answered: frozenset[str] = frozenset()
+    rescue: bool = False
+    rescue_cause: str = ""
+    ended: tuple[EndedAttempt, ...] = ()

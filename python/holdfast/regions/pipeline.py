@@ -1,0 +1,389 @@
+"""Building a regional pipeline: operators, sink, start."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import uuid
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.regions.coordinator import Topology
+from holdfast.regions.operators import Operator
+from holdfast.regions.options import PipelineOptions
+from holdfast.regions.orders import PipelinePlan, StagePlan, TaskOptions
+from holdfast.regions.schemas import arrow_schema
+from holdfast.regions.sinks import (
+    BatchFunction,
+    Compression,
+    ParquetSink,
+    Publisher,
+    SinkPublisher,
+    TwoPhaseSink,
+    local_delivery,
+    spark_delivery,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from holdfast.regions.driver import CheckpointFolders
+    from holdfast.regions.local import LocalQuery
+    from holdfast.regions.spark.query import RegionalQuery
+
+
+@dataclass(frozen=True)
+class _Stage:
+    operator: Operator
+    schema: pa.Schema
+    name: str
+    parallelism: int
+    route_by: tuple[str, ...]
+
+
+class RegionalPipeline:
+    """A chain of operators over the rows of a stream, with checkpoints by region.
+
+    Made by `holdfast.regional`. Every method returns a new pipeline.
+    """
+
+    def __init__(
+        self,
+        source: DataFrame | None,
+        region_by: tuple[str, ...],
+        stages: tuple[_Stage, ...] = (),
+    ) -> None:
+        self._source = source
+        self._region_by = region_by
+        self._stages = stages
+
+    def apply(
+        self,
+        operator: Operator,
+        *,
+        schema: Any,
+        name: str | None = None,
+        parallelism: int = 1,
+        route_by: str | Sequence[str] = (),
+    ) -> RegionalPipeline:
+        """Add an operator behind the others.
+
+        Parameters
+        ----------
+        operator : Operator
+            A template: every region gets instances of its own, made by copying it before it is
+            opened.
+        schema : pyarrow.Schema, pyspark.sql.types.StructType or str
+            What its ``process`` puts out; a str is in Spark's DDL form (``"carrier string, mean
+            double"``).
+        name : str, optional
+            Name its state is kept under, unique in the pipeline and the same after every restart.
+            By default the name of the class.
+        parallelism : int, default 1
+            Instances in each region, which share its rows by `route_by`.
+        route_by : str or sequence of str
+            Columns of the incoming rows; equal values go to the same instance. Required for more
+            than one instance.
+
+        Returns
+        -------
+        RegionalPipeline
+
+        Raises
+        ------
+        TypeError
+            If `operator` is no `Operator`.
+        ValueError
+            If the name is taken, or the parallelism has no columns to go by.
+        """
+        if not isinstance(operator, Operator):
+            raise TypeError(
+                f"apply() takes an instance of holdfast.Operator, not {type(operator).__name__}"
+            )
+        columns = (route_by,) if isinstance(route_by, str) else tuple(route_by)
+        chosen = name if name is not None else type(operator).__name__
+        if not chosen or "#" in chosen or chosen in (stage.name for stage in self._stages):
+            raise ValueError(
+                f"an operator cannot be named {chosen!r}: names are unique in a pipeline, not "
+                "empty, and without '#'; give apply(name=...)"
+            )
+        if parallelism < 1 or (parallelism > 1 and not columns):
+            raise ValueError(
+                f"operator {chosen!r} with parallelism={parallelism}: at least 1, and more than 1 "
+                "needs route_by, the columns that say which instance a row goes to"
+            )
+        stage = _Stage(operator, arrow_schema(schema), chosen, parallelism, columns)
+        return RegionalPipeline(self._source, self._region_by, (*self._stages, stage))
+
+    def write_parquet(
+        self, path: str | Path, *, compression: Compression = "zstd"
+    ) -> RegionalWriter:
+        """Write the last operator's rows as Parquet files, each row exactly once.
+
+        Parameters
+        ----------
+        path : str or Path
+            Output folder. Readers never see rows of an unfinished checkpoint.
+        compression : str, default "zstd"
+            Codec, as in ``pyarrow.parquet.write_table``.
+
+        Returns
+        -------
+        RegionalWriter
+        """
+        return RegionalWriter(self, ParquetSink(path, compression=compression))
+
+    def foreach_batch(self, function: Callable[[Any, int], None]) -> RegionalWriter:
+        """Hand the last operator's rows to a function on the driver, checkpoint by checkpoint.
+
+        Parameters
+        ----------
+        function : callable
+            Takes the rows that a completed checkpoint publishes, as a DataFrame (as a
+            ``pyarrow.Table`` without Spark), and the checkpoint's id. Not called for a checkpoint
+            without rows. Called again with the same id after a crash in the middle of it, so that
+            it should replace what it did for that id.
+
+        Returns
+        -------
+        RegionalWriter
+        """
+        return RegionalWriter(self, function)
+
+    # --- for the writer -------------------------------------------------------------------------
+
+    @property
+    def source(self) -> DataFrame | None:
+        """The streaming DataFrame it reads; None for a pipeline without Spark."""
+        return self._source
+
+    @property
+    def unsafe_operators(self) -> list[str]:
+        """Operators that do not declare `region_safe`."""
+        return [stage.name for stage in self._stages if not stage.operator.region_safe]
+
+    @property
+    def operator_names(self) -> tuple[str, ...]:
+        """Names of the operators, first to last."""
+        return tuple(stage.name for stage in self._stages)
+
+    def plan(self, pipeline: str, sink: TwoPhaseSink, options: TaskOptions) -> PipelinePlan:
+        """Put everything together that tasks need."""
+        stages = tuple(
+            StagePlan(
+                stage.name,
+                _code_of(stage.operator),
+                stage.schema,
+                stage.parallelism,
+                stage.route_by,
+            )
+            for stage in self._stages
+        )
+        return PipelinePlan(
+            pipeline=pipeline,
+            run=uuid.uuid4().hex,
+            region_by=self._region_by,
+            stages=stages,
+            sink=sink,
+            options=options,
+        )
+
+
+class RegionalWriter:
+    """A pipeline with a sink, ready to start.
+
+    Made by ``RegionalPipeline.write_parquet`` and ``RegionalPipeline.foreach_batch``.
+    """
+
+    def __init__(
+        self, pipeline: RegionalPipeline, output: ParquetSink | Callable[[Any, int], None]
+    ) -> None:
+        self._pipeline = pipeline
+        self._output = output
+
+    def open_local(
+        self, checkpoint: str | Path, *, tasks: int = 2, gpu: bool = False, **options: Any
+    ) -> LocalQuery:
+        """Run the pipeline in this process, without Spark.
+
+        Parameters
+        ----------
+        checkpoint : str or Path
+            Folder of the checkpoints.
+        tasks : int, default 2
+            Partitions that run at the same time.
+        gpu : bool, default False
+            Arrays are CuPy's instead of NumPy's.
+        **options
+            See `holdfast.regions.options.PipelineOptions`.
+
+        Returns
+        -------
+        LocalQuery
+
+        Raises
+        ------
+        ValueError
+            If an option has a value that is not allowed.
+        """
+        from holdfast.regions.driver import CheckpointFolders, PipelineDriver
+        from holdfast.regions.local import LocalQuery, LocalRunner
+
+        settings = PipelineOptions(**options)
+        folders = CheckpointFolders(_local_folder(checkpoint))
+        sink, publisher = self._sink(folders, local_delivery)
+        plan, topology = self._prepared(settings, sink, gpu=gpu)
+        runner = LocalRunner(
+            plan, folders.segments, tasks=tasks, max_file_bytes=settings.max_file_bytes
+        )
+        driver = PipelineDriver(plan, topology, settings.coordinator(), folders, runner, publisher)
+        driver.start()
+        return LocalQuery(driver, runner)
+
+    def start(
+        self,
+        checkpoint: str | Path,
+        *,
+        trigger: Mapping[str, Any] | None = None,
+        gpu: bool = False,
+        **options: Any,
+    ) -> RegionalQuery:
+        """Start the pipeline in Structured Streaming.
+
+        Parameters
+        ----------
+        checkpoint : str or Path
+            Folder of the checkpoints, on a file system that driver and executors share.
+        trigger : mapping, optional
+            Keyword arguments of ``DataStreamWriter.trigger``, such as ``{"availableNow": True}``
+            or ``{"processingTime": "10 seconds"}``.
+        gpu : bool, default False
+            Arrays are CuPy's instead of NumPy's.
+        **options
+            See `holdfast.regions.options.PipelineOptions`.
+
+        Returns
+        -------
+        RegionalQuery
+
+        Raises
+        ------
+        ValueError
+            If an option has a value that is not allowed, or the pipeline was made without a
+            DataFrame.
+        RuntimeError
+            If the application does not run the Holdfast plugin; see `holdfast.configure`.
+        """
+        from holdfast.regions.driver import CheckpointFolders, PipelineDriver
+        from holdfast.regions.spark.plan import planned_exchanges
+        from holdfast.regions.spark.query import RegionalQuery
+        from holdfast.regions.spark.runner import SparkRunner
+
+        source = self._pipeline.source
+        if source is None:
+            raise ValueError(
+                "the pipeline has no DataFrame: begin it with holdfast.regional(df, ...)"
+            )
+        settings = PipelineOptions(**options)
+        if settings.regional and (found := planned_exchanges(source)):
+            warnings.warn(
+                f"rows of different regions meet in {found[0].description}, so the pipeline runs "
+                "with regional=False: no checkpoint completes without every region",
+                stacklevel=2,
+            )
+            settings = replace(settings, regional=False)
+        folders = CheckpointFolders(_local_folder(checkpoint))
+        sink, publisher = self._sink(folders, partial(spark_delivery, source.sparkSession))
+        plan, topology = self._prepared(settings, sink, gpu=gpu)
+        runner = SparkRunner(
+            source.sparkSession, plan, folders, max_file_bytes=settings.max_file_bytes
+        )
+        driver = PipelineDriver(plan, topology, settings.coordinator(), folders, runner, publisher)
+        try:
+            driver.start()
+            return RegionalQuery(
+                settings.name,
+                source,
+                driver,
+                runner,
+                folders,
+                trigger or {},
+                regional=settings.regional,
+            )
+        except BaseException:
+            runner.close()
+            raise
+
+    def _sink(
+        self, folders: CheckpointFolders, delivery: Callable[..., Callable[..., None]]
+    ) -> tuple[TwoPhaseSink, Publisher]:
+        """Return both halves of the sink: what travels to workers, and what stays."""
+        if isinstance(self._output, ParquetSink):
+            return self._output, SinkPublisher(self._output)
+        function = BatchFunction(folders.output, delivery(self._output))
+        return function.staging, function
+
+    def _prepared(
+        self, settings: PipelineOptions, sink: TwoPhaseSink, *, gpu: bool
+    ) -> tuple[PipelinePlan, Topology]:
+        unsafe = self._pipeline.unsafe_operators
+        if settings.regional and unsafe:
+            raise ValueError(
+                f"operators {', '.join(unsafe)} do not declare region_safe: set "
+                "`region_safe = True` on the class if its state depends on nothing but the rows of "
+                "its region, or start with regional=False, which lets no checkpoint complete "
+                "without every region"
+            )
+        if not self._pipeline.operator_names:
+            raise ValueError("the pipeline has no operator: call apply(...) first")
+        plan = self._pipeline.plan(settings.name, sink, settings.tasks(gpu=gpu))
+        topology = Topology(
+            pipeline=settings.name,
+            operators=tuple(
+                stage.instance_name(index)
+                for stage in plan.stages
+                for index in range(stage.parallelism)
+            ),
+            coordinators={},
+            fingerprint=fingerprint(plan),
+            regional=settings.regional,
+        )
+        return plan, topology
+
+
+def _local_folder(checkpoint: str | Path) -> Path:
+    text = str(checkpoint)
+    if "://" in text or (":" in text and not text.startswith("file:")):
+        raise ValueError(
+            f"checkpoint={text!r} is not allowed: checkpoints of regional pipelines lie on a file "
+            "system that is mounted on driver and executors; give a path"
+        )
+    return Path(text.removeprefix("file:")).resolve()
+
+
+def _code_of(operator: Operator) -> bytes:
+    """Encode an operator for its way to workers, which run this very version of everything."""
+    try:
+        from pyspark import cloudpickle
+    except ImportError:
+        return pickle.dumps(operator)
+    code: bytes = cloudpickle.dumps(operator)
+    return code
+
+
+def fingerprint(plan: PipelinePlan) -> bytes:
+    """Digest what state is found by: region columns, operators, their instances (R14)."""
+    layout = {
+        "region_by": plan.region_by,
+        "stages": [
+            {"name": stage.name, "parallelism": stage.parallelism, "route_by": stage.route_by}
+            for stage in plan.stages
+        ],
+    }
+    return hashlib.sha256(json.dumps(layout, sort_keys=True).encode()).digest()

@@ -1,0 +1,382 @@
+"""One region in one attempt: from its base and its rows to an acknowledgement or a decline."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import traceback
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from holdfast._core import InFlight, OperatorEntry, Owner, RegionEntry, SegmentRef
+from holdfast.regions.graph import (
+    SOURCE,
+    AlignmentMode,
+    ChannelData,
+    Progress,
+    RegionGraph,
+    RegionSnapshot,
+    StageSpec,
+    decode_channels,
+    encode_channels,
+)
+from holdfast.regions.instance import (
+    Instances,
+    OperatorInstance,
+    close_instances,
+    fresh_operator,
+)
+from holdfast.regions.orders import AttemptOrder, PipelinePlan
+from holdfast.regions.routing import route_by
+from holdfast.regions.snapshot import (
+    INLINE_BYTES,
+    RegionOwners,
+    SegmentStore,
+    read_operator,
+    segments_of,
+    write_operator,
+)
+from holdfast.regions.state import SavedState
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from holdfast.regions.sinks import Stage
+
+LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What a region has to say at the end of an attempt, not durable yet.
+
+    Parameters
+    ----------
+    entry : RegionEntry or None
+        Of an acknowledgement; None: the region declines.
+    segments : sequence of (Owner, references)
+        What must be durable before anybody is told.
+    cause : str
+        Of a decline.
+    in_flight : tuple of InFlight
+        Of a decline: the stored rows.
+    had_rows : bool
+        The region had rows in this batch.
+    keep : Instances or None
+        Operators that the next attempt may continue with.
+    """
+
+    entry: RegionEntry | None
+    segments: Sequence[tuple[Owner, Sequence[SegmentRef]]]
+    cause: str = ""
+    in_flight: tuple[InFlight, ...] = ()
+    had_rows: bool = True
+    keep: Instances | None = None
+
+
+class RegionRun:
+    """Runs the operators of one region, one step at a time.
+
+    `add`, `end_input` and `expire` may be called from another thread than `advance`; the caller
+    sees to it that no two threads call `advance` of one region at the same time.
+
+    Parameters
+    ----------
+    plan : PipelinePlan
+        The pipeline.
+    order : AttemptOrder
+        The attempt.
+    region : str
+        Name of the region.
+    base : RegionEntry or None
+        Its entry in the latest checkpoint; None for a region that no checkpoint knows.
+    store : SegmentStore
+        Where segments go.
+    cached : Instances, optional
+        Operators whose state is exactly that of `base`.
+    xp : module
+        Array module for operators that are opened.
+    """
+
+    def __init__(
+        self,
+        plan: PipelinePlan,
+        order: AttemptOrder,
+        region: str,
+        base: RegionEntry | None,
+        store: SegmentStore,
+        *,
+        cached: Instances | None,
+        xp: Any,
+    ) -> None:
+        self.region = region
+        self._plan = plan
+        self._order = order
+        self._base = base
+        self._store = store
+        self._owners = RegionOwners(plan.pipeline, region)
+        self._xp = xp
+        self._instances = cached
+        self._graph: RegionGraph | None = None
+        self._source_rows: list[pa.RecordBatch] = []
+        self._unfed: deque[pa.RecordBatch] = deque()
+        self._input_ended = False
+        self._barrier_sent = False
+        self._progressed = False
+        self._writer: Stage | None = None
+        # What waits in channels and what was not fed yet are bounded apart.
+        self._half_of_in_flight_bytes = plan.options.max_in_flight_bytes // 2
+        self._lock = threading.Lock()
+        self._failure: str | None = None
+        self.answer: Answered | None = None
+
+    # --- input ----------------------------------------------------------------------------------
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take rows of this batch, in order. They are kept until the region has answered."""
+        self._source_rows.append(batch)
+        step = self._plan.options.slice_rows
+        for start in range(0, batch.num_rows, step):
+            self._unfed.append(batch.slice(start, step))
+
+    def end_input(self) -> None:
+        """No more rows come in this batch: the barrier follows."""
+        self._input_ended = True
+
+    # --- work -----------------------------------------------------------------------------------
+
+    def advance(self, now_ms: int) -> bool:
+        """Do one unit of work.
+
+        Parameters
+        ----------
+        now_ms : int
+            Milliseconds since the epoch.
+
+        Returns
+        -------
+        bool
+            False when there is nothing to do before more input comes, or the region has answered.
+        """
+        if self.answer is not None:
+            return False
+        if self._failure is None:
+            try:
+                return self._advance(now_ms)
+            except Exception as e:
+                self._fail(e)
+        if self._failure is None or not self._input_ended:
+            # A replay needs all rows of the batch, also those that come later.
+            return False
+        self._settle(self._declined(self._failure))
+        return True
+
+    def expire(self, cause: str) -> None:
+        """Decline in place of a thread that may be in the middle of `advance` for ever.
+
+        To be called after `end_input`. What that thread is using is left alone: staged output of
+        ended attempts is swept, and operators that are not handed on are never used again.
+        """
+        self._settle(self._declined(cause))
+
+    def instead_of(self, answer: Answered, cause: str) -> Answered:
+        """Decline in place of an acknowledgement that cannot be kept, because storage failed.
+
+        What was staged for it is in no checkpoint's metadata, so it is swept later.
+        """
+        if answer.keep is not None:
+            close_instances(answer.keep)
+        return self._declined(cause)
+
+    # --- details --------------------------------------------------------------------------------
+
+    def _fail(self, error: Exception) -> None:
+        """Drop the output and the operators: the region goes on from its base."""
+        LOG.warning(
+            "region %r failed in attempt %d:\n%s",
+            self.region,
+            self._order.attempt,
+            "".join(traceback.format_exception(error)),
+        )
+        self._failure = f"{type(error).__name__}: {error}"
+        if self._writer is not None:
+            self._writer.discard()
+            self._writer = None
+        self._close_instances()
+
+    def _declined(self, cause: str) -> Answered:
+        rows = self._source_rows
+        if not rows:
+            return Answered(None, (), cause=cause, had_rows=False)
+        try:
+            stored = (self._store_in_flight(SOURCE, [ChannelData(SOURCE, tuple(rows), "input")]),)
+        except OSError as e:
+            return Answered(None, (), cause=f"{cause}; and its rows could not be stored: {e}")
+        return Answered(None, self._in_flight_segments(stored), cause=cause, in_flight=stored)
+
+    def _settle(self, answer: Answered) -> None:
+        """Only the first answer counts: `expire` and `advance` may both come to one."""
+        with self._lock:
+            if self.answer is None:
+                self.answer = answer
+
+    def _advance(self, now_ms: int) -> bool:
+        if self._graph is None:
+            self._open()
+            return True
+        graph = self._graph
+        if self._barrier_is_due(now_ms):
+            graph.barrier(
+                self._order.attempt, self._order.created_ms, now_ms, aligned=self._order.drain
+            )
+            self._barrier_sent = True
+            return True
+        if self._unfed and not self._barrier_sent and graph.room():
+            graph.feed(self._unfed.popleft())
+        worked = graph.step(now_ms) is Progress.WORKED
+        self._progressed = self._progressed or worked
+        self._stage_output(graph)
+        snapshot = graph.take_snapshot()
+        if snapshot is not None:
+            self._acknowledge(snapshot)
+            return True
+        if not worked and self._input_ended and not self._unfed:
+            self._progressed = True  # there is nothing to take in
+            return True
+        return worked or bool(self._unfed)
+
+    def _barrier_is_due(self, now_ms: int) -> bool:
+        """Behind all rows of the batch, or before if it overtakes; but never before any progress.
+
+        An attempt may begin later than its alignment timeout: a region that only ever stored its
+        rows would get nowhere.
+        """
+        if self._barrier_sent or not self._input_ended or not self._progressed:
+            return False
+        return not self._unfed or self._overtakes(now_ms)
+
+    def _overtakes(self, now_ms: int) -> bool:
+        """Say whether the barrier passes rows that were not fed (R51), if not too many (R58)."""
+        timeout = self._plan.options.aligned_timeout_ms
+        if timeout is None or self._order.drain:
+            return False
+        if now_ms - self._order.created_ms < timeout:
+            return False
+        waiting: int = sum(batch.nbytes for batch in self._unfed)
+        return waiting <= self._half_of_in_flight_bytes
+
+    def _open(self) -> None:
+        """Operators first, then in-flight data in front of new rows (R55)."""
+        if self._instances is None:
+            self._instances = tuple(
+                tuple(self._restored(stage, index) for index in range(stage.parallelism))
+                for stage in self._plan.stages
+            )
+        for stage_instances in self._instances:
+            for instance in stage_instances:
+                for ended in self._order.ended:
+                    instance.tell(ended, self.region)
+        options = self._plan.options
+        specs = []
+        for stage, instances in zip(self._plan.stages, self._instances, strict=True):
+            # Without a route, several instances would be wired one to one.
+            route = route_by(stage.route_by) if stage.parallelism > 1 else None
+            specs.append(StageSpec(stage.name, instances, route))
+        graph = RegionGraph(
+            specs,
+            capacity_batches=options.capacity_batches,
+            mode=AlignmentMode(options.aligned_timeout_ms),
+            max_in_flight_bytes=self._half_of_in_flight_bytes,
+        )
+        stored = self._base.in_flight if self._base is not None else ()
+        graph.restore(
+            channel for data in stored for channel in decode_channels(self._in_flight_payload(data))
+        )
+        self._graph = graph
+
+    def _restored(self, stage: Any, index: int) -> OperatorInstance:
+        name = stage.instance_name(index)
+        operators = self._base.operators if self._base is not None else ()
+        entry = next((operator for operator in operators if operator.name == name), None)
+        saved = () if entry is None else read_operator(self._store, self._owners.state(name), entry)
+        return OperatorInstance(
+            stage,
+            fresh_operator(stage),
+            region=self.region,
+            index=index,
+            saved=saved,
+            xp=self._xp,
+        )
+
+    def _stage_output(self, graph: RegionGraph) -> None:
+        for output in graph.take_output():
+            if self._writer is None:
+                self._writer = self._plan.sink.writer(
+                    self.region, self._order.attempt, self._plan.output_schema
+                )
+            self._writer.write(output.batch)
+
+    def _acknowledge(self, snapshot: RegionSnapshot) -> None:
+        entries: list[OperatorEntry] = []
+        segments: list[tuple[Owner, Sequence[SegmentRef]]] = []
+        for stage in self._plan.stages:
+            for index in range(stage.parallelism):
+                name = stage.instance_name(index)
+                owner = self._owners.state(name)
+                states = cast("Sequence[SavedState]", snapshot.states[stage.name, index])
+                entry = write_operator(self._store, owner, self._order.attempt, name, states)
+                entries.append(entry)
+                if refs := segments_of(entry):
+                    segments.append((owner, refs))
+        in_flight = self._captured(snapshot)
+        segments.extend(self._in_flight_segments(in_flight))
+        staged = self._writer.close() if self._writer is not None else None
+        self._writer = None
+        entry_of_region = RegionEntry(
+            self.region,
+            origin=self._order.attempt,
+            operators=entries,
+            in_flight=in_flight,
+            staged=() if staged is None else (staged,),
+        )
+        # No data moved since the snapshots were taken, so the operators are exactly at them.
+        keep, self._instances = self._instances, None
+        self._settle(
+            Answered(entry_of_region, segments, had_rows=bool(self._source_rows), keep=keep)
+        )
+
+    def _captured(self, snapshot: RegionSnapshot) -> tuple[InFlight, ...]:
+        """Store what the barrier overtook: queued between operators, or not even fed."""
+        channels = list(snapshot.in_flight)
+        if self._unfed:
+            channels.append(ChannelData(SOURCE, tuple(self._unfed), "input"))
+        return (self._store_in_flight("graph", channels),) if channels else ()
+
+    def _store_in_flight(self, channel: str, data: Sequence[ChannelData]) -> InFlight:
+        attempt = self._order.attempt
+        payload = encode_channels(data)
+        rows = sum(batch.num_rows for entry in data for batch in entry.batches)
+        if len(payload) <= INLINE_BYTES:
+            return InFlight(attempt, channel, rows, len(payload), inline=payload)
+        ref = self._store.append(
+            self._owners.in_flight(attempt), attempt, payload, kind="in_flight", entries=rows
+        )
+        return InFlight(attempt, channel, rows, len(payload), ref=ref)
+
+    def _in_flight_payload(self, data: InFlight) -> bytes:
+        if data.ref is None:
+            return bytes(data.inline or b"")
+        return self._store.read(data.ref, self._owners.in_flight(data.created))
+
+    def _in_flight_segments(
+        self, in_flight: Sequence[InFlight]
+    ) -> list[tuple[Owner, Sequence[SegmentRef]]]:
+        refs = [data.ref for data in in_flight if data.ref is not None]
+        return [(self._owners.in_flight(self._order.attempt), refs)] if refs else []
+
+    def _close_instances(self) -> None:
+        if self._instances is not None:
+            close_instances(self._instances)
+        self._instances = None

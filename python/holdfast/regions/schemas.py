@@ -1,0 +1,47 @@
+"""Schemas as users give them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def arrow_schema(schema: Any) -> pa.Schema:
+    """Return a schema in Arrow's form.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema, pyspark.sql.types.StructType or str
+        A str is in Spark's DDL form, such as ``"carrier string, mean double"``.
+
+    Returns
+    -------
+    pyarrow.Schema
+        Of a schema of Spark's, the one in which Spark exchanges such rows with Python.
+
+    Raises
+    ------
+    TypeError
+        If it is something else.
+    """
+    import pyarrow as pa
+
+    if isinstance(schema, pa.Schema):
+        return schema
+    try:
+        from pyspark.sql.pandas.types import to_arrow_schema
+        from pyspark.sql.types import StructType
+    except ImportError:
+        raise TypeError(
+            f"without PySpark, a schema is a pyarrow.Schema, not {type(schema).__name__}"
+        ) from None
+    if isinstance(schema, str):
+        schema = StructType.fromDDL(schema)
+    if not isinstance(schema, StructType):
+        raise TypeError(
+            "a schema is a pyarrow.Schema, a pyspark StructType or a str in Spark's DDL form, not "
+            f"{type(schema).__name__}"
+        )
+    return to_arrow_schema(schema, timezone="UTC")

@@ -1,0 +1,1 @@
+"""What regional pipelines ask of Spark."""

@@ -1,0 +1,177 @@
+"""A regional pipeline that runs in Structured Streaming."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.regions.coordinator import HistoryRecord
+from holdfast.regions.driver import CheckpointFolders, PipelineDriver
+from holdfast.regions.errors import RegionalQueryError
+from holdfast.regions.spark.plan import batch_exchanges
+from holdfast.regions.spark.runner import SparkRunner
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
+
+    from holdfast._core import CheckpointMetadata
+
+LOG: Final = logging.getLogger(__name__)
+
+
+class RegionalQuery:
+    """A running pipeline, much like a ``pyspark.sql.streaming.StreamingQuery``.
+
+    Made by ``RegionalWriter.start``.
+
+    Attributes
+    ----------
+    name : str
+        Name of the pipeline.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: DataFrame,
+        driver: PipelineDriver,
+        runner: SparkRunner,
+        folders: CheckpointFolders,
+        trigger: Mapping[str, Any],
+        *,
+        regional: bool,
+    ) -> None:
+        self.name = name
+        self._session = source.sparkSession
+        self._regional = regional
+        self._driver = driver
+        self._runner = runner
+        self._error: Exception | None = None
+        self._done = threading.Event()
+        writer = (
+            source.writeStream.foreachBatch(self._run_batch)
+            .queryName(name)
+            .option("checkpointLocation", str(folders.root / "spark"))
+        )
+        if trigger:
+            writer = writer.trigger(**trigger)
+        self._query: StreamingQuery = writer.start()
+        self._watcher = threading.Thread(target=self._watch, name=f"holdfast-{name}", daemon=True)
+        self._watcher.start()
+
+    @property
+    def stream(self) -> StreamingQuery:
+        """Spark's query: id, progress, its page in the UI."""
+        return self._query
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802 - as in PySpark
+        """Whether the pipeline still runs, or drains."""
+        return not self._done.is_set()
+
+    @property
+    def latest(self) -> CheckpointMetadata:
+        """Metadata of the latest completed checkpoint."""
+        return self._driver.latest
+
+    def status(self) -> dict[str, Any]:
+        """Return where the pipeline stands.
+
+        Returns
+        -------
+        dict
+            ``active`` (bool), ``checkpoint`` and ``batch`` (int: the latest completed ones),
+            ``regions`` (int: known), ``failed`` (dict: region to origin of its state),
+            ``in_flight_rows`` (int: stored and not yet in any state), ``message`` (Spark's words).
+        """
+        latest = self.latest
+        regions = latest.regions
+        return {
+            "active": self.isActive,
+            "checkpoint": latest.id,
+            "batch": latest.batch_id,
+            "regions": len(regions),
+            "failed": dict(latest.failed),
+            "in_flight_rows": sum(
+                data.rows
+                for entry in regions.values()
+                if entry.in_flight_bytes
+                for data in entry.in_flight
+            ),
+            "message": self._query.status["message"],
+        }
+
+    def history(self) -> Sequence[HistoryRecord]:
+        """Return the attempts that ended since the start, oldest first."""
+        return self._driver.history()
+
+    def exception(self) -> Exception | None:
+        """Why the pipeline ended, if by an error."""
+        return self._error
+
+    def awaitTermination(self, timeout: float | None = None) -> bool:  # noqa: N802 - as in PySpark
+        """Wait until the pipeline ended.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            In seconds; by default without end.
+
+        Returns
+        -------
+        bool
+            Whether it ended in this time.
+
+        Raises
+        ------
+        RegionalQueryError
+            If it ended by an error.
+        """
+        if not self._done.wait(timeout):
+            return False
+        if self._error is not None:
+            raise RegionalQueryError(str(self._error)) from self._error
+        return True
+
+    def processAllAvailable(self) -> None:  # noqa: N802 - as in PySpark
+        """Wait until all rows that are there now are in a checkpoint; for tests."""
+        self._query.processAllAvailable()
+
+    def stop(self) -> None:
+        """End the pipeline: no further batch, then replay what failed regions owe (R25).
+
+        Raises
+        ------
+        RegionalQueryError
+            If some region keeps failing. What it owes stays in the checkpoint.
+        """
+        self._query.stop()
+        self.awaitTermination()
+
+    # --- details --------------------------------------------------------------------------------
+
+    def _run_batch(self, rows: DataFrame, batch_id: int) -> None:
+        # Spark plans every batch anew, and may exchange rows in one although not in others.
+        found = batch_exchanges(rows, session=self._session)
+        if found and self._regional:
+            LOG.warning(
+                "batch %d: rows of different regions meet in %s, so its checkpoint must be global",
+                batch_id,
+                found[0].description,
+            )
+        self._driver.run_batch(batch_id, rows, global_only=bool(found))
+
+    def _watch(self) -> None:
+        """Spark's query ends by itself, by an error, or by `stop`; the pipeline after it."""
+        try:
+            self._query.awaitTermination()
+            self._driver.finish()
+        except Exception as e:
+            self._error = e
+            LOG.error("pipeline %r ended", self.name, exc_info=True)
+        finally:
+            self._runner.close()
+            self._done.set()

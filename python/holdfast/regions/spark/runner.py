@@ -1,0 +1,209 @@
+"""Region tasks in Spark jobs: `mapInArrow` over the rows of a micro-batch."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast._core import SnapshotManager, manager_message
+from holdfast.regions import answers
+from holdfast.regions.coordinator import NotifyManagers
+from holdfast.regions.driver import CheckpointFolders, TasksLostError
+from holdfast.regions.orders import AttemptOrder, PipelinePlan
+from holdfast.regions.spark.worker import run_region_task
+from holdfast.regions.task import now_ms
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+LOG: Final = logging.getLogger(__name__)
+
+POLL_MS: Final = 200
+
+# Beyond region_timeout, at which tasks decline by themselves, before a task that does not even do
+# that is ended.
+GRACE_MS: Final = 5_000
+
+SUMMARY: Final = "partition int, regions int"
+
+
+class SparkRunner:
+    """Runs attempts as Spark jobs on the cluster of a session.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session; its application runs the Holdfast plugin.
+    plan : PipelinePlan
+        The pipeline.
+    folders : CheckpointFolders
+        Where the checkpoint lies.
+    max_file_bytes : int
+        Size in bytes at which a merged file is sealed.
+
+    Raises
+    ------
+    RuntimeError
+        If the application does not run the Holdfast plugin.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        plan: PipelinePlan,
+        folders: CheckpointFolders,
+        *,
+        max_file_bytes: int,
+    ) -> None:
+        self._spark = spark
+        self._context = spark.sparkContext
+        self._plan = plan
+        self._folder = str(folders.segments)
+        self._max_file_bytes = max_file_bytes
+        jvm: Any = self._context._jvm
+        self._bridge = jvm.io.holdfast.spark.RegionalBridge
+        self._bridge.open(plan.pipeline, self._folder)
+        self._plan_value = self._context.broadcast(plan)
+        # Files of executors that are gone: this manager deletes them once nobody needs them.
+        self._older = SnapshotManager(folders.segments, max_file_bytes=max_file_bytes)
+
+    def run(
+        self, order: AttemptOrder, source: object | None, owed: Sequence[str]
+    ) -> Iterator[answers.Answer]:
+        """See `holdfast.regions.driver.TaskRunner`. A source is a DataFrame of one micro-batch."""
+        rows: Any = source if source is not None else self._owed_rows(owed)
+        job = _Job(self._spark, f"holdfast-{self._plan.pipeline}-{order.attempt}")
+        order_value = self._context.broadcast(order)
+        task = _task(self._plan_value, order_value, self._folder, self._max_file_bytes, bool(owed))
+        job.start(lambda: rows.mapInArrow(task, SUMMARY).collect())
+        try:
+            yield from self._answers(job, order)
+        finally:
+            job.stop()
+            order_value.destroy()
+        if job.problem is not None:
+            raise TasksLostError(_first_line(job.problem)) from job.problem
+
+    def tell_managers(self, message: NotifyManagers) -> None:
+        """See `holdfast.regions.driver.TaskRunner`."""
+        encoded = manager_message(
+            message.message,
+            message.checkpoint,
+            message.fallbacks,
+            message.retained,
+            decided=message.decided,
+        )
+        self._bridge.tellManagers(self._folder, encoded)
+        self._tell_older(message)
+
+    def restore(self, checkpoints: Mapping[int, Any]) -> None:
+        """See `holdfast.regions.driver.TaskRunner`."""
+        self._older.restore(dict(checkpoints))
+        self._older.sweep()
+
+    def close(self) -> None:
+        """Let go of the cluster's side."""
+        self._bridge.close(self._plan.pipeline)
+        self._older.close()
+        self._plan_value.destroy()
+
+    # --- details --------------------------------------------------------------------------------
+
+    def _answers(self, job: _Job, order: AttemptOrder) -> Iterator[answers.Answer]:
+        give_up_ms = order.created_ms + self._plan.options.region_timeout_ms + GRACE_MS
+        while True:
+            ended = job.ended
+            message = self._bridge.poll(self._plan.pipeline, 0 if ended else POLL_MS)
+            if message is not None:
+                run, answer = answers.decode(bytes(message))
+                if run == self._plan.run:
+                    yield answer
+            elif ended:
+                return
+            elif not order.rescue and now_ms() > give_up_ms:
+                job.cancel("tasks did not answer within region_timeout")
+
+    def _owed_rows(self, owed: Sequence[str]) -> DataFrame:
+        slices = min(len(owed), self._context.defaultParallelism)
+        rows = self._context.parallelize([(region,) for region in owed], slices)
+        return self._spark.createDataFrame(rows, "region string")
+
+    def _tell_older(self, message: NotifyManagers) -> None:
+        tell: Callable[..., None] = getattr(self._older, message.message)
+        if message.message == "partially_completed":
+            tell(message.checkpoint, message.fallbacks, message.retained, decided=message.decided)
+        else:
+            tell(message.checkpoint, message.retained, decided=message.decided)
+
+
+class _Job:
+    """One Spark job on a thread of its own, in a job group of its own."""
+
+    def __init__(self, spark: SparkSession, name: str) -> None:
+        self._spark = spark
+        self._context = spark.sparkContext
+        self._group = f"{name}-{uuid.uuid4().hex[:8]}"
+        self._name = name
+        self._thread: threading.Thread | None = None
+        self._cancelled = ""
+        self.problem: Exception | None = None
+
+    @property
+    def ended(self) -> bool:
+        """No task of the job runs any more."""
+        return self._thread is not None and not self._thread.is_alive()
+
+    def start(self, work: Callable[[], object]) -> None:
+        """Begin the job."""
+        from pyspark import inheritable_thread_target
+
+        def run() -> None:
+            self._context.setJobGroup(self._group, self._name, interruptOnCancel=True)
+            try:
+                work()
+            except Exception as e:
+                self.problem = e
+
+        self._thread = threading.Thread(
+            target=inheritable_thread_target(self._spark)(run), name=self._name, daemon=True
+        )
+        self._thread.start()
+
+    def cancel(self, reason: str) -> None:
+        """End its tasks."""
+        if not self._cancelled:
+            self._cancelled = reason
+            LOG.warning("%s is cancelled: %s", self._name, reason)
+            self._context.cancelJobGroup(self._group)
+
+    def stop(self) -> None:
+        """Wait until it ended; ends it first if nobody waits for its answers any more."""
+        if not self.ended:
+            self.cancel("its answers are not waited for any more")
+        if self._thread is not None:
+            self._thread.join()
+
+
+def _task(
+    plan: Any, order: Any, folder: str, max_file_bytes: int, owed: bool
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return run_region_task(
+            plan.value,
+            order.value,
+            batches,
+            folder=folder,
+            max_file_bytes=max_file_bytes,
+            owed=owed,
+        )
+
+    return task
+
+
+def _first_line(problem: Exception) -> str:
+    lines = [line for line in str(problem).splitlines() if line.strip()]
+    return lines[0] if lines else type(problem).__name__

@@ -1,0 +1,369 @@
+"""State handles: what an operator declares in `open` and every checkpoint contains.
+
+State is a data type, a shape and bytes, readable without the program that wrote it: nothing is
+pickled (SEMANTICS R71).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+Kind = Literal["array", "value", "list", "union", "broadcast"]
+
+# Data types of states that are no arrays: bytes of a JSON text in UTF-8, and bytes as they are.
+JSON: Final = "|u1"
+BYTES: Final = "|V1"
+
+T = TypeVar("T")
+
+SavedStates = list["SavedState"]  # `list` is a method of the registry
+
+
+@dataclass(frozen=True)
+class SavedState:
+    """A state as a checkpoint has it.
+
+    Parameters
+    ----------
+    name : str
+        Name it was declared with.
+    kind : str
+        Kind it was declared with.
+    dtype : str
+        NumPy's array-interface string. Of an array the one of its items (``"<f8"``); of anything
+        else ``"|u1"``, a JSON text in UTF-8, or ``"|V1"``, bytes as they are.
+    shape : tuple of int
+        Shape of an array; of anything else the number of bytes.
+    data : bytes-like
+        Content; arrays in C order.
+    """
+
+    name: str
+    kind: Kind
+    dtype: str
+    shape: tuple[int, ...]
+    data: memoryview
+
+
+class StateError(ValueError):
+    """A state was declared, or used, in a way that cannot be kept."""
+
+
+class ValueState(Generic[T]):
+    """One value: None, bool, int, float, str, bytes, and lists and dicts (with str keys) of these.
+
+    Attributes
+    ----------
+    value
+        The content. Replace it, or change it in place.
+    """
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+
+
+class ListState(Generic[T]):
+    """A list of such values that can be split when regions are cut anew (SEMANTICS R73)."""
+
+    def __init__(self, items: Iterable[T] = ()) -> None:
+        self.items = list(items)
+
+    def append(self, item: T) -> None:
+        """Add one item at the end."""
+        self.items.append(item)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+class StateRegistry:
+    """The states of one operator instance.
+
+    Parameters
+    ----------
+    xp : module
+        Array module, NumPy or CuPy.
+    saved : iterable of SavedState
+        What the checkpoint has for the instance; nothing for a new region.
+    owner : str
+        Operator and region, for messages.
+    """
+
+    def __init__(self, xp: Any, saved: Iterable[SavedState] = (), *, owner: str = "") -> None:
+        self._xp = xp
+        self._owner = owner
+        self._saved = {state.name: state for state in saved}
+        self._arrays: dict[str, Any] = {}
+        self._others: dict[str, tuple[Kind, ValueState[Any] | ListState[Any]]] = {}
+
+    # --- declaring ------------------------------------------------------------------------------
+
+    def array(
+        self,
+        name: str,
+        *,
+        shape: int | tuple[int, ...],
+        dtype: npt.DTypeLike = "float64",
+        fill: float | int | bool = 0,
+    ) -> Any:
+        """Declare an array.
+
+        Parameters
+        ----------
+        name : str
+            Unique in the operator.
+        shape : int or tuple of int
+            Its shape. A checkpoint restores only into the same shape and data type.
+        dtype : NumPy data type, default float64
+            Booleans, integers, floating point, complex; nothing with Python objects in it.
+        fill : scalar, default 0
+            Content in a new region.
+
+        Returns
+        -------
+        numpy.ndarray or cupy.ndarray
+            Writable, in C order, of `shape` and `dtype`. Change it in place: this very array is
+            snapshotted.
+
+        Raises
+        ------
+        StateError
+            If the name is taken, the type cannot be kept, or the checkpoint has something else
+            under this name.
+        """
+        import numpy as np
+
+        self._claim(name)
+        wanted = np.dtype(dtype)
+        if wanted.kind not in "biufc":
+            raise StateError(
+                f"{self._at(name)}: an array of {wanted} cannot be kept; use booleans, integers, "
+                "floating point or complex numbers"
+            )
+        dims = (shape,) if isinstance(shape, int) else tuple(shape)
+        saved = self._take(name, "array")
+        if saved is None:
+            array = self._xp.full(dims, fill, dtype=wanted)
+        else:
+            if (saved.dtype, saved.shape) != (wanted.str, dims):
+                raise StateError(
+                    f"{self._at(name)}: the checkpoint has {saved.dtype} of shape {saved.shape}, "
+                    f"the operator declares {wanted.str} of shape {dims}"
+                )
+            # A copy: the operator changes it in place.
+            array = self._xp.array(np.frombuffer(saved.data, dtype=wanted).reshape(dims))
+        self._arrays[name] = array
+        return array
+
+    def value(self, name: str, default: T | None = None) -> ValueState[T | None]:
+        """Declare one small value, see `ValueState`. `default` is its content in a new region."""
+        self._claim(name)
+        saved = self._take(name, "value")
+        state = ValueState[Any](default if saved is None else _decode_value(saved))
+        self._others[name] = ("value", state)
+        return state
+
+    def list(self, name: str) -> ListState[Any]:
+        """Declare a list whose items are split evenly when regions are cut anew."""
+        return self._list(name, "list")
+
+    def union(self, name: str) -> ListState[Any]:
+        """Declare a list of which every region gets all items when regions are cut anew.
+
+        A pipeline with one is never regional: every region sees what the others wrote.
+        """
+        return self._list(name, "union")
+
+    def broadcast(self, name: str, default: T | None = None) -> ValueState[T | None]:
+        """Declare a value that is the same in all regions, and copied to new ones.
+
+        A pipeline with one is never regional: regions would have to agree on it.
+        """
+        self._claim(name)
+        saved = self._take(name, "broadcast")
+        state = ValueState[Any](default if saved is None else _decode_value(saved))
+        self._others[name] = ("broadcast", state)
+        return state
+
+    # --- snapshots ------------------------------------------------------------------------------
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """Kinds of the declared states."""
+        kinds: set[Kind] = {kind for kind, _ in self._others.values()}
+        if self._arrays:
+            kinds.add("array")
+        return frozenset(kinds)
+
+    def check_restored(self) -> None:
+        """Fail when the checkpoint has a state that `open` did not declare: it would be lost.
+
+        Raises
+        ------
+        StateError
+            Naming it.
+        """
+        if self._saved:
+            names = ", ".join(repr(name) for name in sorted(self._saved))
+            raise StateError(
+                f"{self._owner}: the checkpoint has state {names} that the operator does not "
+                "declare in open(); declare it, or start with a new checkpoint"
+            )
+
+    def freeze(self) -> SavedStates:
+        """Copy everything as it is now: the only part of a snapshot the operator waits for.
+
+        Returns
+        -------
+        list of SavedState
+            Sorted by name; independent of later changes.
+
+        Raises
+        ------
+        StateError
+            If a value holds something that cannot be kept.
+        """
+        frozen = [self._freeze_array(name, array) for name, array in self._arrays.items()]
+        for name, (kind, state) in self._others.items():
+            frozen.append(self._freeze_other(name, kind, state))
+        return sorted(frozen, key=lambda saved: saved.name)
+
+    # --- details --------------------------------------------------------------------------------
+
+    def _freeze_array(self, name: str, array: Any) -> SavedState:
+        # CuPy copies to the host by a function of its module; NumPy has no such function.
+        to_host = getattr(self._xp, "asnumpy", None)
+        host = to_host(array) if to_host is not None else array.copy()
+        return SavedState(name, "array", host.dtype.str, tuple(host.shape), _bytes_of(host))
+
+    def _freeze_other(
+        self, name: str, kind: Kind, state: ValueState[Any] | ListState[Any]
+    ) -> SavedState:
+        try:
+            content = state.items if isinstance(state, ListState) else state.value
+            if isinstance(content, (bytes, bytearray, memoryview)):
+                data, dtype = bytes(content), BYTES
+            else:
+                data, dtype = _to_json(content), JSON
+            return SavedState(name, kind, dtype, (len(data),), memoryview(data))
+        except StateError as e:
+            raise StateError(f"{self._at(name)}: {e}") from None
+
+    def _list(self, name: str, kind: Literal["list", "union"]) -> ListState[Any]:
+        self._claim(name)
+        saved = self._take(name, kind)
+        state = ListState[Any](() if saved is None else _decode_value(saved))
+        self._others[name] = (kind, state)
+        return state
+
+    def _claim(self, name: str) -> None:
+        if not name or len(name.encode()) > 1024:
+            raise StateError(f"{self._at(name)}: a name has 1 to 1,024 bytes")
+        if name in self._arrays or name in self._others:
+            raise StateError(f"{self._at(name)} is declared twice")
+
+    def _take(self, name: str, kind: Kind) -> SavedState | None:
+        saved = self._saved.pop(name, None)
+        if saved is not None and saved.kind != kind:
+            raise StateError(
+                f"{self._at(name)}: the checkpoint has a state of kind {saved.kind!r} there, the "
+                f"operator declares {kind!r}"
+            )
+        return saved
+
+    def _at(self, name: str) -> str:
+        return f"state {name!r} of {self._owner}" if self._owner else f"state {name!r}"
+
+
+def _bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
+    import numpy as np
+
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+# --- values as JSON -----------------------------------------------------------------------------
+#
+# JSON has no bytes, no NaN and no difference between a tuple and a list. Bytes and floats that JSON
+# lacks are written as an object with the one key "$"; a dict that has this key itself is wrapped.
+
+_MARK: Final = "$"
+
+
+def _to_json(value: object) -> bytes:
+    return json.dumps(_plain(value), separators=(",", ":"), allow_nan=False).encode()
+
+
+def _plain(value: object) -> object:
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
+        value = value.item()  # type: ignore[attr-defined]  # a scalar such as the sum of an array
+    encode: Callable[[Any], object] | None = _ENCODERS.get(type(value))
+    if encode is None:
+        raise StateError(
+            f"a value of type {type(value).__name__} cannot be kept; use None, bool, int, float, "
+            "str, bytes, and lists and dicts of these, or an array state"
+        )
+    return encode(value)
+
+
+def _plain_float(value: float) -> object:
+    return value if math.isfinite(value) else {_MARK: ["float", repr(value)]}
+
+
+def _plain_bytes(value: bytes) -> object:
+    return {_MARK: ["bytes", base64.b64encode(value).decode()]}
+
+
+def _plain_dict(value: Mapping[object, object]) -> object:
+    plain: dict[str, object] = {}
+    for key, item in value.items():
+        if not isinstance(key, str):
+            raise StateError(f"a dict with the key {key!r} cannot be kept; keys must be str")
+        plain[key] = _plain(item)
+    return {_MARK: ["dict", plain]} if _MARK in plain else plain
+
+
+_ENCODERS: Final[dict[type, Callable[[Any], object]]] = {
+    type(None): lambda value: value,
+    bool: lambda value: value,
+    int: lambda value: value,
+    str: lambda value: value,
+    float: _plain_float,
+    bytes: _plain_bytes,
+    list: lambda value: [_plain(item) for item in value],
+    dict: _plain_dict,
+}
+
+
+def _decode_value(saved: SavedState) -> Any:
+    if saved.dtype == BYTES:
+        return bytes(saved.data)
+    if saved.dtype != JSON:
+        raise StateError(f"state {saved.name!r} is encoded as {saved.dtype!r}, which is unknown")
+    return _rich(json.loads(bytes(saved.data)))
+
+
+def _rich(plain: Any) -> Any:
+    if isinstance(plain, list):
+        return [_rich(item) for item in plain]
+    if not isinstance(plain, dict):
+        return plain
+    if _MARK not in plain:
+        return {key: _rich(item) for key, item in plain.items()}
+    what, content = plain[_MARK]
+    if what == "bytes":
+        return base64.b64decode(content)
+    if what == "float":
+        return float(content)
+    return {key: _rich(item) for key, item in content.items()}

@@ -1,0 +1,338 @@
+"""A region task: all regions of one partition in one attempt."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast._core import CheckpointMetadata, RegionEntry
+from holdfast.regions.answers import Acked, Answer, Declined, Started
+from holdfast.regions.instance import Instances, close_instances
+from holdfast.regions.orders import AttemptOrder, PipelinePlan
+from holdfast.regions.region_run import Answered, RegionRun
+from holdfast.regions.snapshot import SegmentStore
+from holdfast.regions.splitting import split_by_region
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LOG: Final = logging.getLogger(__name__)
+
+# A step of an operator that takes longer is given a thread of its own.
+STUCK_AFTER_MS: Final = 250
+
+
+class OperatorCache:
+    """Operators that a worker process keeps between batches.
+
+    An operator may go on only from exactly the state that the latest checkpoint has for its
+    region. That another attempt at a task acknowledged the same region is possible, so the states
+    themselves are compared, by reference.
+    """
+
+    def __init__(self) -> None:
+        self._run = ""
+        self._kept: dict[str, tuple[RegionEntry, Instances]] = {}
+        self._lock = threading.Lock()
+
+    def take(self, region: str, base: RegionEntry | None) -> Instances | None:
+        """Hand out the operators of a region if they fit its base; else they are closed."""
+        with self._lock:
+            entry, instances = self._kept.pop(region, (None, None))
+        if entry is None or instances is None:
+            return None
+        if _same_state(entry, base):
+            return instances
+        close_instances(instances)
+        return None
+
+    def keep(self, region: str, entry: RegionEntry, instances: Instances) -> None:
+        """Keep the operators of a region that acknowledged `entry`."""
+        with self._lock:
+            self._kept[region] = (entry, instances)
+
+    def prune(self, run: str, bases: Mapping[str, RegionEntry]) -> None:
+        """Let go of what no later attempt can use, and of everything of another run."""
+        with self._lock:
+            stale = [
+                region
+                for region, (entry, _) in self._kept.items()
+                if run != self._run or not _same_state(entry, bases.get(region))
+            ]
+            closing = [self._kept.pop(region)[1] for region in stale]
+            self._run = run
+        for instances in closing:
+            close_instances(instances)
+
+
+def _same_state(entry: RegionEntry, base: RegionEntry | None) -> bool:
+    return base is not None and base.origin == entry.origin and base.operators == entry.operators
+
+
+class RegionTask:
+    """Runs the regions whose rows arrive in one partition.
+
+    Reading the rows, talking to the driver and waiting for durability happen on the calling
+    thread; operators run on threads of their own, so that one region's slow batch does not hold up
+    its neighbours.
+
+    Parameters
+    ----------
+    plan : PipelinePlan
+        The pipeline.
+    order : AttemptOrder
+        The attempt.
+    partition : int
+        Partition of the task.
+    store : SegmentStore
+        Where segments go.
+    tell : callable
+        Takes an answer to the driver; returns once it is there.
+    cache : OperatorCache
+        Operators of this process.
+    """
+
+    def __init__(
+        self,
+        plan: PipelinePlan,
+        order: AttemptOrder,
+        *,
+        partition: int,
+        store: SegmentStore,
+        tell: Callable[[Answer], None],
+        cache: OperatorCache,
+    ) -> None:
+        self._plan = plan
+        self._order = order
+        self._partition = partition
+        self._store = store
+        self._tell = tell
+        self._cache = cache
+        self._bases = dict(CheckpointMetadata.from_bytes(order.base).regions)
+        cache.prune(plan.run, self._bases)
+        self._xp = _array_module(gpu=plan.options.gpu)
+        self._runs: dict[str, RegionRun] = {}
+        self._told: set[str] = set()
+        self._threads = _RegionThreads(plan.options.threads)
+
+    def run(self, batches: Iterable[pa.RecordBatch], owed: Iterable[str] = ()) -> int:
+        """Run all regions to their answers.
+
+        Parameters
+        ----------
+        batches : iterable of pyarrow.RecordBatch
+            Rows of the partition.
+        owed : iterable of str
+            Regions to run although they have no rows here: they have rows to replay.
+
+        Returns
+        -------
+        int
+            Number of regions that answered.
+
+        Raises
+        ------
+        Exception
+            What reading the rows or telling the driver raises. Regions without an answer are left
+            to the driver then.
+        """
+        try:
+            for region in owed:
+                self._started(region)
+            for batch in batches:
+                for region, rows in split_by_region(batch, region_by=self._plan.region_by):
+                    if region not in self._order.answered:
+                        run = self._started(region)
+                        run.add(rows)
+                        self._threads.wake(run)
+                self._tell_answers()
+            for run in self._runs.values():
+                run.end_input()
+                self._threads.wake(run)
+            self._wait_for_the_rest()
+        finally:
+            self._threads.stop()
+        return len(self._told)
+
+    # --- details --------------------------------------------------------------------------------
+
+    def _started(self, region: str) -> RegionRun:
+        run = self._runs.get(region)
+        if run is None:
+            base = self._bases.get(region)
+            cached = self._cache.take(region, base)
+            if cached is not None and (region in self._order.restart or self._order.rescue):
+                close_instances(cached)
+                cached = None
+            run = RegionRun(
+                self._plan, self._order, region, base, self._store, cached=cached, xp=self._xp
+            )
+            self._runs[region] = run
+            self._tell(Started(self._order.attempt, self._partition, region))
+            if not self._order.rescue:
+                self._threads.take_on(run)
+        return run
+
+    def _wait_for_the_rest(self) -> None:
+        timeout_ms = self._plan.options.region_timeout_ms
+        deadline_ms = self._order.created_ms + timeout_ms
+        late = f"expired: no answer within region_timeout ({timeout_ms / 1000:g} s)"
+        while len(self._told) < len(self._runs):
+            if self._order.rescue:
+                self._decline_the_rest(self._order.rescue_cause)
+            elif (left_ms := deadline_ms - now_ms()) <= 0:
+                self._decline_the_rest(late)
+            else:
+                self._threads.wait(min(left_ms, STUCK_AFTER_MS) / 1000)
+                self._tell_answers()
+
+    def _decline_the_rest(self, cause: str) -> None:
+        """Decline for regions that hang; their threads stay behind, for nothing stops them (R5)."""
+        for region, run in self._runs.items():
+            if region not in self._told:
+                run.expire(cause)
+                self._deliver(run)
+
+    def _tell_answers(self) -> None:
+        for run in self._threads.answered():
+            if run.region not in self._told:
+                self._deliver(run)
+
+    def _deliver(self, run: RegionRun) -> None:
+        """Durable first, then told (R3). The first of several waits for storage for all of them."""
+        self._told.add(run.region)
+        answer = run.answer
+        if answer is None:
+            raise AssertionError(f"region {run.region!r} was delivered without an answer")
+        if not self._made_durable(answer) and answer.entry is not None:
+            answer = run.instead_of(answer, "its snapshot could not be made durable")
+            if not self._made_durable(answer):
+                answer = replace(answer, in_flight=())
+        attempt = self._order.attempt
+        if answer.entry is not None:
+            self._tell(Acked(attempt, self._partition, run.region, answer.entry))
+            if answer.keep is not None:
+                self._cache.keep(run.region, answer.entry, answer.keep)
+        else:
+            self._tell(
+                Declined(
+                    attempt,
+                    self._partition,
+                    run.region,
+                    answer.cause,
+                    answer.in_flight,
+                    answer.had_rows,
+                )
+            )
+
+    def _made_durable(self, answer: Answered) -> bool:
+        attempt = self._order.attempt
+        try:
+            for owner, refs in answer.segments:
+                self._store.persist_segments(attempt, owner, refs)
+        except OSError:
+            LOG.warning("attempt %d: segments are not durable", attempt, exc_info=True)
+            for owner, refs in answer.segments:
+                self._store.release(owner, refs)
+            return False
+        return True
+
+
+class _RegionThreads:
+    """A few threads that give every region one step in turn."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._ready: queue.SimpleQueue[RegionRun | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[RegionRun] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._idle: set[RegionRun] = set()
+        self._woken: set[RegionRun] = set()
+        self._threads: list[threading.Thread] = []
+        self._stepping_since: dict[int, float] = {}
+
+    def take_on(self, run: RegionRun) -> None:
+        """Begin with a region."""
+        if len(self._threads) < self._count:
+            self._start_thread()
+        self._ready.put(run)
+
+    def wake(self, run: RegionRun) -> None:
+        """Something happened that the region may have waited for."""
+        with self._lock:
+            if run not in self._idle:
+                self._woken.add(run)
+                return
+            self._idle.remove(run)
+        self._ready.put(run)
+
+    def answered(self) -> Iterator[RegionRun]:
+        """Regions that came to an answer since this was last asked."""
+        while not self._answers.empty():
+            yield self._answers.get()
+
+    def wait(self, timeout_s: float) -> None:
+        """Return when some region came to an answer, or after the time.
+
+        Threads that have been in one step for long are replaced, so that operators which hang do
+        not take the others' time.
+        """
+        try:
+            self._answers.put(self._answers.get(timeout=timeout_s))
+        except queue.Empty:
+            now = time.monotonic()
+            since = list(self._stepping_since.values())
+            stuck = sum(now - started > STUCK_AFTER_MS / 1000 for started in since)
+            if not self._ready.empty() and len(self._threads) - stuck < self._count:
+                self._start_thread()
+
+    def stop(self) -> None:
+        """Let the threads end; one that hangs in an operator is left behind."""
+        for _ in self._threads:
+            self._ready.put(None)
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._work, name="holdfast-region", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _work(self) -> None:
+        me = threading.get_ident()
+        while (run := self._ready.get()) is not None:
+            self._stepping_since[me] = time.monotonic()
+            moved = run.advance(now_ms())
+            self._stepping_since.pop(me)
+            if run.answer is not None:
+                self._answers.put(run)
+            elif moved:
+                self._ready.put(run)
+            else:
+                self._park(run)
+
+    def _park(self, run: RegionRun) -> None:
+        with self._lock:
+            if run not in self._woken:
+                self._idle.add(run)
+                return
+            self._woken.remove(run)
+        self._ready.put(run)
+
+
+def now_ms() -> int:
+    """Milliseconds since the epoch: attempts are dated by the driver's clock."""
+    return time.time_ns() // 1_000_000
+
+
+def _array_module(*, gpu: bool) -> Any:
+    if gpu:
+        import cupy
+
+        return cupy
+    import numpy
+
+    return numpy

@@ -1,0 +1,127 @@
+"""Operators and rows that several tests of regional pipelines use."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast import Operator, OperatorContext
+
+ROWS = pa.schema([("region", pa.string()), ("id", pa.int64()), ("key", pa.int64())])
+COUNTED = pa.schema(
+    [("region", pa.string()), ("id", pa.int64()), ("seen", pa.int64()), ("of_key", pa.int64())]
+)
+KEYS = 8
+
+Row = tuple[str, int, int]
+
+
+class RunningCount(Operator):
+    """Puts out every row with the number of rows so far, of its region and of its key.
+
+    So the output shows every row that was lost, doubled, or processed out of order.
+    """
+
+    region_safe = True
+
+    def open(self, ctx: OperatorContext) -> None:
+        self.region = ctx.region
+        self.rows = ctx.state.value("rows", 0)
+        self.by_key = ctx.state.array("by_key", shape=(KEYS,), dtype="int64")
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        ids, keys = batch.column("id").to_pylist(), batch.column("key").to_pylist()
+        seen, of_key = [], []
+        for key in keys:
+            self.rows.value += 1
+            self.by_key[key] += 1
+            seen.append(self.rows.value)
+            of_key.append(int(self.by_key[key]))
+        yield pa.RecordBatch.from_pydict(
+            {"region": batch.column("region"), "id": ids, "seen": seen, "of_key": of_key},
+            schema=COUNTED,
+        )
+
+
+class Troubled(RunningCount):
+    """Runs `trouble(region, ids)` before it takes in rows: by class, since instances are copied."""
+
+    trouble: ClassVar[Callable[[str, Sequence[int]], None] | None] = None
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        trouble = type(self).trouble
+        if trouble is not None:
+            trouble(self.region, batch.column("id").to_pylist())
+        return super().process(batch)
+
+
+def rows_of(batch: int, regions: Sequence[str], *, each: int = 5) -> list[Row]:
+    """Rows of a batch: `each` for every region, with ids that rise over batches."""
+    return [
+        (region, batch * 1000 + index * 10 + place, (batch + index) % KEYS)
+        for index in range(each)
+        for place, region in enumerate(regions)
+    ]
+
+
+def partitions_of(rows: Sequence[Row], count: int, *, slices: int = 2) -> list[list[Any]]:
+    """Partitions with whole regions each, of several Arrow batches each."""
+    regions = sorted({region for region, _, _ in rows})
+    parts: list[list[Row]] = [[] for _ in range(count)]
+    for row in rows:
+        parts[regions.index(row[0]) % count].append(row)
+    return [_batches(part, slices) for part in parts]
+
+
+def expected(batches: Sequence[Sequence[Row]]) -> list[tuple[str, int, int, int]]:
+    """What a plain loop makes of all rows."""
+    seen: dict[str, int] = {}
+    of_key: dict[tuple[str, int], int] = {}
+    out = []
+    for rows in batches:
+        for region, row_id, key in rows:
+            seen[region] = seen.get(region, 0) + 1
+            of_key[region, key] = of_key.get((region, key), 0) + 1
+            out.append((region, row_id, seen[region], of_key[region, key]))
+    return sorted(out)
+
+
+def output_of(folder: Path) -> list[tuple[str, int, int, int]]:
+    """All rows that a reader of the output folder sees."""
+    files = sorted(folder.glob("*.parquet"))
+    tables = [pq.read_table(file) for file in files]
+    rows = [tuple(row.values()) for table in tables for row in table.to_pylist()]
+    return sorted(rows)
+
+
+class Gate:
+    """Holds callers until it is opened."""
+
+    def __init__(self) -> None:
+        self._open = threading.Event()
+        self.reached = threading.Event()
+
+    def pass_through(self) -> None:
+        self.reached.set()
+        if not self._open.wait(timeout=60):
+            raise TimeoutError("nobody opened the gate")
+
+    def open(self) -> None:
+        self._open.set()
+
+
+def _batches(rows: Sequence[Row], slices: int) -> list[pa.RecordBatch]:
+    if not rows:
+        return []
+    columns: Any = list(zip(*rows, strict=True))
+    arrays = [
+        pa.array(list(column), field.type) for column, field in zip(columns, ROWS, strict=True)
+    ]
+    whole = pa.RecordBatch.from_arrays(arrays, schema=ROWS)
+    step = -(-len(rows) // slices)
+    return [whole.slice(start, step) for start in range(0, len(rows), step)]

@@ -1,0 +1,47 @@
+"""Input of regional pipelines on Spark: two files, so two tasks, for each micro-batch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines import ROWS, Row
+from support import FIRST_FILE_TIME
+
+TASKS = 2
+
+
+def write_rows(folder: Path, batch: int, rows: Sequence[Row], *, split: bool = False) -> None:
+    """Add the files of one micro-batch.
+
+    Every region is in one of the two files; with `split`, each is in both.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    regions = sorted({region for region, _, _ in rows})
+    for task in range(TASKS):
+        part = [
+            row
+            for number, row in enumerate(rows)
+            if (number // len(regions) if split else regions.index(row[0])) % TASKS == task
+        ]
+        columns = list(zip(*part, strict=True)) if part else [[], [], []]
+        arrays = [pa.array(list(c), field.type) for c, field in zip(columns, ROWS, strict=True)]
+        staged = folder / f".batch-{batch:03}-{task}"
+        pq.write_table(pa.Table.from_arrays(arrays, schema=ROWS), staged)
+        # The source orders files by modification time: make the order part of the input.
+        os.utime(staged, (FIRST_FILE_TIME + batch, FIRST_FILE_TIME + batch))
+        staged.rename(folder / f"batch-{batch:03}-{task}.parquet")
+
+
+def regional_source(spark: SparkSession, folder: Path) -> DataFrame:
+    """The files as a stream."""
+    return (
+        spark.readStream.schema("region string, id long, key long")
+        .option("maxFilesPerTrigger", TASKS)
+        .parquet(str(folder))
+    )

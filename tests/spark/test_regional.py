@@ -1,0 +1,145 @@
+"""Regional pipelines in Structured Streaming, on real Spark."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from regional_input import regional_source, write_rows
+
+import holdfast
+from pipelines import COUNTED, Row, RunningCount, expected, output_of, rows_of
+
+pytestmark = pytest.mark.spark
+
+REGIONS = [f"r{number:02}" for number in range(6)]
+
+
+class FailingOnce(RunningCount):
+    """Does `what` when it meets an id for the first time; `marks` is a folder of what it did."""
+
+    def __init__(self, marks: Path, ids: Sequence[int], what: str) -> None:
+        self.marks = str(marks)
+        self.ids = frozenset(ids)
+        self.what = what
+
+    def process(self, batch: pa.RecordBatch) -> Any:
+        for row_id in self.ids.intersection(batch.column("id").to_pylist()):
+            mark = Path(self.marks) / str(row_id)
+            if not mark.exists():
+                mark.touch()
+                if self.what == "kill":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                raise RuntimeError(f"in trouble at {row_id}")
+        return super().process(batch)
+
+
+def start(
+    spark: SparkSession, path: Path, operator: holdfast.Operator, **options: Any
+) -> holdfast.RegionalQuery:
+    return (
+        holdfast.regional(regional_source(spark, path / "in"), region_by="region")
+        .apply(operator, schema=COUNTED, name="count")
+        .write_parquet(path / "out")
+        .start(path / "ckpt", trigger={"availableNow": True}, **options)
+    )
+
+
+def written(path: Path, count: int, *, first: int = 0, each: int = 60) -> list[list[Row]]:
+    batches = [rows_of(number, REGIONS, each=each) for number in range(first, first + count)]
+    for number, rows in enumerate(batches, start=first):
+        write_rows(path / "in", number, rows)
+    return batches
+
+
+def test_every_row_reaches_the_output_once_also_after_a_restart(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    batches = written(tmp_path, 2)
+    start(spark, tmp_path, RunningCount()).awaitTermination()
+    batches += written(tmp_path, 2, first=2)
+    query = start(spark, tmp_path, RunningCount())
+    query.awaitTermination()
+    assert query.latest.batch_id == 3
+    assert output_of(tmp_path / "out") == expected(batches)
+
+
+def test_a_failing_region_falls_back_and_catches_up(spark: SparkSession, tmp_path: Path) -> None:
+    batches = written(tmp_path, 3, each=90)
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    query = start(spark, tmp_path, FailingOnce(marks, [1002], "raise"))
+    query.awaitTermination()
+    outcomes = [(row.batch_id, row.outcome) for row in query.history()]
+    assert outcomes == [(-1, "global"), (0, "global"), (1, "regional"), (2, "global")]
+    assert [failed.region for failed in query.history()[2].failed] == ["r02"]
+    assert output_of(tmp_path / "out") == expected(batches)
+
+
+def test_a_killed_worker_costs_its_regions_one_checkpoint(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    batches = written(tmp_path, 3)
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    # All three regions of one of the two tasks may be open when it dies.
+    query = start(spark, tmp_path, FailingOnce(marks, [1002], "kill"), max_failure_ratio=0.5)
+    query.awaitTermination()
+    regional = query.history()[2]
+    assert (regional.batch_id, regional.outcome) == (1, "regional")
+    assert "r02" in {failed.region for failed in regional.failed}
+    assert {failed.region for failed in regional.failed} <= {"r00", "r02", "r04"}
+    assert query.latest.is_global
+    assert output_of(tmp_path / "out") == expected(batches)
+
+
+def test_what_regions_owe_is_replayed_before_the_query_ends(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    batches = written(tmp_path, 2)
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    query = start(spark, tmp_path, FailingOnce(marks, [1003], "raise"))
+    query.awaitTermination()
+    assert [row.kind for row in query.history()][-1] == "final"
+    assert query.status()["failed"] == {}
+    assert query.status()["in_flight_rows"] == 0
+    assert output_of(tmp_path / "out") == expected(batches)
+
+
+def test_a_region_in_two_tasks_ends_the_query_with_what_to_do(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_rows(tmp_path / "in", 0, rows_of(0, REGIONS), split=True)
+    query = start(spark, tmp_path, RunningCount())
+    with pytest.raises(holdfast.RegionalQueryError, match="arrived in two tasks"):
+        query.awaitTermination()
+    assert output_of(tmp_path / "out") == []
+
+
+def test_an_exchange_switches_regional_mode_off_and_is_named(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    batches = written(tmp_path, 2)
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    frame = regional_source(spark, tmp_path / "in").repartition(2, "region")
+    pipeline = (
+        holdfast.regional(frame, region_by="region")
+        .apply(FailingOnce(marks, [1002], "raise"), schema=COUNTED, name="count")
+        .write_parquet(tmp_path / "out")
+    )
+    with pytest.warns(UserWarning, match="Exchange hashpartitioning"):
+        query = pipeline.start(
+            tmp_path / "ckpt", trigger={"availableNow": True}, tolerable_failed_checkpoints=1
+        )
+    query.awaitTermination()
+    outcomes = [row.outcome for row in query.history()]
+    assert outcomes == ["global", "global", "aborted", "global"]
+    assert output_of(tmp_path / "out") == expected(batches)
