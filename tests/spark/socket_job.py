@@ -11,6 +11,7 @@ import signal
 import stat
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -62,14 +63,17 @@ def snapshots(folder: str, checkpoint: int) -> Callable[..., Iterator[pa.RecordB
         with ManagerClient(socket, pipeline=PIPELINE, folder=folder) as client:
             ref = client.append(owner(region), checkpoint, state(region))
             client.persist_segments(checkpoint, owner(region), [ref])
+            # Every attempt of its own: workers are used again, and what the driver said last stays.
+            worker = uuid.uuid4().hex
             facts = {
                 "region": region,
                 "ref": ref.to_bytes().hex(),
                 "socket": str(socket),
-                "worker": os.getpid(),
+                "worker": worker,
+                "pid": os.getpid(),
             }
             client.send(json.dumps(facts).encode())
-            while os.getpid() not in json.loads(client.ask(b"") or b"[]"):
+            while worker not in json.loads(client.ask(b"") or b"[]"):
                 time.sleep(0.02)
             read = client.read(ref, owner(region)) == state(region)
         yield pa.RecordBatch.from_pydict({"said": [str(read)]})
@@ -145,10 +149,12 @@ class Driver:
         """The next message; the job that sends it is still running."""
         deadline = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < deadline:
+            # Asked first: what the job said before it ended is there by then.
+            ended = job.done()
             data = self.bridge.poll(PIPELINE, 1000)
             if data is not None:
                 return bytes(data)
-            assert not job.done(), job.result()
+            assert not ended, job.result()
         raise AssertionError("no worker said anything")
 
     def acknowledged(self, job: Future[list[str]], count: int) -> list[dict[str, Any]]:
@@ -188,7 +194,7 @@ def killed_worker(driver: Driver) -> dict[str, Any]:
     job = driver.start(snapshots(driver.segments, 1))
     first = driver.acknowledged(job, 2)
     victim = next(facts for facts in first if facts["region"] == 0)
-    os.kill(victim["worker"], signal.SIGKILL)
+    os.kill(victim["pid"], signal.SIGKILL)
     (again,) = driver.acknowledged(job, 1)
     modes = [
         [stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)]

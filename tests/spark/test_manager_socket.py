@@ -44,7 +44,7 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> Facts:
 def test_a_segment_survives_the_kill_of_its_neighbours_worker(facts: Facts) -> None:
     killed = facts["killed_worker"]
     assert killed["again"]["region"] == killed["victim"]["region"]
-    assert killed["again"]["worker"] != killed["victim"]["worker"]
+    assert killed["again"]["pid"] != killed["victim"]["pid"]
     assert killed["results"] == ["True", "True"]
     assert killed["intact"] == [True, True, True]
 
