@@ -1,5 +1,5 @@
 import builtins
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +25,7 @@ __all__ = [
     "StateEntry",
     "Stats",
     "__version__",
+    "chunk_digests",
     "executor_socket",
     "manager_message",
     "read_segment",
@@ -32,6 +33,7 @@ __all__ = [
 
 __version__: Final[str]
 
+def chunk_digests(data: Buffer, chunk_bytes: int) -> bytes: ...
 def read_segment(folder: str | PathLike[str], ref: SegmentRef, owner: Owner) -> bytes: ...
 
 class CorruptSegmentError(OSError): ...
@@ -192,6 +194,7 @@ class SnapshotManager:
     ) -> None: ...
     def restore(self, checkpoints: dict[int, Sequence[tuple[Owner, int, SegmentRef]]]) -> None: ...
     def sweep(self) -> int: ...
+    def adopt(self, terms: Set[int]) -> int: ...
     def stats(self) -> Stats: ...
     def files(self) -> list[FileStatus]: ...
     def serve(

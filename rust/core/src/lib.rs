@@ -11,6 +11,7 @@ mod error;
 mod ids;
 
 pub mod checkpoint;
+pub mod digest;
 pub mod format;
 pub mod gc;
 pub mod liveness;

@@ -381,6 +381,37 @@ fn a_restarted_manager_rebuilds_from_retained_checkpoints_and_sweeps_the_rest() 
 }
 
 #[test]
+fn files_of_managers_that_are_gone_are_taken_over_also_if_their_terms_are_newer() {
+    let (_dir, storage) = faulty();
+    let opened = |term| {
+        SnapshotManager::open(storage.clone(), Term(term), ManagerOptions::default()).unwrap()
+    };
+    let (keeper, gone, alive) = (opened(1), opened(2), opened(3));
+    keeper.restore(&[]).unwrap();
+    let needed = append(&gone, &owner("a"), 1).unwrap();
+    gone.persist(id(1)).unwrap();
+    drop(gone);
+    let gone = opened(4);
+    let orphan = append(&gone, &owner("a"), 2).unwrap();
+    drop(gone);
+    let open = append(&alive, &owner("b"), 1).unwrap();
+    let terms = BTreeSet::from([Term(2), Term(4)]);
+    keeper
+        .restore(&[checkpoint(1, &[("a", 1, needed)])])
+        .unwrap();
+    assert_eq!(keeper.sweep().unwrap(), 0, "none is older");
+    assert_eq!(keeper.adopt(&terms).unwrap(), 1, "one was known");
+    assert_eq!(
+        names(&storage),
+        BTreeSet::from([needed.file, open.file]),
+        "not {}",
+        orphan.file
+    );
+    keeper.completed(id(2), &retained(2, &[(2, &[])])).unwrap();
+    assert_eq!(names(&storage), BTreeSet::from([open.file]));
+}
+
+#[test]
 fn restore_names_what_is_missing_and_knows_the_rest() {
     let (_dir, storage) = faulty();
     let first = manager(&storage, false);

@@ -11,7 +11,7 @@ use pyo3::types::{PyMapping, PyTuple};
 
 use crate::values::Owner;
 
-fn not_allowed(option: &str, value: impl std::fmt::Display, expected: &str) -> PyErr {
+pub(crate) fn not_allowed(option: &str, value: impl std::fmt::Display, expected: &str) -> PyErr {
     PyValueError::new_err(format!(
         "{option}={value} is not allowed: expected {expected}"
     ))

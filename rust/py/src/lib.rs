@@ -7,6 +7,7 @@ mod arguments;
 mod buffer;
 mod checkpoint;
 mod client;
+mod digest;
 mod errors;
 mod manager;
 mod segments;
@@ -29,6 +30,8 @@ mod _core {
     };
     #[pymodule_export]
     use crate::client::{ManagerClient, executor_socket};
+    #[pymodule_export]
+    use crate::digest::chunk_digests;
     #[pymodule_export]
     use crate::errors::{AttemptEndedError, CorruptSegmentError};
     #[pymodule_export]

@@ -1,10 +1,10 @@
 //! After a restart: making the segments of retained checkpoints known, sweeping the rest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::snapshot_manager::SnapshotManager;
 use crate::error::{Error, ErrorKind, Result};
-use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
+use crate::ids::{CheckpointId, FileId, Owner, SegmentRef, Term};
 
 /// A retained checkpoint, as its metadata describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +71,21 @@ impl SnapshotManager {
     /// `InvalidInput` before `restore` was called, if only with an empty list: nothing would be
     /// known to be needed. Else those of listing.
     pub fn sweep(&self) -> Result<u64> {
+        self.take_over(|term| term < self.term)
+    }
+
+    /// Takes over the files of other managers that are gone, whatever their terms: those that no
+    /// restored checkpoint references are deleted, the others when that is no longer so. Returns
+    /// how many were found. Before, `restore` must have been told what the retained checkpoints
+    /// need of them.
+    ///
+    /// # Errors
+    /// As [`Self::sweep`].
+    pub fn adopt(&self, gone: &BTreeSet<Term>) -> Result<u64> {
+        self.take_over(|term| term != self.term && gone.contains(&term))
+    }
+
+    fn take_over(&self, taken: impl Fn(Term) -> bool) -> Result<u64> {
         let objects = self.storage.list()?;
         let found = {
             let mut registry = self.shared.registry.lock();
@@ -79,15 +94,15 @@ impl SnapshotManager {
                     "sweep before restore would delete everything",
                 ));
             }
-            let older = objects
+            let found = objects
                 .iter()
                 .filter_map(|object| Some((FileId::parse(&object.name)?, object.len)))
-                .filter(|(file, _)| file.term < self.term && !registry.files.contains_key(file))
+                .filter(|(file, _)| taken(file.term) && !registry.files.contains_key(file))
                 .collect::<Vec<_>>();
-            for (file, bytes) in &older {
+            for (file, bytes) in &found {
                 registry.found_file(*file, *bytes);
             }
-            older.len() as u64
+            found.len() as u64
         };
         self.settle();
         Ok(found)
