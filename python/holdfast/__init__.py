@@ -31,21 +31,27 @@ from holdfast._spark import configure, plugin_jar, spark_conf
 if TYPE_CHECKING:
     from holdfast.regions import (
         CheckpointInfo,
+        DamagedCheckpointError,
+        LayoutChangedError,
         LocalQuery,
         Operator,
         OperatorContext,
         RegionalQuery,
         RegionalQueryError,
         RegionInTwoTasksError,
+        SavepointError,
         StateError,
         regional,
+        restore,
     )
 
 __all__ = [
     "AttemptEndedError",
     "CheckpointInfo",
     "CorruptSegmentError",
+    "DamagedCheckpointError",
     "FileStatus",
+    "LayoutChangedError",
     "LocalQuery",
     "Operator",
     "OperatorContext",
@@ -53,6 +59,7 @@ __all__ = [
     "RegionInTwoTasksError",
     "RegionalQuery",
     "RegionalQueryError",
+    "SavepointError",
     "SegmentRef",
     "SnapshotManager",
     "StateError",
@@ -61,6 +68,7 @@ __all__ = [
     "configure",
     "plugin_jar",
     "regional",
+    "restore",
     "spark_conf",
 ]
 

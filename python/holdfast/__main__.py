@@ -52,8 +52,12 @@ def show(arguments: argparse.Namespace) -> None:
         try:
             summaries.append(_inspect.summarise(folder, id))
         except _inspect.UNREADABLE as error:
-            unreadable.append(str(error))
+            # The pipeline may be running, and let go of a checkpoint meanwhile.
+            if _inspect.metadata_path(folder, id).exists():
+                unreadable.append(str(error))
     _report.print_checkpoints(summaries)
+    if summaries:
+        _report.print_beginning(summaries[-1].metadata)
     if unreadable:
         raise OSError("\n  ".join([f"{len(unreadable)} checkpoints cannot be read:", *unreadable]))
 

@@ -18,6 +18,22 @@ SEGMENTS_FOLDER = "segments"
 #: Property of the metadata that names the pipeline in the owners of its segments.
 PIPELINE_PROPERTY = "pipeline"
 
+#: Property that says where the sink wrote.
+OUTPUT_PROPERTY = "output"
+
+#: Properties of the checkpoints of a pipeline that began with a copy of another folder's
+#: checkpoint: that folder, the checkpoint's id and time, and whether the folder was claimed.
+RESTORED_FROM_PROPERTY = "restored_from"
+RESTORED_CHECKPOINT_PROPERTY = "restored_checkpoint"
+RESTORED_CREATED_PROPERTY = "restored_created_ms"
+RESTORE_MODE_PROPERTY = "restore_mode"
+RESTORED_PROPERTIES = (
+    RESTORED_FROM_PROPERTY,
+    RESTORED_CHECKPOINT_PROPERTY,
+    RESTORED_CREATED_PROPERTY,
+    RESTORE_MODE_PROPERTY,
+)
+
 #: A file of a newer version is no damage, but cannot be read either.
 UNREADABLE = (OSError, NotImplementedError)
 

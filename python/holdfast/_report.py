@@ -13,7 +13,14 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast._core import CheckpointMetadata, RegionEntry
-from holdfast._inspect import Summary, Verdict, in_flight_rows
+from holdfast._inspect import (
+    RESTORE_MODE_PROPERTY,
+    RESTORED_CHECKPOINT_PROPERTY,
+    RESTORED_FROM_PROPERTY,
+    Summary,
+    Verdict,
+    in_flight_rows,
+)
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -42,6 +49,23 @@ def print_checkpoints(summaries: Sequence[Summary]) -> None:
         for summary in summaries
     ]
     _print_table(columns, rows, words={"kind", "completed", "failed (origin)"})
+
+
+def print_beginning(metadata: CheckpointMetadata) -> None:
+    """Say on stderr where a pipeline began, and whether it still needs that (R72)."""
+    path = metadata.properties.get(RESTORED_FROM_PROPERTY)
+    if path is None:
+        return
+    id = metadata.properties.get(RESTORED_CHECKPOINT_PROPERTY, "?")
+    fate = (
+        "which it has claimed and deletes"
+        if metadata.properties.get(RESTORE_MODE_PROPERTY) == "claim"
+        else "which it copied and does not need: that folder may be deleted"
+    )
+    print(
+        f"holdfast: the pipeline began with checkpoint {id} of {_printable(path)}, {fate}",
+        file=sys.stderr,
+    )
 
 
 def print_regions(metadata: CheckpointMetadata) -> None:

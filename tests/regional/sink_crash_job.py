@@ -47,9 +47,11 @@ def die_before(nth: int) -> None:
 
 
 def stage(folder: Path) -> None:
-    with ParquetSink(folder / "out").writer("a", 7, ROWS.schema) as stage:
+    sink = ParquetSink(folder / "out")
+    with sink.writer("a", 7, ROWS.schema) as stage:
         stage.write(ROWS)
         stage.close()
+    sink.persist([stage])
 
 
 def commit(folder: Path) -> None:

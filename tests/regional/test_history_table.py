@@ -4,11 +4,30 @@ from __future__ import annotations
 
 import importlib.util
 import io
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from holdfast.regions import progress
-from holdfast.regions.progress import FailedRegion, HistoryRow, history_table, print_history
+from holdfast._core import (
+    CheckpointMetadata,
+    OperatorEntry,
+    Piece,
+    RegionEntry,
+    SegmentRef,
+    StateEntry,
+)
+from holdfast.regions import coordinator, progress
+from holdfast.regions.progress import (
+    FailedRegion,
+    HistoryRow,
+    history_rows,
+    history_table,
+    print_history,
+)
+
+REF = SegmentRef.from_bytes(bytes(range(44)))
+OTHER_REF = SegmentRef.from_bytes(bytes(range(1, 45)))
 
 JFK = FailedRegion(region="JFK", origin=1, cause="KeyError: 7")
 ROWS = [
@@ -90,6 +109,46 @@ def test_colours_show_the_outcome_on_a_terminal(monkeypatch: pytest.MonkeyPatch)
 def test_standard_output_is_where_the_table_goes(capsys: pytest.CaptureFixture[str]) -> None:
     progress.print_history(ROWS)
     assert capsys.readouterr().out == TABLE
+
+
+def test_rows_are_made_of_what_the_coordinator_remembers(tmp_path: Path) -> None:
+    lost = coordinator.FailedRegion(region="JFK", origin=1, cause="KeyError: 7")
+    record = coordinator.HistoryRecord(
+        id=2,
+        batch_id=1,
+        kind="checkpoint",
+        outcome="regional",
+        failed=(lost,),
+        in_flight_rows=1234,
+        cause="",
+        started_ms=1_000,
+        ended_ms=2_300,
+    )
+    state = StateEntry("sum", "array", "<i8", (2,), pieces=[Piece(REF, 0, 16)])
+    other = StateEntry("max", "array", "<i8", (2,), pieces=[Piece(OTHER_REF, 0, 16)])
+    entries = [
+        RegionEntry("EWR", origin=2, operators=[OperatorEntry("delays", [state, other])]),
+        RegionEntry("JFK", origin=1, failed=True, fallbacks=1, stale_since_ms=1, cause="x"),
+    ]
+    metadata = CheckpointMetadata(2, 1, "checkpoint", 0, b"", entries)
+    (tmp_path / "metadata").mkdir()
+    metadata.write(tmp_path / "metadata")
+    gone = replace(record, id=1, outcome="global", failed=())
+    aborted = replace(record, id=3, outcome="aborted", cause="last one")
+    rows = history_rows([gone, record, aborted], checkpoint=tmp_path)
+    assert rows[1] == HistoryRow(
+        id=2,
+        batch=1,
+        outcome="regional",
+        failed=(JFK,),
+        in_flight_rows=1234,
+        files=2,
+        bytes=REF.length + OTHER_REF.length,
+        ms=1300,
+    )
+    assert (rows[0].files, rows[0].bytes) == (None, None)
+    assert history_table(rows[:1]).split("\n")[1].endswith("1,234      -      -    1,300")
+    assert (rows[2].files, rows[2].bytes, rows[2].cause) == (0, 0, "last one")
 
 
 def test_naming_no_region_is_refused() -> None:

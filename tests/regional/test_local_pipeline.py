@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -173,7 +175,7 @@ def test_a_region_that_hangs_expires_and_the_batch_goes_on(tmp_path: Path) -> No
 
 
 def test_a_slow_region_does_not_hold_up_the_batch(tmp_path: Path) -> None:  # R51
-    batches = [rows_of(number, REGIONS, each=8) for number in range(3)]
+    batches = [rows_of(number, REGIONS, each=96) for number in range(3)]
     gate = Gate()
 
     def wait_once(region: str, ids: Sequence[int]) -> None:
@@ -210,6 +212,45 @@ def _open_when_reached(gate: Gate) -> Any:
     thread = threading.Thread(target=opener)
     thread.start()
     return thread.join
+
+
+def test_a_region_whose_output_is_not_durable_falls_back_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # R3
+    batches = [rows_of(number, REGIONS) for number in range(3)]
+    sync = os.fsync
+
+    def failing(descriptor: int) -> None:
+        if "-r01-" in os.readlink(f"/proc/self/fd/{descriptor}"):
+            raise OSError(errno.EIO, "the device is in trouble")
+        sync(descriptor)
+
+    with pipeline(tmp_path, RunningCount()) as query:
+        run(query, batches[:1])
+        before = query.latest.id
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", failing)
+            run(query, batches[1:2], first=1)
+        assert query.latest.failed == {"r01": before}
+        assert "the device is in trouble" in query.latest.regions["r01"].cause
+        run(query, batches[2:], first=2)
+        assert query.latest.is_global
+    assert output_of(tmp_path / "out") == expected(batches)
+
+
+def test_small_pieces_of_rows_reach_the_operator_together(tmp_path: Path) -> None:
+    batches = [rows_of(number, REGIONS, each=50) for number in range(2)]
+    sizes: dict[str, list[int]] = {}
+
+    def note(region: str, ids: Sequence[int]) -> None:
+        sizes.setdefault(region, []).append(len(ids))
+
+    Troubled.trouble = note
+    with pipeline(tmp_path, Troubled()) as query:
+        for number, rows in enumerate(batches):
+            query.run_batch(partitions_of(rows, 3, slices=10), batch_id=number)
+    assert sizes == {region: [50, 50] for region in REGIONS}
+    assert output_of(tmp_path / "out") == expected(batches)
 
 
 def test_when_too_many_regions_fail_nothing_is_published(tmp_path: Path) -> None:  # R12
@@ -252,6 +293,42 @@ def test_operators_that_do_not_declare_region_safe_are_refused(tmp_path: Path) -
     batches = [rows_of(0, REGIONS)]
     with pipeline(tmp_path, Unsafe(), regional=False) as query:
         run(query, batches)
+    assert output_of(tmp_path / "out") == expected(batches)
+
+
+class TwoLargeStates(Troubled):
+    """Both are too large to lie in the metadata; the second one must equal the first."""
+
+    def open(self, ctx: hf.OperatorContext) -> None:
+        super().open(ctx)
+        self.one = ctx.state.array("one", shape=(300,), dtype="int64")
+        self.two = ctx.state.array("two", shape=(500,), dtype="float32")
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        assert (self.one == self.rows.value).all()
+        assert (self.two == self.rows.value).all()
+        rows = list(super().process(batch))
+        self.one[:] = self.rows.value
+        self.two[:] = self.rows.value
+        return iter(rows)
+
+
+def test_segments_of_all_states_outlive_fallbacks_and_restarts(tmp_path: Path) -> None:  # R44
+    batches = [rows_of(number, REGIONS) for number in range(5)]
+    options = {"num_retained": 1, "max_file_bytes": 1, "max_consecutive_failures": 10}
+    with pipeline(tmp_path, TwoLargeStates(), **options) as query:
+        run(query, batches[:1])
+        fail_for("r02", range(1000, 4000))
+        run(query, batches[1:3], first=1)
+        assert set(query.latest.failed) == {"r02"}
+    with pipeline(tmp_path, TwoLargeStates(), **options) as query:
+        run(query, batches[3:4], first=3)
+        Troubled.trouble = None
+        run(query, batches[4:], first=4)
+        assert query.latest.is_global
+        # Two states of each region, a file each.
+        assert query.manager.stats().live_segments == 2 * len(REGIONS)
+    assert len(list((tmp_path / "ckpt" / "segments").iterdir())) == 2 * len(REGIONS)
     assert output_of(tmp_path / "out") == expected(batches)
 
 
@@ -304,3 +381,24 @@ def test_a_function_that_failed_is_called_again_with_the_same_checkpoint(tmp_pat
         run(query, batches)
     rows = len(batches[0])
     assert calls == [(2, rows), (2, rows), (3, rows)]
+
+
+@pytest.mark.parametrize("kind", ["union", "broadcast"])
+def test_state_that_regions_share_is_refused_in_a_region_safe_operator(
+    tmp_path: Path, kind: str
+) -> None:
+    class Sharing(RunningCount):
+        def open(self, ctx: hf.OperatorContext) -> None:
+            super().open(ctx)
+            getattr(ctx.state, kind)("shared")
+
+    with (
+        pipeline(tmp_path, Sharing()) as query,
+        pytest.raises(hf.RegionalQueryError, match=f"region_safe and has {kind} state"),
+    ):
+        run(query, [rows_of(0, REGIONS)])
+    Sharing.region_safe = False
+    batches = [rows_of(0, REGIONS)]
+    with pipeline(tmp_path, Sharing(), regional=False) as query:
+        run(query, batches)
+    assert output_of(tmp_path / "out") == expected(batches)

@@ -35,6 +35,9 @@ def stage(sink: ParquetSink, region: str, attempt: int, *numbers: int) -> Staged
         writer.write(rows(*numbers))
         staged = writer.close()
     assert staged is not None
+    for error in sink.persist([writer]):
+        if error is not None:
+            raise error
     return staged
 
 
@@ -308,8 +311,10 @@ def test_a_task_of_a_swept_attempt_fails_or_leaves_what_the_next_sweep_removes(
     writer = sink.writer("a", 1, SCHEMA)
     writer.write(rows(1))
     sink.sweep(2)
-    with pytest.raises(FileNotFoundError, match=r"cannot stage the output of region 'a' in att"):
-        writer.close()
+    writer.close()
+    (error,) = sink.persist([writer])
+    assert isinstance(error, FileNotFoundError)
+    assert "cannot stage the output of region 'a' in attempt 1" in str(error)
     late = stage(sink, "a", 1, 2)
     assert staged_files(sink) == [sink.root / late.path]
     sink.sweep(2)
@@ -324,6 +329,61 @@ def test_an_acknowledgement_depends_on_the_file_and_on_every_folder_above(
     assert synced[0] == str(file)
     assert set(synced[1:]) == {str(folder) for folder in file.parents[:5]}
     assert file.parents[4] == sink.root.parent
+
+
+def test_several_outputs_become_durable_with_one_sync_of_their_folder(
+    sink: ParquetSink, synced: list[str]
+) -> None:
+    writers = [sink.writer(f"r{number}", 1, SCHEMA) for number in range(20)]
+    staged = []
+    for number, writer in enumerate(writers):
+        writer.write(rows(number))
+        staged.append(writer.close())
+    assert synced == []
+    assert sink.persist(writers) == [None] * 20
+    files = [str(sink.root / one.path) for one in staged if one is not None]
+    assert sorted(synced[:20]) == sorted(files)
+    assert synced.count(str(Path(files[0]).parent)) == 1
+
+
+def test_an_output_that_cannot_be_made_durable_is_discarded_and_the_others_are_not(
+    sink: ParquetSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writers = [sink.writer(region, 1, SCHEMA) for region in ("a", "b")]
+    for writer in writers:
+        writer.write(rows(1))
+        writer.close()
+    sync = os.fsync
+
+    def failing(descriptor: int) -> None:
+        if "-a-" in os.readlink(f"/proc/self/fd/{descriptor}"):
+            raise OSError(errno.EIO, "in trouble")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", failing)
+    lost, kept = sink.persist(writers)
+    assert "cannot stage the output of region 'a' in attempt 1" in str(lost)
+    assert kept is None
+    assert len(staged_files(sink)) == 1
+
+
+def test_when_the_folder_cannot_be_made_durable_all_outputs_in_it_are_discarded(
+    sink: ParquetSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writers = [sink.writer(region, 1, SCHEMA) for region in ("a", "b")]
+    for writer in writers:
+        writer.write(rows(1))
+        writer.close()
+    sync = os.fsync
+
+    def failing(descriptor: int) -> None:
+        if os.path.isdir(f"/proc/self/fd/{descriptor}"):
+            raise OSError(errno.EIO, "in trouble")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", failing)
+    assert [type(error) for error in sink.persist(writers)] == [OSError, OSError]
+    assert staged_files(sink) == []
 
 
 def test_a_folder_above_that_must_not_be_read_does_no_harm(

@@ -28,6 +28,7 @@ def stage(sink: ParquetSink, region: str, attempt: int) -> Staged:
         writer.write(batch)
         staged = writer.close()
     assert staged is not None
+    assert sink.persist([writer]) == [None]
     return staged
 
 

@@ -29,7 +29,9 @@ def stage(sink: ParquetSink, region: str, attempt: int, rows: int) -> Staged | N
     columns = [[attempt] * rows, [region] * rows, range(rows)]
     with sink.writer(region, attempt, SCHEMA) as writer:
         writer.write(pa.record_batch(columns, schema=SCHEMA))
-        return writer.close()
+        staged = writer.close()
+    assert staged is None or sink.persist([writer]) == [None]
+    return staged
 
 
 def read(sink: ParquetSink) -> Wanted:

@@ -70,7 +70,9 @@ def test_every_row_reaches_the_output_once_also_after_a_restart(
     assert output_of(tmp_path / "out") == expected(batches)
 
 
-def test_a_failing_region_falls_back_and_catches_up(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_failing_region_falls_back_and_catches_up(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     batches = written(tmp_path, 3, each=90)
     marks = tmp_path / "marks"
     marks.mkdir()
@@ -79,6 +81,8 @@ def test_a_failing_region_falls_back_and_catches_up(spark: SparkSession, tmp_pat
     outcomes = [(row.batch_id, row.outcome) for row in query.history()]
     assert outcomes == [(-1, "global"), (0, "global"), (1, "regional"), (2, "global")]
     assert [failed.region for failed in query.history()[2].failed] == ["r02"]
+    query.print_history()
+    assert "regional  r02 at 2: RuntimeError: in trouble at 1002 " in capsys.readouterr().out
     assert output_of(tmp_path / "out") == expected(batches)
 
 

@@ -12,19 +12,25 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.regions.coordinator import CheckpointInfo
-from holdfast.regions.errors import RegionalQueryError, RegionInTwoTasksError
+from holdfast.regions.errors import RegionalQueryError, RegionInTwoTasksError, SavepointError
+from holdfast.regions.intact import DamagedCheckpointError
 from holdfast.regions.local import LocalQuery
 from holdfast.regions.operators import Operator, OperatorContext
 from holdfast.regions.options import PipelineOptions
 from holdfast.regions.pipeline import RegionalPipeline, RegionalWriter
+from holdfast.regions.rescale import LayoutChangedError
+from holdfast.regions.restoring import Restore, restore
+from holdfast.regions.saved import StateError
 from holdfast.regions.spark.query import RegionalQuery
-from holdfast.regions.state import ListState, StateError, ValueState
+from holdfast.regions.state import ListState, ValueState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = [
     "CheckpointInfo",
+    "DamagedCheckpointError",
+    "LayoutChangedError",
     "ListState",
     "LocalQuery",
     "Operator",
@@ -35,9 +41,12 @@ __all__ = [
     "RegionalQuery",
     "RegionalQueryError",
     "RegionalWriter",
+    "Restore",
+    "SavepointError",
     "StateError",
     "ValueState",
     "regional",
+    "restore",
 ]
 
 

@@ -1,21 +1,26 @@
 """What region tasks tell the driver while an attempt runs, and its form on the wire.
 
-A message is: run of the pipeline 16 bytes, kind 1 byte, attempt u64, partition u32, length of the
-region's name u32, the name in UTF-8, then the encoded entry to the end. Numbers are little-endian.
-It lives for one attempt only and is never stored. The run keeps out tasks of an earlier start of
-the same pipeline, whose attempts may have had the same numbers.
+A message is: run of the pipeline 16 bytes, then answers to the end. An answer is: kind 1 byte,
+attempt u64, partition u32, length of the region's name u32, length of the encoded entry u32, the
+name in UTF-8, the entry. Numbers are little-endian. It lives for one attempt only and is never
+stored. The run keeps out tasks of an earlier start of the same pipeline, whose attempts may have
+had the same numbers.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from holdfast._core import InFlight, RegionEntry
 
-_HEAD: Final = struct.Struct("<16sBQII")
+# A message that has grown to this is sent; far below what the connection takes.
+MESSAGE_BYTES: Final = 1024 * 1024
+
+_RUN_BYTES: Final = 16
+_HEAD: Final = struct.Struct("<BQIII")
 _STARTED, _ACKED, _DECLINED = 1, 2, 3
 
 
@@ -73,8 +78,46 @@ class Declined:
 Answer = Started | Acked | Declined
 
 
-def encode(run: str, answer: Answer) -> bytes:
-    """Return the message for an answer; `run` is 32 hexadecimal digits."""
+def encode(run: str, answers: Iterable[Answer]) -> Iterator[bytes]:
+    """Yield messages with all answers in their order; `run` is 32 hexadecimal digits."""
+    head = bytes.fromhex(run)
+    message = bytearray(head)
+    for answer in answers:
+        message += _encoded(answer)
+        if len(message) >= MESSAGE_BYTES:
+            yield bytes(message)
+            message = bytearray(head)
+    if len(message) > len(head):
+        yield bytes(message)
+
+
+def decode(message: bytes) -> tuple[str, list[Answer]]:
+    """Return the run and the answers in a message.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    if len(message) < _RUN_BYTES:
+        raise ValueError(f"answers have at least {_RUN_BYTES} bytes, these have {len(message)}")
+    answers = []
+    at = _RUN_BYTES
+    while at < len(message):
+        if len(message) < at + _HEAD.size:
+            raise ValueError(f"an answer is cut: {len(message) - at} bytes of {_HEAD.size}")
+        kind, attempt, partition, name_bytes, entry_bytes = _HEAD.unpack_from(message, at)
+        name_at = at + _HEAD.size
+        entry_at = name_at + name_bytes
+        at = entry_at + entry_bytes
+        if len(message) < at:
+            raise ValueError(f"an answer is cut: {len(message) - name_at} bytes of {at - name_at}")
+        region = message[name_at:entry_at].decode()
+        answers.append(_decoded(kind, attempt, partition, region, message[entry_at:at]))
+    return message[:_RUN_BYTES].hex(), answers
+
+
+def _encoded(answer: Answer) -> bytes:
     name = answer.region.encode()
     if isinstance(answer, Acked):
         kind, body = _ACKED, answer.entry.to_bytes()
@@ -91,38 +134,18 @@ def encode(run: str, answer: Answer) -> bytes:
         kind, body = _DECLINED, carrier.to_bytes()
     else:
         kind, body = _STARTED, b""
-    return (
-        _HEAD.pack(bytes.fromhex(run), kind, answer.attempt, answer.partition, len(name))
-        + name
-        + body
-    )
+    head = _HEAD.pack(kind, answer.attempt, answer.partition, len(name), len(body))
+    return head + name + body
 
 
-def decode(message: bytes) -> tuple[str, Answer]:
-    """Return the run and the answer in a message.
-
-    Raises
-    ------
-    ValueError
-        If it is none.
-    """
-    if len(message) < _HEAD.size:
-        raise ValueError(f"an answer has at least {_HEAD.size} bytes, this one has {len(message)}")
-    run_bytes, kind, attempt, partition, name_bytes = _HEAD.unpack_from(message)
-    run = run_bytes.hex()
-    body_at = _HEAD.size + name_bytes
-    if len(message) < body_at:
-        raise ValueError(
-            f"an answer names a region of {name_bytes} bytes and is cut before its end"
-        )
-    region = message[_HEAD.size : body_at].decode()
+def _decoded(kind: int, attempt: int, partition: int, region: str, body: bytes) -> Answer:
     if kind == _STARTED:
-        return run, Started(attempt, partition, region)
-    entry = RegionEntry.from_bytes(message[body_at:])
+        return Started(attempt, partition, region)
+    entry = RegionEntry.from_bytes(body)
     if kind == _ACKED:
-        return run, Acked(attempt, partition, region, entry)
+        return Acked(attempt, partition, region, entry)
     if kind == _DECLINED:
         had_rows = not entry.finished
         in_flight = tuple(entry.in_flight)
-        return run, Declined(attempt, partition, region, entry.cause, in_flight, had_rows)
+        return Declined(attempt, partition, region, entry.cause, in_flight, had_rows)
     raise ValueError(f"an answer of the unknown kind {kind}")

@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
-from holdfast._core import CheckpointMetadata
+from holdfast._core import CheckpointMetadata, Owner, SegmentRef
+from holdfast._inspect import OUTPUT_PROPERTY, PIPELINE_PROPERTY, RESTORED_PROPERTIES
 from holdfast.regions import answers
 from holdfast.regions.coordinator import (
+    INITIAL_BATCH,
     Acked,
     Action,
     CheckpointCoordinator,
@@ -37,7 +39,11 @@ from holdfast.regions.coordinator import (
     Topology,
     Trigger,
 )
-from holdfast.regions.errors import RegionalQueryError, RegionInTwoTasksError
+from holdfast.regions.errors import RegionalQueryError, RegionInTwoTasksError, SavepointError
+from holdfast.regions.folders import CheckpointFolders
+from holdfast.regions.image import require_free, write_image
+from holdfast.regions.layout import LAYOUT_PROPERTY, Layout
+from holdfast.regions.opening import open_folder
 from holdfast.regions.orders import AttemptOrder, EndedAttempt, PipelinePlan
 from holdfast.regions.sinks import Publisher
 from holdfast.regions.task import now_ms
@@ -46,9 +52,28 @@ LOG: Final = logging.getLogger(__name__)
 
 Kind = Literal["checkpoint", "savepoint", "final"]
 
+Segments = Sequence[tuple[Owner, int, SegmentRef]]
+"""What a checkpoint needs: owner, origin of its state, reference."""
+
+# A savepoint is given up after so many attempts: the pipeline goes on instead.
+SAVEPOINT_ATTEMPTS: Final = 3
+
 
 class TasksLostError(RuntimeError):
-    """Tasks of an attempt ended, or were ended, without an answer for all of their regions."""
+    """Tasks of an attempt ended, or were ended, without an answer for all of their regions.
+
+    Parameters
+    ----------
+    cause : str
+        Why.
+    partition : int, optional
+        Partition of the task that was to blame, if one was and it is known. Others may have been
+        ended along with it.
+    """
+
+    def __init__(self, cause: str, *, partition: int | None = None) -> None:
+        super().__init__(cause)
+        self.partition = partition
 
 
 class TaskRunner(Protocol):
@@ -77,41 +102,17 @@ class TaskRunner(Protocol):
     def tell_managers(self, message: NotifyManagers) -> None:
         """Pass a message on to every manager; best effort."""
 
-    def restore(self, checkpoints: Mapping[int, Any]) -> None:
+    def restore(self, checkpoints: Mapping[int, Segments]) -> None:
         """Make the segments of retained checkpoints known, and sweep what nobody needs."""
 
+    def adopt(self, retained: Callable[[], Mapping[int, Segments]]) -> None:
+        """Take care of the files of managers that are gone since, if there are any.
 
-@dataclass(frozen=True)
-class CheckpointFolders:
-    """Where a pipeline keeps what.
-
-    Parameters
-    ----------
-    root : Path
-        Folder of the pipeline's checkpoint.
-    """
-
-    root: Path
-
-    @property
-    def metadata(self) -> Path:
-        """One file for every retained checkpoint."""
-        return self.root / "metadata"
-
-    @property
-    def segments(self) -> Path:
-        """Merged files of all executors."""
-        return self.root / "segments"
-
-    @property
-    def output(self) -> Path:
-        """Rows on their way to a function, see ``foreach_batch``."""
-        return self.root / "output"
-
-    @property
-    def last_attempt(self) -> Path:
-        """Number of the newest attempt: one that was aborted leaves no other trace (R2)."""
-        return self.root / "last-attempt"
+        Parameters
+        ----------
+        retained : callable
+            Returns the segments of all retained checkpoints. No attempt is under way.
+        """
 
 
 class PipelineDriver:
@@ -149,37 +150,55 @@ class PipelineDriver:
         self._runner = runner
         self._publisher = publisher
         self._coordinator: CheckpointCoordinator | None = None
+        self._properties: dict[str, str] = {
+            PIPELINE_PROPERTY: plan.pipeline,
+            OUTPUT_PROPERTY: plan.sink.location,
+            LAYOUT_PROPERTY: Layout.of(plan).to_json(),
+        }
         self._ended: list[EndedAttempt] = []
+        self._saved = False
         self._lock = threading.Lock()
 
     # --- life -----------------------------------------------------------------------------------
 
-    def start(self) -> None:
+    def start(self, *, checkpoint_id: int | None = None, verify: bool = True) -> None:
         """Restore the latest checkpoint, or begin with an empty one (R26).
+
+        Parameters
+        ----------
+        checkpoint_id : int, optional
+            Go back to this retained checkpoint: newer ones and their output are given up.
+        verify : bool, default True
+            Read everything that the checkpoint needs before anything else.
 
         Raises
         ------
-        CorruptMetadataError, FileNotFoundError
-            If the latest checkpoint, or a segment it needs, is damaged.
+        DamagedCheckpointError
+            If the checkpoint, or a segment it needs, is damaged (R75).
+        FileNotFoundError
+            If there is no checkpoint `checkpoint_id`.
+        RegionalQueryError
+            If the empty one cannot be published.
+        ValueError
+            If the checkpoint is that of a pipeline with another name or layout.
         """
-        folder = self._folders.metadata
-        folder.mkdir(parents=True, exist_ok=True)
-        retained = [
-            CheckpointMetadata.read(folder / f"{number:016x}.hfc")
-            for number in CheckpointMetadata.list(folder)
-        ]
-        latest = retained[-1] if retained else None
-        self._runner.restore(
-            {metadata.id: metadata.segments(self._plan.pipeline) for metadata in retained}
+        retained = open_folder(
+            self._folders, self._plan, checkpoint_id=checkpoint_id, verify=verify
         )
+        latest = retained[-1] if retained else None
+        if latest is not None:
+            kept = {key: latest.properties.get(key) for key in RESTORED_PROPERTIES}
+            self._properties |= {key: value for key, value in kept.items() if value is not None}
+        self._runner.restore(self._segments(retained))
         self._coordinator = CheckpointCoordinator(
             self._options,
             self._topology,
             restored=latest,
             retained=retained,
-            last_id=max(latest.id if latest is not None else 0, self._last_attempt()),
+            last_id=max(latest.id if latest is not None else 0, self._folders.read_last_attempt()),
         )
-        self._perform(self.coordinator.handle(Start(now_ms=now_ms())), None, now_ms())
+        if not self._perform(self.coordinator.handle(Start(now_ms=now_ms())), None, now_ms()):
+            self._until_done(INITIAL_BATCH, "checkpoint", None)
 
     @property
     def coordinator(self) -> CheckpointCoordinator:
@@ -221,6 +240,8 @@ class PipelineDriver:
             If the coordinator gave up; nothing that was completed before is touched.
         """
         with self._lock:
+            if self._saved:
+                raise RegionalQueryError("the pipeline was stopped with a savepoint")
             self._until_done(batch_id, "checkpoint", source, global_only=global_only)
 
     def finish(self) -> None:
@@ -232,8 +253,57 @@ class PipelineDriver:
             If some region keeps failing.
         """
         with self._lock:
-            if any(entry.failed or entry.in_flight for entry in self.latest.regions.values()):
+            if self._owes:
                 self._until_done(self.latest.batch_id, "final", None)
+
+    def stop_with_savepoint(self, path: Path, *, max_file_bytes: int) -> None:
+        """Write a savepoint between two batches, after which no batch runs any more (R25).
+
+        Parameters
+        ----------
+        path : Path
+            Folder to create.
+        max_file_bytes : int
+            Size in bytes at which a merged file is sealed.
+
+        Raises
+        ------
+        SavepointError
+            If some region keeps failing. The pipeline goes on.
+        RegionalQueryError
+            If the coordinator gave up.
+        OSError
+            If the savepoint cannot be written. The pipeline goes on.
+        """
+        require_free(path)
+        with self._lock:
+            # Of the kind that drains: in the pipeline's own folder, a checkpoint of the kind
+            # "savepoint" would stay for ever.
+            for _ in range(SAVEPOINT_ATTEMPTS):
+                if self._owes:
+                    self._attempt(self.latest.batch_id, "final", None, global_only=True)
+            if self._owes:
+                raise SavepointError(path, SAVEPOINT_ATTEMPTS, self.history()[-1].cause)
+            write_image(
+                self._folders,
+                self.latest,
+                path,
+                kind="savepoint",
+                pipeline=self._plan.pipeline,
+                properties=self._properties,
+                max_file_bytes=max_file_bytes,
+            )
+            self._saved = True
+
+    @property
+    def saved(self) -> bool:
+        """Whether a savepoint ended the pipeline."""
+        return self._saved
+
+    @property
+    def _owes(self) -> bool:
+        """Whether rows of the stream are in no state yet."""
+        return any(entry.failed or entry.in_flight for entry in self.latest.regions.values())
 
     # --- attempts -------------------------------------------------------------------------------
 
@@ -252,7 +322,7 @@ class PipelineDriver:
             batch_id=batch_id,
             kind=kind,
             now_ms=at_ms,
-            properties={"pipeline": self._plan.pipeline},
+            properties=self._properties,
             end_of_data=False,
             global_only=global_only,
         )
@@ -277,6 +347,7 @@ class PipelineDriver:
     def _execute(self, action: Action) -> None:
         if isinstance(action, NotifyManagers):
             self._runner.tell_managers(action)
+            self._runner.adopt(lambda: self._segments(self.coordinator.retained))
         elif isinstance(action, CommitSinks):
             self._publisher.commit(self.latest.id, _staged(self.latest, action.regions))
             self._publisher.sweep(action.attempt + 1)
@@ -297,21 +368,12 @@ class PipelineDriver:
         return Published(attempt=action.attempt, now_ms=now_ms())
 
     def _note_end(self, action: Ended) -> None:
-        latest = self.latest
-        fallbacks = dict(latest.failed) if action.outcome == "regional" else {}
+        # Only a published attempt is sure to have a latest checkpoint.
+        fallbacks = dict(self.latest.failed) if action.outcome == "regional" else {}
         self._ended.append(EndedAttempt(action.attempt, action.outcome, fallbacks))
 
-    def _last_attempt(self) -> int:
-        try:
-            return int(self._folders.last_attempt.read_text())
-        except FileNotFoundError:
-            return 0
-
-    def _note_attempt(self, attempt: int) -> None:
-        # Not synced: tasks that could take a new attempt for this one do not outlive the machine.
-        staged = self._folders.last_attempt.with_suffix(".new")
-        staged.write_text(str(attempt))
-        staged.replace(self._folders.last_attempt)
+    def _segments(self, retained: Iterable[CheckpointMetadata]) -> dict[int, Segments]:
+        return {metadata.id: metadata.segments(self._plan.pipeline) for metadata in retained}
 
     # --- tasks ----------------------------------------------------------------------------------
 
@@ -325,51 +387,57 @@ class PipelineDriver:
             ended=tuple(self._ended),
         )
         self._ended.clear()
-        self._note_attempt(action.attempt)
+        self._folders.note_attempt(action.attempt)
         watch = _AttemptWatch(action)
         try:
             if source is not None and action.new_rows:
-                yield from watch.events(self._runner.run(order, source, ()))
+                yield from self._run_rows(order, source, watch)
             owed = [region for region in action.owed if region not in watch.partitions]
             if owed:
-                yield from watch.events(self._runner.run(order, None, owed))
+                yield from self._run_owed(order, owed, watch)
         except TasksLostError as e:
-            yield from self._rescue(order, action, source, watch, str(e))
-        else:
-            yield TasksEnded(attempt=action.attempt, now_ms=now_ms())
-
-    def _rescue(
-        self,
-        order: AttemptOrder,
-        action: RunAttempt,
-        source: object | None,
-        watch: _AttemptWatch,
-        problem: str,
-    ) -> Iterator[Event]:
-        """Store the rows of regions whose task is gone, so that the attempt can go on without them.
-
-        Reading all rows once more is also how it becomes known which regions had any.
-        """
-        LOG.warning("attempt %d lost tasks: %s", order.attempt, problem)
-        rescue = replace(
-            order,
-            restart=frozenset(),
-            answered=frozenset(watch.answered),
-            rescue=True,
-            rescue_cause=problem,
-            ended=(),
-        )
-        try:
-            if source is not None and action.new_rows:
-                yield from watch.events(self._runner.run(rescue, source, ()))
-            owed = [region for region in action.owed if region not in watch.answered]
-            if owed:
-                yield from watch.events(self._runner.run(rescue, None, owed))
-        except TasksLostError as e:
-            cause = f"{problem}; then their rows could not be stored: {e}"
-            yield TasksFailed(attempt=order.attempt, cause=cause, now_ms=now_ms())
+            yield TasksFailed(attempt=order.attempt, cause=str(e), now_ms=now_ms())
         else:
             yield TasksEnded(attempt=order.attempt, now_ms=now_ms())
+
+    def _run_rows(
+        self, order: AttemptOrder, source: object, watch: _AttemptWatch
+    ) -> Iterator[Event]:
+        """Run all partitions of the batch to answers for all of their regions.
+
+        Where a task is lost, the partitions are read once more: its own to store the rows of its
+        regions, so that the attempt can go on without them, and to learn which regions those are;
+        others that ended along with it to run their regions after all.
+        """
+        lost: frozenset[int] | None = frozenset()
+        current = order
+        while True:
+            try:
+                yield from watch.events(self._runner.run(current, source, ()))
+                return
+            except TasksLostError as e:
+                if lost is None:
+                    raise TasksLostError(
+                        f"{current.lost_cause}; then their rows could not be stored: {e}"
+                    ) from e
+                LOG.warning("attempt %d lost tasks: %s", order.attempt, e)
+                known = e.partition is not None and e.partition not in lost
+                lost = lost | {e.partition} if known and e.partition is not None else None
+                current = replace(
+                    order, answered=frozenset(watch.answered), lost=lost, lost_cause=str(e)
+                )
+
+    def _run_owed(
+        self, order: AttemptOrder, owed: Sequence[str], watch: _AttemptWatch
+    ) -> Iterator[Event]:
+        """Run regions that have rows to replay and none in this batch."""
+        try:
+            yield from watch.events(self._runner.run(order, None, owed), check=False)
+        except TasksLostError as e:
+            LOG.warning("attempt %d lost tasks: %s", order.attempt, e)
+            left = [region for region in owed if region not in watch.answered]
+            current = replace(order, lost=None, lost_cause=str(e))
+            yield from watch.events(self._runner.run(current, None, left), check=False)
 
 
 class _AttemptWatch:
@@ -380,13 +448,14 @@ class _AttemptWatch:
         self.partitions: dict[str, int] = {}
         self.answered: set[str] = set()
 
-    def events(self, told: Iterable[answers.Answer]) -> Iterator[Event]:
+    def events(self, told: Iterable[answers.Answer], *, check: bool = True) -> Iterator[Event]:
+        """Turn answers into events; with `check`, a region in two partitions is an error."""
         for answer in told:
             if answer.attempt != self.attempt:
                 LOG.info("region %r answers for attempt %d late", answer.region, answer.attempt)
                 continue
             seen_in = self.partitions.setdefault(answer.region, answer.partition)
-            if seen_in != answer.partition:
+            if check and seen_in != answer.partition:
                 raise RegionInTwoTasksError(answer.region, seen_in, answer.partition)
             yield self._event(answer)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 
 class RegionalQueryError(RuntimeError):
     """A regional pipeline ended because it could not go on.
@@ -9,6 +11,26 @@ class RegionalQueryError(RuntimeError):
     Everything that a completed checkpoint holds is intact; starting the pipeline again goes on from
     there.
     """
+
+
+class SavepointError(RegionalQueryError):
+    """No savepoint could be taken, because some region keeps failing. The pipeline goes on.
+
+    Parameters
+    ----------
+    path : Path
+        Where it was to be written; nothing is there.
+    attempts : int
+        Attempts that were made.
+    cause : str
+        Why the last one was aborted.
+    """
+
+    def __init__(self, path: Path, attempts: int, cause: str) -> None:
+        super().__init__(
+            f"no savepoint was written to {path}: a savepoint needs every region, and {attempts} "
+            f"attempts were aborted, the last one because: {cause}. The pipeline goes on"
+        )
 
 
 class RegionInTwoTasksError(RegionalQueryError):

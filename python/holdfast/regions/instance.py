@@ -7,16 +7,20 @@ import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast._core import SegmentRef
 from holdfast.regions.coordinator import CheckpointInfo
 from holdfast.regions.operators import Batches, Operator, OperatorContext
 from holdfast.regions.orders import EndedAttempt, StagePlan
-from holdfast.regions.state import SavedState, StateRegistry
+from holdfast.regions.saved import LeaseOf, SavedState, StateError
+from holdfast.regions.state import FrozenState, StateRegistry
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 LOG: Final = logging.getLogger(__name__)
+
+_SHARED: Final = frozenset({"union", "broadcast"})
 
 
 class OperatorInstance:
@@ -60,6 +64,7 @@ class OperatorInstance:
         self._operator = operator
         self.where = f"operator {stage.name!r} in region {region!r}"
         self._state = StateRegistry(xp, saved, owner=self.where)
+        self._lease: LeaseOf = _nothing_granted
         context = OperatorContext(
             region=region,
             operator=stage.name,
@@ -70,6 +75,12 @@ class OperatorInstance:
         )
         operator.open(context)
         self._state.check_restored()
+        if operator.region_safe and (shared := self._state.kinds & _SHARED):
+            raise StateError(
+                f"{self.where} declares region_safe and has {' and '.join(sorted(shared))} state, "
+                "which regions have to agree on: take region_safe away, and start with "
+                "regional=False"
+            )
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Run the operator on some rows; yields batches with the stage's schema, none empty."""
@@ -79,9 +90,13 @@ class OperatorInstance:
         """Flush what the operator holds back."""
         return self._checked(self._operator.on_end_of_data())
 
-    def snapshot(self, checkpoint: int) -> Sequence[SavedState]:
-        """Copy the state. The operator waits for this and nothing else."""
-        return self._state.freeze()
+    def begin(self, lease: LeaseOf) -> None:
+        """Begin an attempt: its snapshot may refer to the older segments that `lease` grants."""
+        self._lease = lease
+
+    def snapshot(self, checkpoint: int) -> Sequence[FrozenState]:
+        """Take the state as it is. The operator waits for this and nothing else."""
+        return self._state.freeze(self._lease)
 
     def tell(self, ended: EndedAttempt, region: str) -> None:
         """Notify the operator of an attempt's end (SEMANTICS E)."""
@@ -120,6 +135,10 @@ class OperatorInstance:
 
 Instances = tuple[tuple[OperatorInstance, ...], ...]
 """Of a region: by stage, then by index."""
+
+
+def _nothing_granted(state: str, refs: Sequence[SegmentRef]) -> Sequence[bool]:
+    return [False] * len(refs)
 
 
 def close_instances(instances: Instances) -> None:

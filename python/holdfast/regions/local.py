@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 from holdfast._core import CheckpointMetadata, SnapshotManager
 from holdfast.regions.answers import Answer
 from holdfast.regions.coordinator import HistoryRecord, NotifyManagers
-from holdfast.regions.driver import PipelineDriver, TasksLostError
+from holdfast.regions.driver import PipelineDriver, Segments, TasksLostError
+from holdfast.regions.folders import local_folder
 from holdfast.regions.orders import AttemptOrder, PipelinePlan
 from holdfast.regions.task import OperatorCache, RegionTask
 
@@ -56,25 +57,25 @@ class LocalRunner:
         todo = queue.SimpleQueue[tuple[int, Any, Any]]()
         for partition, (rows, regions) in enumerate(work):
             todo.put((partition, rows, regions))
-        told = queue.SimpleQueue[Answer | Exception | None]()
+        told = queue.SimpleQueue[Answer | TasksLostError | None]()
         threads = [
             threading.Thread(target=self._work, args=(order, todo, told), name="holdfast-task")
             for _ in range(min(self._tasks, len(work)))
         ]
         for thread in threads:
             thread.start()
-        problems: list[Exception] = []
+        problems: list[TasksLostError] = []
         running = len(threads)
         while running:
             message = told.get()
             if message is None:
                 running -= 1
-            elif isinstance(message, Exception):
+            elif isinstance(message, TasksLostError):
                 problems.append(message)
             else:
                 yield message
         if problems:
-            raise TasksLostError(f"{type(problems[0]).__name__}: {problems[0]}") from problems[0]
+            raise problems[0]
 
     def tell_managers(self, message: NotifyManagers) -> None:
         """See `holdfast.regions.driver.TaskRunner`."""
@@ -91,10 +92,13 @@ class LocalRunner:
         }
         send[message.message]()
 
-    def restore(self, checkpoints: Mapping[int, Any]) -> None:
+    def restore(self, checkpoints: Mapping[int, Segments]) -> None:
         """See `holdfast.regions.driver.TaskRunner`."""
         self.manager.restore(dict(checkpoints))
         self.manager.sweep()
+
+    def adopt(self, retained: Callable[[], Mapping[int, Segments]]) -> None:
+        """See `holdfast.regions.driver.TaskRunner`. The only manager lives as long as this."""
 
     def close(self) -> None:
         """Seal the open files."""
@@ -104,8 +108,13 @@ class LocalRunner:
         self,
         order: AttemptOrder,
         todo: queue.SimpleQueue[tuple[int, Any, Any]],
-        told: queue.SimpleQueue[Answer | Exception | None],
+        told: queue.SimpleQueue[Answer | TasksLostError | None],
     ) -> None:
+        def tell(answers: Sequence[Answer]) -> None:
+            for answer in answers:
+                told.put(answer)
+
+        partition = -1
         try:
             while True:
                 partition, rows, regions = todo.get_nowait()
@@ -114,14 +123,16 @@ class LocalRunner:
                     order,
                     partition=partition,
                     store=self.manager,
-                    tell=told.put,
+                    tell=tell,
                     cache=self._cache,
                 )
                 task.run(rows, regions)
         except queue.Empty:
             pass
         except Exception as e:
-            told.put(e)
+            lost = TasksLostError(f"{type(e).__name__}: {e}", partition=partition)
+            lost.__cause__ = e
+            told.put(lost)
         finally:
             told.put(None)
 
@@ -133,9 +144,10 @@ class LocalQuery:
     regions, sinks. A context manager; leaving it does not drain, see `finish`.
     """
 
-    def __init__(self, driver: PipelineDriver, runner: LocalRunner) -> None:
+    def __init__(self, driver: PipelineDriver, runner: LocalRunner, *, max_file_bytes: int) -> None:
         self._driver = driver
         self._runner = runner
+        self._max_file_bytes = max_file_bytes
 
     def run_batch(self, partitions: Partitions, *, batch_id: int | None = None) -> None:
         """Run one batch to a completed checkpoint.
@@ -160,6 +172,26 @@ class LocalQuery:
     def finish(self) -> None:
         """Replay what failed regions still owe, until one global checkpoint holds everything."""
         self._driver.finish()
+
+    def stop_with_savepoint(self, path: str | Path) -> None:
+        """Write a savepoint, then close; see `RegionalQuery.stop_with_savepoint`.
+
+        Parameters
+        ----------
+        path : str or Path
+            Folder to create.
+
+        Raises
+        ------
+        FileExistsError
+            If the path is in use.
+        SavepointError
+            If some region keeps failing.
+        OSError
+            If the savepoint cannot be written. After any of these the pipeline can go on.
+        """
+        self._driver.stop_with_savepoint(local_folder(path), max_file_bytes=self._max_file_bytes)
+        self.close()
 
     @property
     def latest(self) -> CheckpointMetadata:

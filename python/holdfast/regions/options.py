@@ -31,6 +31,9 @@ class PipelineOptions:
         and, if that does not help, ends the pipeline (R22).
     region_timeout : timedelta, default 10 minutes
         Time after which a region without an answer counts as failed.
+    task_grace : timedelta, default 5 s
+        Time after that at which a task is ended that could not even say so, because an operator
+        stopped its whole process. The rows of its regions are stored by another one.
     aligned_timeout : timedelta, optional
         Time after which the barrier of a batch overtakes rows that still wait: they become
         in-flight data, and the batch ends without them (R51). By default it never does.
@@ -42,6 +45,10 @@ class PipelineOptions:
         Aborted attempts in a row that do not end the pipeline (R24).
     max_file_bytes : int, default 32 MiB
         Size at which a merged file is sealed.
+    verify_state : bool, default True
+        Whether everything that the restored checkpoint needs is read at the start, so that damage
+        is found before the first batch. False: only that it is there; damage makes its region
+        fail when the region is next run.
     region_threads : int, default 4
         Regions of one task that make progress at the same time.
     channel_batches : int, default 4
@@ -59,11 +66,13 @@ class PipelineOptions:
     max_consecutive_failures: int = 2
     max_region_staleness: tuple[int, timedelta] = (10, timedelta(minutes=10))
     region_timeout: timedelta = timedelta(minutes=10)
+    task_grace: timedelta = timedelta(seconds=5)
     aligned_timeout: timedelta | None = None
     max_in_flight_bytes: int = 256 * 1024 * 1024
     num_retained: int = 3
     tolerable_failed_checkpoints: int = 0
     max_file_bytes: int = 32 * 1024 * 1024
+    verify_state: bool = True
     region_threads: int = DEFAULT_THREADS
     channel_batches: int = DEFAULT_CAPACITY_BATCHES
 
@@ -72,6 +81,8 @@ class PipelineOptions:
             raise ValueError(f"name={self.name!r} is not allowed: expected 1 to 1,024 bytes")
         if self.region_timeout <= timedelta():
             raise ValueError(f"region_timeout={self.region_timeout} is not allowed: expected > 0")
+        if self.task_grace < timedelta():
+            raise ValueError(f"task_grace={self.task_grace} is not allowed: expected >= 0")
         if self.aligned_timeout is not None and self.aligned_timeout < timedelta():
             raise ValueError(
                 f"aligned_timeout={self.aligned_timeout} is not allowed: expected >= 0, or None"
@@ -101,6 +112,7 @@ class PipelineOptions:
         return TaskOptions(
             aligned_timeout_ms=None if self.aligned_timeout is None else _ms(self.aligned_timeout),
             region_timeout_ms=_ms(self.region_timeout),
+            task_grace_ms=_ms(self.task_grace),
             max_in_flight_bytes=self.max_in_flight_bytes,
             capacity_batches=self.channel_batches,
             threads=self.region_threads,

@@ -44,7 +44,12 @@ class StagePlan:
 
     def instance_name(self, instance: int) -> str:
         """Name under which the state of an instance is kept."""
-        return self.name if self.parallelism == 1 else f"{self.name}#{instance}"
+        return instance_name(self.name, self.parallelism, instance)
+
+
+def instance_name(operator: str, parallelism: int, instance: int) -> str:
+    """Return the name under which the state of an operator's instance is kept."""
+    return operator if parallelism == 1 else f"{operator}#{instance}"
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,8 @@ class TaskOptions:
     region_timeout_ms : int
         Milliseconds after the start of an attempt at which a region that has not answered counts
         as failed.
+    task_grace_ms : int
+        Milliseconds after that at which a task is ended that did not even decline.
     max_in_flight_bytes : int
         Bound on the in-flight data of a region beyond which its barrier overtakes nothing (R58).
     capacity_batches : int
@@ -73,6 +80,7 @@ class TaskOptions:
 
     aligned_timeout_ms: int | None = None
     region_timeout_ms: int = 600_000
+    task_grace_ms: int = 5_000
     max_in_flight_bytes: int = 256 * 1024 * 1024
     capacity_batches: int = DEFAULT_CAPACITY_BATCHES
     slice_rows: int = DEFAULT_SLICE_ROWS
@@ -150,10 +158,10 @@ class AttemptOrder:
         Regions that must not continue a cached operator.
     answered : frozenset of str
         Regions that have answered already; their rows are skipped.
-    rescue : bool
-        No operator runs: every region without an answer stores its rows and declines, with
-        `rescue_cause`. For regions whose task was lost or hangs.
-    rescue_cause : str
+    lost : frozenset of int, or None
+        Partitions whose task was lost: no operator runs in them, and every region without an answer
+        stores its rows and declines, with `lost_cause`. None: all partitions.
+    lost_cause : str
         Why.
     ended : tuple of EndedAttempt
         Attempts that ended since the last order.
@@ -165,6 +173,10 @@ class AttemptOrder:
     drain: bool = False
     restart: frozenset[str] = frozenset()
     answered: frozenset[str] = frozenset()
-    rescue: bool = False
-    rescue_cause: str = ""
+    lost: frozenset[int] | None = frozenset()
+    lost_cause: str = ""
     ended: tuple[EndedAttempt, ...] = ()
+
+    def only_stores(self, partition: int) -> bool:
+        """Say whether no operator runs in a partition."""
+        return self.lost is None or partition in self.lost

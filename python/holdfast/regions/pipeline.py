@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import pickle
 import uuid
 import warnings
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.regions.coordinator import Topology
+from holdfast.regions.layout import Layout
 from holdfast.regions.operators import Operator
 from holdfast.regions.options import PipelineOptions
 from holdfast.regions.orders import PipelinePlan, StagePlan, TaskOptions
@@ -33,8 +32,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from holdfast.regions.driver import CheckpointFolders
+    from holdfast.regions.folders import CheckpointFolders
     from holdfast.regions.local import LocalQuery
+    from holdfast.regions.restoring import Restore
     from holdfast.regions.spark.query import RegionalQuery
 
 
@@ -208,7 +208,14 @@ class RegionalWriter:
         self._output = output
 
     def open_local(
-        self, checkpoint: str | Path, *, tasks: int = 2, gpu: bool = False, **options: Any
+        self,
+        checkpoint: str | Path,
+        *,
+        restore: Restore | None = None,
+        checkpoint_id: int | None = None,
+        tasks: int = 2,
+        gpu: bool = False,
+        **options: Any,
     ) -> LocalQuery:
         """Run the pipeline in this process, without Spark.
 
@@ -216,10 +223,19 @@ class RegionalWriter:
         ----------
         checkpoint : str or Path
             Folder of the checkpoints.
+        restore : Restore, optional
+            Begin a new checkpoint folder from a savepoint or another folder, see
+            `holdfast.restore`.
+        checkpoint_id : int, optional
+            Go back to this retained checkpoint of the folder. Newer checkpoints are deleted, the
+            output they published is withdrawn, and the batches since then have to be given
+            again. Leave it out of the starts that follow.
         tasks : int, default 2
             Partitions that run at the same time.
         gpu : bool, default False
-            Arrays are CuPy's instead of NumPy's.
+            Arrays are CuPy's instead of NumPy's. The device keeps a copy of each array above 1 MiB
+            beside it, and a second one while a snapshot is taken; see
+            `holdfast.regions.device_arrays` for what happens without the room.
         **options
             See `holdfast.regions.options.PipelineOptions`.
 
@@ -229,27 +245,43 @@ class RegionalWriter:
 
         Raises
         ------
+        DamagedCheckpointError
+            If the checkpoint to go on from, or something that it needs, is damaged; it says which
+            older one is intact.
+        FileNotFoundError, FileExistsError
+            If there is no such checkpoint, or a folder that must be new is in use.
         ValueError
-            If an option has a value that is not allowed.
+            If the checkpoint is that of a pipeline with another name or layout, or an option has a
+            value that is not allowed.
         """
-        from holdfast.regions.driver import CheckpointFolders, PipelineDriver
+        from holdfast.regions.driver import PipelineDriver
+        from holdfast.regions.folders import CheckpointFolders, local_folder
         from holdfast.regions.local import LocalQuery, LocalRunner
+        from holdfast.regions.restoring import begin_from
 
         settings = PipelineOptions(**options)
-        folders = CheckpointFolders(_local_folder(checkpoint))
+        folders = CheckpointFolders(local_folder(checkpoint))
         sink, publisher = self._sink(folders, local_delivery)
         plan, topology = self._prepared(settings, sink, gpu=gpu)
+        if restore is not None:
+            begin_from(restore, plan, folders, max_file_bytes=settings.max_file_bytes)
         runner = LocalRunner(
             plan, folders.segments, tasks=tasks, max_file_bytes=settings.max_file_bytes
         )
         driver = PipelineDriver(plan, topology, settings.coordinator(), folders, runner, publisher)
-        driver.start()
-        return LocalQuery(driver, runner)
+        try:
+            driver.start(checkpoint_id=checkpoint_id, verify=settings.verify_state)
+        except BaseException:
+            runner.close()
+            raise
+        return LocalQuery(driver, runner, max_file_bytes=settings.max_file_bytes)
 
     def start(
         self,
         checkpoint: str | Path,
         *,
+        restore: Restore | None = None,
+        checkpoint_id: int | None = None,
         trigger: Mapping[str, Any] | None = None,
         gpu: bool = False,
         **options: Any,
@@ -260,11 +292,18 @@ class RegionalWriter:
         ----------
         checkpoint : str or Path
             Folder of the checkpoints, on a file system that driver and executors share.
+        restore : Restore, optional
+            Begin a new checkpoint folder from a savepoint or another folder, see
+            `holdfast.restore`.
+        checkpoint_id : int, optional
+            Go back to this retained checkpoint of the folder. Newer checkpoints are deleted, the
+            output they published is withdrawn, and the source reads the rows since then
+            again. Leave it out of the starts that follow.
         trigger : mapping, optional
             Keyword arguments of ``DataStreamWriter.trigger``, such as ``{"availableNow": True}``
             or ``{"processingTime": "10 seconds"}``.
         gpu : bool, default False
-            Arrays are CuPy's instead of NumPy's.
+            Arrays are CuPy's instead of NumPy's, see `open_local`.
         **options
             See `holdfast.regions.options.PipelineOptions`.
 
@@ -274,13 +313,21 @@ class RegionalWriter:
 
         Raises
         ------
+        DamagedCheckpointError
+            If the checkpoint to go on from, or something that it needs, is damaged; it says which
+            older one is intact.
+        FileNotFoundError, FileExistsError
+            If there is no such checkpoint, or a folder that must be new is in use.
         ValueError
-            If an option has a value that is not allowed, or the pipeline was made without a
+            If the checkpoint is that of a pipeline with another name or layout, or an option has a
+            value that is not allowed, or the pipeline was made without a
             DataFrame.
         RuntimeError
             If the application does not run the Holdfast plugin; see `holdfast.configure`.
         """
-        from holdfast.regions.driver import CheckpointFolders, PipelineDriver
+        from holdfast.regions.driver import PipelineDriver
+        from holdfast.regions.folders import CheckpointFolders, local_folder
+        from holdfast.regions.restoring import begin_from
         from holdfast.regions.spark.plan import planned_exchanges
         from holdfast.regions.spark.query import RegionalQuery
         from holdfast.regions.spark.runner import SparkRunner
@@ -298,15 +345,17 @@ class RegionalWriter:
                 stacklevel=2,
             )
             settings = replace(settings, regional=False)
-        folders = CheckpointFolders(_local_folder(checkpoint))
+        folders = CheckpointFolders(local_folder(checkpoint))
         sink, publisher = self._sink(folders, partial(spark_delivery, source.sparkSession))
         plan, topology = self._prepared(settings, sink, gpu=gpu)
+        if restore is not None:
+            begin_from(restore, plan, folders, max_file_bytes=settings.max_file_bytes)
         runner = SparkRunner(
             source.sparkSession, plan, folders, max_file_bytes=settings.max_file_bytes
         )
         driver = PipelineDriver(plan, topology, settings.coordinator(), folders, runner, publisher)
         try:
-            driver.start()
+            driver.start(checkpoint_id=checkpoint_id, verify=settings.verify_state)
             return RegionalQuery(
                 settings.name,
                 source,
@@ -315,6 +364,7 @@ class RegionalWriter:
                 folders,
                 trigger or {},
                 regional=settings.regional,
+                max_file_bytes=settings.max_file_bytes,
             )
         except BaseException:
             runner.close()
@@ -351,20 +401,10 @@ class RegionalWriter:
                 for index in range(stage.parallelism)
             ),
             coordinators={},
-            fingerprint=fingerprint(plan),
+            fingerprint=Layout.of(plan).fingerprint,
             regional=settings.regional,
         )
         return plan, topology
-
-
-def _local_folder(checkpoint: str | Path) -> Path:
-    text = str(checkpoint)
-    if "://" in text or (":" in text and not text.startswith("file:")):
-        raise ValueError(
-            f"checkpoint={text!r} is not allowed: checkpoints of regional pipelines lie on a file "
-            "system that is mounted on driver and executors; give a path"
-        )
-    return Path(text.removeprefix("file:")).resolve()
 
 
 def _code_of(operator: Operator) -> bytes:
@@ -375,15 +415,3 @@ def _code_of(operator: Operator) -> bytes:
         return pickle.dumps(operator)
     code: bytes = cloudpickle.dumps(operator)
     return code
-
-
-def fingerprint(plan: PipelinePlan) -> bytes:
-    """Digest what state is found by: region columns, operators, their instances (R14)."""
-    layout = {
-        "region_by": plan.region_by,
-        "stages": [
-            {"name": stage.name, "parallelism": stage.parallelism, "route_by": stage.route_by}
-            for stage in plan.stages
-        ],
-    }
-    return hashlib.sha256(json.dumps(layout, sort_keys=True).encode()).digest()

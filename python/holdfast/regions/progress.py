@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, TextIO
+
+from holdfast._inspect import read_metadata
+
+if TYPE_CHECKING:
+    from holdfast.regions.coordinator import HistoryRecord
 
 Outcome = Literal["global", "regional", "aborted"]
 
@@ -64,9 +70,9 @@ class HistoryRow:
     in_flight_rows
         Rows that the checkpoint covers and that no state reflects yet.
     files
-        Physical files that hold the retained state.
+        Physical files that hold the segments of the checkpoint; None if that is not known.
     bytes
-        Their size in bytes.
+        Size of these segments in bytes; None if that is not known.
     ms
         Time from the trigger to the end of the attempt, in milliseconds.
     cause
@@ -78,10 +84,60 @@ class HistoryRow:
     outcome: Outcome
     failed: tuple[FailedRegion, ...] = ()
     in_flight_rows: int = 0
-    files: int = 0
-    bytes: int = 0
+    files: int | None = 0
+    bytes: int | None = 0
     ms: int = 0
     cause: str = ""
+
+
+def history_rows(records: Iterable[HistoryRecord], *, checkpoint: Path) -> list[HistoryRow]:
+    """Turn what the coordinator remembers of attempts into rows of the table.
+
+    Parameters
+    ----------
+    records : iterable of HistoryRecord
+        As `RegionalQuery.history` returns them.
+    checkpoint : pathlib.Path
+        The checkpoint folder of the pipeline. Files and bytes are read from the metadata there, so
+        they are known of the retained checkpoints only. An aborted attempt has none.
+
+    Returns
+    -------
+    list of HistoryRow
+
+    Raises
+    ------
+    OSError, NotImplementedError
+        If the metadata of a retained checkpoint cannot be read.
+    """
+    return [_row(record, checkpoint) for record in records]
+
+
+def _row(record: HistoryRecord, checkpoint: Path) -> HistoryRow:
+    files, size = (0, 0) if record.outcome == "aborted" else _stored(checkpoint, record.id)
+    return HistoryRow(
+        id=record.id,
+        batch=record.batch_id,
+        outcome=record.outcome,
+        failed=tuple(
+            FailedRegion(region=failed.region, origin=failed.origin, cause=failed.cause)
+            for failed in record.failed
+        ),
+        in_flight_rows=record.in_flight_rows,
+        files=files,
+        bytes=size,
+        ms=record.ended_ms - record.started_ms,
+        cause=record.cause,
+    )
+
+
+def _stored(checkpoint: Path, id: int) -> tuple[int | None, int | None]:
+    try:
+        metadata = read_metadata(checkpoint, id)
+    except FileNotFoundError:
+        return None, None  # it is not retained any more
+    refs = [ref for entry in metadata.regions.values() for _, _, ref in entry.refs()]
+    return len({(ref.term, ref.file) for ref in refs}), sum(ref.length for ref in refs)
 
 
 def history_table(rows: Sequence[HistoryRow], *, max_failed: int = 1) -> str:
@@ -170,12 +226,16 @@ def _cells(rows: Sequence[HistoryRow], *, max_failed: int) -> list[tuple[str, ..
             row.outcome,
             _failed(row, max_failed),
             f"{row.in_flight_rows:,}",
-            f"{row.files:,}",
-            f"{row.bytes:,}",
+            _figure(row.files),
+            _figure(row.bytes),
             f"{row.ms:,}",
         )
         for row in rows
     ]
+
+
+def _figure(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
 
 
 def _failed(row: HistoryRow, max_failed: int) -> str:

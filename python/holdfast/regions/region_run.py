@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import traceback
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from holdfast._core import InFlight, OperatorEntry, Owner, RegionEntry, SegmentRef
@@ -38,7 +40,8 @@ from holdfast.regions.snapshot import (
     segments_of,
     write_operator,
 )
-from holdfast.regions.state import SavedState
+from holdfast.regions.state import FrozenState
+from holdfast.regions.step_size import StepSize
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,6 +49,11 @@ if TYPE_CHECKING:
     from holdfast.regions.sinks import Stage
 
 LOG: Final = logging.getLogger(__name__)
+
+# Rows of a region that come in small pieces are gathered: every batch costs the same some dozen
+# microseconds. Rows and bytes at which they are handed on.
+GATHER_ROWS: Final = 4096
+GATHER_BYTES: Final = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -58,6 +66,8 @@ class Answered:
         Of an acknowledgement; None: the region declines.
     segments : sequence of (Owner, references)
         What must be durable before anybody is told.
+    stage : Stage or None
+        Output that must be durable, too.
     cause : str
         Of a decline.
     in_flight : tuple of InFlight
@@ -70,6 +80,7 @@ class Answered:
 
     entry: RegionEntry | None
     segments: Sequence[tuple[Owner, Sequence[SegmentRef]]]
+    stage: Stage | None = None
     cause: str = ""
     in_flight: tuple[InFlight, ...] = ()
     had_rows: bool = True
@@ -120,8 +131,13 @@ class RegionRun:
         self._xp = xp
         self._instances = cached
         self._graph: RegionGraph | None = None
+        self._gathered: list[pa.RecordBatch] = []
+        self._gathered_rows = 0
+        self._gathered_bytes = 0
         self._source_rows: list[pa.RecordBatch] = []
         self._unfed: deque[pa.RecordBatch] = deque()
+        timeout_ms = None if order.drain else plan.options.aligned_timeout_ms
+        self._step_size = StepSize(plan.options.slice_rows, timeout_ms)
         self._input_ended = False
         self._barrier_sent = False
         self._progressed = False
@@ -134,16 +150,42 @@ class RegionRun:
 
     # --- input ----------------------------------------------------------------------------------
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Take rows of this batch, in order. They are kept until the region has answered."""
-        self._source_rows.append(batch)
-        step = self._plan.options.slice_rows
-        for start in range(0, batch.num_rows, step):
-            self._unfed.append(batch.slice(start, step))
+    def add(self, batch: pa.RecordBatch) -> bool:
+        """Take rows of this batch, in order. They are kept until the region has answered.
+
+        Returns
+        -------
+        bool
+            Whether there is something new for `advance`; else more rows are waited for.
+        """
+        gathered = self._gathered
+        size = batch.nbytes
+        if gathered and (size >= GATHER_BYTES or not gathered[0].schema.equals(batch.schema)):
+            self._hand_on()
+        gathered.append(batch)
+        self._gathered_rows += batch.num_rows
+        self._gathered_bytes += size
+        if self._gathered_rows < GATHER_ROWS and self._gathered_bytes < GATHER_BYTES:
+            return False
+        self._hand_on()
+        return True
 
     def end_input(self) -> None:
         """No more rows come in this batch: the barrier follows."""
+        self._hand_on()
         self._input_ended = True
+
+    def _hand_on(self) -> None:
+        import pyarrow as pa
+
+        gathered = self._gathered
+        if not gathered:
+            return
+        batch = pa.concat_batches(gathered) if len(gathered) > 1 else gathered[0]
+        gathered.clear()
+        self._gathered_rows = self._gathered_bytes = 0
+        self._source_rows.append(batch)
+        self._unfed.append(batch)
 
     # --- work -----------------------------------------------------------------------------------
 
@@ -181,11 +223,19 @@ class RegionRun:
         """
         self._settle(self._declined(cause))
 
+    def settled(self) -> Answered:
+        """Return the answer of a region that has one."""
+        if self.answer is None:
+            raise AssertionError(f"region {self.region!r} was delivered without an answer")
+        return self.answer
+
     def instead_of(self, answer: Answered, cause: str) -> Answered:
         """Decline in place of an acknowledgement that cannot be kept, because storage failed.
 
         What was staged for it is in no checkpoint's metadata, so it is swept later.
         """
+        if answer.stage is not None:
+            answer.stage.discard()
         if answer.keep is not None:
             close_instances(answer.keep)
         return self._declined(cause)
@@ -212,7 +262,8 @@ class RegionRun:
             return Answered(None, (), cause=cause, had_rows=False)
         try:
             stored = (self._store_in_flight(SOURCE, [ChannelData(SOURCE, tuple(rows), "input")]),)
-        except OSError as e:
+        except Exception as e:
+            # Whatever it is: without an answer, the driver would wait until the timeout.
             return Answered(None, (), cause=f"{cause}; and its rows could not be stored: {e}")
         return Answered(None, self._in_flight_segments(stored), cause=cause, in_flight=stored)
 
@@ -221,6 +272,9 @@ class RegionRun:
         with self._lock:
             if self.answer is None:
                 self.answer = answer
+                return
+        if answer.stage is not None:
+            answer.stage.discard()
 
     def _advance(self, now_ms: int) -> bool:
         if self._graph is None:
@@ -234,9 +288,12 @@ class RegionRun:
             self._barrier_sent = True
             return True
         if self._unfed and not self._barrier_sent and graph.room():
-            graph.feed(self._unfed.popleft())
+            graph.feed(self._next_rows())
+        begun = time.monotonic()
         worked = graph.step(now_ms) is Progress.WORKED
-        self._progressed = self._progressed or worked
+        if worked:
+            self._step_size.took((time.monotonic() - begun) * 1e3)
+            self._progressed = True
         self._stage_output(graph)
         snapshot = graph.take_snapshot()
         if snapshot is not None:
@@ -246,6 +303,13 @@ class RegionRun:
             self._progressed = True  # there is nothing to take in
             return True
         return worked or bool(self._unfed)
+
+    def _next_rows(self) -> pa.RecordBatch:
+        batch = self._unfed.popleft()
+        rows = self._step_size.rows
+        if batch.num_rows > rows:
+            self._unfed.appendleft(batch.slice(rows))
+        return batch.slice(0, rows)
 
     def _barrier_is_due(self, now_ms: int) -> bool:
         """Behind all rows of the batch, or before if it overtakes; but never before any progress.
@@ -276,6 +340,7 @@ class RegionRun:
             )
         for stage_instances in self._instances:
             for instance in stage_instances:
+                instance.begin(partial(self._lease, instance.name))
                 for ended in self._order.ended:
                     instance.tell(ended, self.region)
         options = self._plan.options
@@ -291,16 +356,22 @@ class RegionRun:
             max_in_flight_bytes=self._half_of_in_flight_bytes,
         )
         stored = self._base.in_flight if self._base is not None else ()
-        graph.restore(
+        channels = [
             channel for data in stored for channel in decode_channels(self._in_flight_payload(data))
-        )
+        ]
+        graph.restore(channel for channel in channels if channel.channel != SOURCE)
+        # Rows that no operator has seen are fed like new ones, and may be overtaken once more.
+        unseen = [
+            batch for channel in channels if channel.channel == SOURCE for batch in channel.batches
+        ]
+        self._unfed.extendleft(reversed(unseen))
         self._graph = graph
 
     def _restored(self, stage: Any, index: int) -> OperatorInstance:
         name = stage.instance_name(index)
         operators = self._base.operators if self._base is not None else ()
         entry = next((operator for operator in operators if operator.name == name), None)
-        saved = () if entry is None else read_operator(self._store, self._owners.state(name), entry)
+        saved = () if entry is None else read_operator(self._store, self._owners, entry)
         return OperatorInstance(
             stage,
             fresh_operator(stage),
@@ -309,6 +380,10 @@ class RegionRun:
             saved=saved,
             xp=self._xp,
         )
+
+    def _lease(self, operator: str, state: str, refs: Sequence[SegmentRef]) -> Sequence[bool]:
+        owner = self._owners.state(operator, state)
+        return self._store.lease(owner, self._order.attempt, refs)
 
     def _stage_output(self, graph: RegionGraph) -> None:
         for output in graph.take_output():
@@ -321,19 +396,17 @@ class RegionRun:
     def _acknowledge(self, snapshot: RegionSnapshot) -> None:
         entries: list[OperatorEntry] = []
         segments: list[tuple[Owner, Sequence[SegmentRef]]] = []
-        for stage in self._plan.stages:
-            for index in range(stage.parallelism):
-                name = stage.instance_name(index)
-                owner = self._owners.state(name)
-                states = cast("Sequence[SavedState]", snapshot.states[stage.name, index])
-                entry = write_operator(self._store, owner, self._order.attempt, name, states)
+        for plan in self._plan.stages:
+            for index in range(plan.parallelism):
+                name = plan.instance_name(index)
+                states = cast("Sequence[FrozenState]", snapshot.states[plan.name, index])
+                entry = write_operator(self._store, self._owners, self._order.attempt, name, states)
                 entries.append(entry)
-                if refs := segments_of(entry):
-                    segments.append((owner, refs))
+                segments.extend(segments_of(self._owners, entry))
         in_flight = self._captured(snapshot)
         segments.extend(self._in_flight_segments(in_flight))
-        staged = self._writer.close() if self._writer is not None else None
-        self._writer = None
+        stage = self._writer
+        staged = stage.close() if stage is not None else None
         entry_of_region = RegionEntry(
             self.region,
             origin=self._order.attempt,
@@ -343,8 +416,15 @@ class RegionRun:
         )
         # No data moved since the snapshots were taken, so the operators are exactly at them.
         keep, self._instances = self._instances, None
+        self._writer = None
         self._settle(
-            Answered(entry_of_region, segments, had_rows=bool(self._source_rows), keep=keep)
+            Answered(
+                entry_of_region,
+                segments,
+                stage if staged is not None else None,
+                had_rows=bool(self._source_rows),
+                keep=keep,
+            )
         )
 
     def _captured(self, snapshot: RegionSnapshot) -> tuple[InFlight, ...]:

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from holdfast._core import OperatorEntry, Owner, Piece, SegmentRef, StateEntry
-from holdfast.regions.state import SavedState
+from holdfast.regions.saved import Kind, SavedState, StoredPiece
+from holdfast.regions.state import FrozenState
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-# Bytes of state below which an operator's states lie in the metadata itself (SEMANTICS J).
+# A state of up to so many bytes lies in the metadata itself (SEMANTICS J).
 INLINE_BYTES: Final = 1024
 
 
-class SegmentStore(Protocol):
+class SegmentReader(Protocol):
+    """Where segments are read from."""
+
+    def read(self, ref: SegmentRef, owner: Owner) -> bytes:
+        """Read and verify a segment; see `holdfast.SnapshotManager.read`."""
+
+
+class SegmentStore(SegmentReader, Protocol):
     """Where a region task puts segments: `holdfast.SnapshotManager`, or the executor's one."""
 
     def append(
@@ -31,11 +41,11 @@ class SegmentStore(Protocol):
     ) -> SegmentRef:
         """Append a segment; see `holdfast.SnapshotManager.append`."""
 
-    def read(self, ref: SegmentRef, owner: Owner) -> bytes:
-        """Read and verify a segment; see `holdfast.SnapshotManager.read`."""
-
     def persist_segments(self, checkpoint: int, owner: Owner, refs: Sequence[SegmentRef]) -> None:
         """Make segments durable; see `holdfast.SnapshotManager.persist_segments`."""
+
+    def lease(self, owner: Owner, checkpoint: int, refs: Sequence[SegmentRef]) -> list[bool]:
+        """Ask which segments an attempt may refer to; see `holdfast.SnapshotManager.lease`."""
 
     def release(self, owner: Owner, refs: Sequence[SegmentRef]) -> None:
         """Let go of segments of a refused acknowledgement."""
@@ -56,9 +66,9 @@ class RegionOwners:
     pipeline: str
     region: str
 
-    def state(self, operator: str) -> Owner:
-        """Owner of the states of one operator (instance)."""
-        return Owner(self.pipeline, operator, self.region)
+    def state(self, operator: str, state: str) -> Owner:
+        """Owner of one state of an operator (instance)."""
+        return Owner(self.pipeline, operator, self.region, state)
 
     def in_flight(self, created: int) -> Owner:
         """Owner of the in-flight data that attempt `created` stored.
@@ -70,21 +80,28 @@ class RegionOwners:
 
 
 def write_operator(
-    store: SegmentStore, owner: Owner, checkpoint: int, name: str, states: Sequence[SavedState]
+    store: SegmentStore,
+    owners: RegionOwners,
+    checkpoint: int,
+    name: str,
+    states: Sequence[FrozenState],
 ) -> OperatorEntry:
-    """Write the states of one operator as one segment, or inline them when they are small.
+    """Write the states of one operator.
+
+    A small one lies inline, a larger one in a segment of its own. Of a large array only what no
+    older segment has is written.
 
     Parameters
     ----------
     store : SegmentStore
         Where to.
-    owner : Owner
-        Owner of the segment.
+    owners : RegionOwners
+        Owners of the segments.
     checkpoint : int
         The attempt it is written for.
     name : str
         Name of the operator (instance).
-    states : sequence of SavedState
+    states : sequence of SavedState or FrozenArray
         What `StateRegistry.freeze` returned.
 
     Returns
@@ -96,55 +113,74 @@ def write_operator(
     Raises
     ------
     OSError
-        If the segment cannot be written.
+        If a segment cannot be written.
     """
-    total = sum(state.data.nbytes for state in states)
-    if total <= INLINE_BYTES:
-        inlined = [_entry(state, inline=bytes(state.data)) for state in states]
-        return OperatorEntry(name, inlined)
-    data = states[0].data if len(states) == 1 else b"".join(state.data for state in states)
-    ref = store.append(owner, checkpoint, data, entries=len(states))
     entries = []
-    offset = 0
     for state in states:
-        pieces = [Piece(ref, offset, state.data.nbytes)] if state.data.nbytes else []
-        entries.append(_entry(state, pieces=pieces))
-        offset += state.data.nbytes
+        append = partial(store.append, owners.state(name, state.name), checkpoint, entries=1)
+        if not isinstance(state, SavedState):
+            entries.append(_entry(state, pieces=state.write(append)))
+        elif state.data.nbytes <= INLINE_BYTES:
+            entries.append(_entry(state, inline=bytes(state.data)))
+        else:
+            whole = Piece(append(state.data), 0, state.data.nbytes)
+            entries.append(_entry(state, pieces=[whole]))
     return OperatorEntry(name, entries)
 
 
-def read_operator(store: SegmentStore, owner: Owner, entry: OperatorEntry) -> Iterator[SavedState]:
-    """Read the states of one operator back.
-
-    Every segment is read once, however many states lie in it.
+def read_operator(
+    store: SegmentReader, owners: RegionOwners, entry: OperatorEntry
+) -> Iterator[SavedState]:
+    """Read the states of one operator back, each when it is asked for.
 
     Raises
     ------
     CorruptSegmentError, FileNotFoundError
         If a segment is damaged or missing; the message names owner, file and offset.
     """
-    payloads: dict[SegmentRef, bytes] = {}
-
-    def piece_of(piece: Piece) -> memoryview:
-        if piece.ref not in payloads:
-            payloads[piece.ref] = store.read(piece.ref, owner)
-        end = piece.payload_offset + piece.length
-        return memoryview(payloads[piece.ref])[piece.payload_offset : end]
-
     for state in entry.states:
         if state.inline is not None:
-            data = memoryview(state.inline)
-        elif len(state.pieces) == 1:
-            data = piece_of(state.pieces[0])
+            data, stored = memoryview(state.inline), list[StoredPiece]()
         else:
-            data = memoryview(b"".join(piece_of(piece) for piece in state.pieces))
-        yield SavedState(state.name, state.kind, state.dtype, state.shape, data)
+            data, stored = _read_pieces(store, owners.state(entry.name, state.name), state.pieces)
+        yield SavedState(state.name, state.kind, state.dtype, state.shape, data, tuple(stored))
 
 
-def segments_of(entry: OperatorEntry) -> list[SegmentRef]:
-    """Return references of the segments an operator's states lie in, each once."""
-    return list(dict.fromkeys(piece.ref for state in entry.states for piece in state.pieces))
+def segments_of(
+    owners: RegionOwners, entry: OperatorEntry
+) -> Iterator[tuple[Owner, Sequence[SegmentRef]]]:
+    """Return the segments of each state that has any, each segment once."""
+    for state in entry.states:
+        if state.pieces:
+            refs = dict.fromkeys(piece.ref for piece in state.pieces)
+            yield owners.state(entry.name, state.name), list(refs)
 
 
-def _entry(state: SavedState, **content: Any) -> StateEntry:
-    return StateEntry(state.name, state.kind, state.dtype, state.shape, **content)
+def _read_pieces(
+    store: SegmentReader, owner: Owner, pieces: Sequence[Piece]
+) -> tuple[memoryview, list[StoredPiece]]:
+    """Return a state's bytes, writable where they are its own, and where they lie."""
+    if len(pieces) == 1:
+        (piece,) = pieces
+        payload = memoryview(store.read(piece.ref, owner))
+        data = payload[piece.payload_offset : piece.payload_offset + piece.length]
+        return data, [StoredPiece(piece, payload.nbytes)]
+    starts = list(accumulate((piece.length for piece in pieces), initial=0))
+    by_segment: dict[SegmentRef, list[tuple[int, Piece]]] = {}
+    for start, piece in zip(starts, pieces, strict=False):
+        by_segment.setdefault(piece.ref, []).append((start, piece))
+    # Each segment is read once, and no more than one of them is in memory at a time.
+    data = memoryview(bytearray(starts[-1]))
+    sizes = {}
+    for ref, parts in by_segment.items():
+        payload = memoryview(store.read(ref, owner))
+        sizes[ref] = payload.nbytes
+        for start, piece in parts:
+            end = piece.payload_offset + piece.length
+            data[start : start + piece.length] = payload[piece.payload_offset : end]
+    return data, [StoredPiece(piece, sizes[piece.ref]) for piece in pieces]
+
+
+def _entry(state: FrozenState, **content: Any) -> StateEntry:
+    kind: Kind = state.kind if isinstance(state, SavedState) else "array"
+    return StateEntry(state.name, kind, state.dtype, state.shape, **content)

@@ -10,14 +10,16 @@ import base64
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
+
+from holdfast.regions.arrays import ArrayState, Declared, FrozenArray, HostArray, SmallArray
+from holdfast.regions.chunks import Layout
+from holdfast.regions.device_arrays import Device, DeviceArray
+from holdfast.regions.saved import Kind, LeaseOf, SavedState, StateError
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
-
-Kind = Literal["array", "value", "list", "union", "broadcast"]
 
 # Data types of states that are no arrays: bytes of a JSON text in UTF-8, and bytes as they are.
 JSON: Final = "|u1"
@@ -25,37 +27,10 @@ BYTES: Final = "|V1"
 
 T = TypeVar("T")
 
-SavedStates = list["SavedState"]  # `list` is a method of the registry
+FrozenState: TypeAlias = SavedState | FrozenArray
+"""Content of a state at one moment: all of it, or a large array that is yet to be written."""
 
-
-@dataclass(frozen=True)
-class SavedState:
-    """A state as a checkpoint has it.
-
-    Parameters
-    ----------
-    name : str
-        Name it was declared with.
-    kind : str
-        Kind it was declared with.
-    dtype : str
-        NumPy's array-interface string. Of an array the one of its items (``"<f8"``); of anything
-        else ``"|u1"``, a JSON text in UTF-8, or ``"|V1"``, bytes as they are.
-    shape : tuple of int
-        Shape of an array; of anything else the number of bytes.
-    data : bytes-like
-        Content; arrays in C order.
-    """
-
-    name: str
-    kind: Kind
-    dtype: str
-    shape: tuple[int, ...]
-    data: memoryview
-
-
-class StateError(ValueError):
-    """A state was declared, or used, in a way that cannot be kept."""
+FrozenStates = list[FrozenState]  # `list` is a method of the registry
 
 
 class ValueState(Generic[T]):
@@ -99,13 +74,24 @@ class StateRegistry:
         What the checkpoint has for the instance; nothing for a new region.
     owner : str
         Operator and region, for messages.
+    layout : Layout
+        How large arrays are cut.
     """
 
-    def __init__(self, xp: Any, saved: Iterable[SavedState] = (), *, owner: str = "") -> None:
+    def __init__(
+        self,
+        xp: Any,
+        saved: Iterable[SavedState] = (),
+        *,
+        owner: str = "",
+        layout: Layout = Layout(),  # noqa: B008  # immutable
+    ) -> None:
         self._xp = xp
+        self._layout = layout
+        self._device = _device_of(xp)
         self._owner = owner
         self._saved = {state.name: state for state in saved}
-        self._arrays: dict[str, Any] = {}
+        self._arrays: dict[str, ArrayState] = {}
         self._others: dict[str, tuple[Kind, ValueState[Any] | ListState[Any]]] = {}
 
     # --- declaring ------------------------------------------------------------------------------
@@ -154,17 +140,14 @@ class StateRegistry:
             )
         dims = (shape,) if isinstance(shape, int) else tuple(shape)
         saved = self._take(name, "array")
-        if saved is None:
-            array = self._xp.full(dims, fill, dtype=wanted)
-        else:
-            if (saved.dtype, saved.shape) != (wanted.str, dims):
-                raise StateError(
-                    f"{self._at(name)}: the checkpoint has {saved.dtype} of shape {saved.shape}, "
-                    f"the operator declares {wanted.str} of shape {dims}"
-                )
-            # A copy: the operator changes it in place.
-            array = self._xp.array(np.frombuffer(saved.data, dtype=wanted).reshape(dims))
-        self._arrays[name] = array
+        if saved is not None and (saved.dtype, saved.shape) != (wanted.str, dims):
+            raise StateError(
+                f"{self._at(name)}: the checkpoint has {saved.dtype} of shape {saved.shape}, "
+                f"the operator declares {wanted.str} of shape {dims}"
+            )
+        declared = Declared(name, wanted, dims, self._at(name))
+        array = self._restored(declared, saved, fill)
+        self._arrays[name] = self._tracked(declared, array, saved)
         return array
 
     def value(self, name: str, default: T | None = None) -> ValueState[T | None]:
@@ -222,31 +205,54 @@ class StateRegistry:
                 "declare in open(); declare it, or start with a new checkpoint"
             )
 
-    def freeze(self) -> SavedStates:
-        """Copy everything as it is now: the only part of a snapshot the operator waits for.
+    def freeze(self, lease: LeaseOf) -> FrozenStates:
+        """Take everything as it is now: the only part of a snapshot the operator waits for.
+
+        Parameters
+        ----------
+        lease : callable
+            Given the name of a state and references, asks which of these older segments the
+            attempt may refer to.
 
         Returns
         -------
-        list of SavedState
+        list of SavedState or FrozenArray
             Sorted by name; independent of later changes.
 
         Raises
         ------
         StateError
-            If a value holds something that cannot be kept.
+            If a value holds something that cannot be kept, or an array was reshaped.
+        AttemptEndedError, OSError
+            What `lease` raises.
         """
-        frozen = [self._freeze_array(name, array) for name, array in self._arrays.items()]
+        frozen: FrozenStates = [
+            array.freeze(partial(lease, name)) for name, array in self._arrays.items()
+        ]
         for name, (kind, state) in self._others.items():
             frozen.append(self._freeze_other(name, kind, state))
-        return sorted(frozen, key=lambda saved: saved.name)
+        return sorted(frozen, key=lambda state: state.name)
 
     # --- details --------------------------------------------------------------------------------
 
-    def _freeze_array(self, name: str, array: Any) -> SavedState:
-        # CuPy copies to the host by a function of its module; NumPy has no such function.
-        to_host = getattr(self._xp, "asnumpy", None)
-        host = to_host(array) if to_host is not None else array.copy()
-        return SavedState(name, "array", host.dtype.str, tuple(host.shape), _bytes_of(host))
+    def _restored(self, declared: Declared, saved: SavedState | None, fill: Any) -> Any:
+        import numpy as np
+
+        if saved is None:
+            return self._xp.full(declared.shape, fill, dtype=declared.dtype)
+        content = np.frombuffer(saved.data, declared.dtype).reshape(declared.shape)
+        if self._device is not None:
+            return self._device.upload(content)
+        # The operator changes it in place, so it has to be its own.
+        return content.copy() if saved.data.readonly else content
+
+    def _tracked(self, declared: Declared, array: Any, saved: SavedState | None) -> ArrayState:
+        if declared.nbytes <= self._layout.chunk_bytes:
+            return SmallArray(declared, array, self._xp)
+        stored = saved.stored if saved is not None else ()
+        if self._device is not None:
+            return DeviceArray(declared, array, self._layout, stored, device=self._device)
+        return HostArray(declared, array, self._layout, stored)
 
     def _freeze_other(
         self, name: str, kind: Kind, state: ValueState[Any] | ListState[Any]
@@ -287,10 +293,12 @@ class StateRegistry:
         return f"state {name!r} of {self._owner}" if self._owner else f"state {name!r}"
 
 
-def _bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
-    import numpy as np
+def _device_of(xp: Any) -> Device | None:
+    if not hasattr(xp, "asnumpy"):
+        return None
+    from holdfast.regions.gpu import cupy_device
 
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    return cupy_device()
 
 
 # --- values as JSON -----------------------------------------------------------------------------

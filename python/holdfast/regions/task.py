@@ -6,7 +6,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +25,9 @@ LOG: Final = logging.getLogger(__name__)
 
 # A step of an operator that takes longer is given a thread of its own.
 STUCK_AFTER_MS: Final = 250
+
+# Regions that have come to an answer and wait to be made durable, each with an open file.
+WAITING_MAX: Final = 64
 
 
 class OperatorCache:
@@ -79,7 +82,8 @@ class RegionTask:
 
     Reading the rows, talking to the driver and waiting for durability happen on the calling
     thread; operators run on threads of their own, so that one region's slow batch does not hold up
-    its neighbours.
+    its neighbours. Regions that come to an answer while storage is waited for are made durable
+    together, and told together.
 
     Parameters
     ----------
@@ -92,7 +96,7 @@ class RegionTask:
     store : SegmentStore
         Where segments go.
     tell : callable
-        Takes an answer to the driver; returns once it is there.
+        Takes answers to the driver; returns once they are there.
     cache : OperatorCache
         Operators of this process.
     """
@@ -104,12 +108,13 @@ class RegionTask:
         *,
         partition: int,
         store: SegmentStore,
-        tell: Callable[[Answer], None],
+        tell: Callable[[Sequence[Answer]], None],
         cache: OperatorCache,
     ) -> None:
         self._plan = plan
         self._order = order
         self._partition = partition
+        self._only_stores = order.only_stores(partition)
         self._store = store
         self._tell = tell
         self._cache = cache
@@ -142,15 +147,15 @@ class RegionTask:
             to the driver then.
         """
         try:
-            for region in owed:
-                self._started(region)
+            self._begin(owed)
             for batch in batches:
-                for region, rows in split_by_region(batch, region_by=self._plan.region_by):
-                    if region not in self._order.answered:
-                        run = self._started(region)
-                        run.add(rows)
+                parts = split_by_region(batch, region_by=self._plan.region_by)
+                parts = [part for part in parts if part[0] not in self._order.answered]
+                self._begin(region for region, _ in parts)
+                for region, rows in parts:
+                    run = self._runs[region]
+                    if run.add(rows):
                         self._threads.wake(run)
-                self._tell_answers()
             for run in self._runs.values():
                 run.end_input()
                 self._threads.wake(run)
@@ -161,86 +166,109 @@ class RegionTask:
 
     # --- details --------------------------------------------------------------------------------
 
-    def _started(self, region: str) -> RegionRun:
-        run = self._runs.get(region)
-        if run is None:
-            base = self._bases.get(region)
-            cached = self._cache.take(region, base)
-            if cached is not None and (region in self._order.restart or self._order.rescue):
-                close_instances(cached)
-                cached = None
-            run = RegionRun(
-                self._plan, self._order, region, base, self._store, cached=cached, xp=self._xp
-            )
-            self._runs[region] = run
-            self._tell(Started(self._order.attempt, self._partition, region))
-            if not self._order.rescue:
-                self._threads.take_on(run)
-        return run
+    def _begin(self, regions: Iterable[str]) -> None:
+        """Begin with those regions that were not seen before, once the driver knows of them."""
+        new = [region for region in dict.fromkeys(regions) if region not in self._runs]
+        if not new:
+            return
+        for region in new:
+            self._runs[region] = self._new_run(region)
+        self._tell([Started(self._order.attempt, self._partition, region) for region in new])
+        if not self._only_stores:
+            for region in new:
+                self._threads.take_on(self._runs[region])
+
+    def _new_run(self, region: str) -> RegionRun:
+        base = self._bases.get(region)
+        cached = self._cache.take(region, base)
+        if cached is not None and (region in self._order.restart or self._only_stores):
+            close_instances(cached)
+            cached = None
+        return RegionRun(
+            self._plan, self._order, region, base, self._store, cached=cached, xp=self._xp
+        )
 
     def _wait_for_the_rest(self) -> None:
         timeout_ms = self._plan.options.region_timeout_ms
         deadline_ms = self._order.created_ms + timeout_ms
         late = f"expired: no answer within region_timeout ({timeout_ms / 1000:g} s)"
         while len(self._told) < len(self._runs):
-            if self._order.rescue:
-                self._decline_the_rest(self._order.rescue_cause)
+            if self._only_stores:
+                self._decline_the_rest(self._order.lost_cause)
             elif (left_ms := deadline_ms - now_ms()) <= 0:
                 self._decline_the_rest(late)
             else:
-                self._threads.wait(min(left_ms, STUCK_AFTER_MS) / 1000)
-                self._tell_answers()
+                self._deliver(self._threads.wait(min(left_ms, STUCK_AFTER_MS) / 1000))
 
     def _decline_the_rest(self, cause: str) -> None:
         """Decline for regions that hang; their threads stay behind, for nothing stops them (R5)."""
-        for region, run in self._runs.items():
-            if region not in self._told:
-                run.expire(cause)
-                self._deliver(run)
+        silent = [run for region, run in self._runs.items() if region not in self._told]
+        for run in silent:
+            run.expire(cause)
+        self._deliver(silent)
 
-    def _tell_answers(self) -> None:
-        for run in self._threads.answered():
-            if run.region not in self._told:
-                self._deliver(run)
-
-    def _deliver(self, run: RegionRun) -> None:
-        """Durable first, then told (R3). The first of several waits for storage for all of them."""
-        self._told.add(run.region)
-        answer = run.answer
-        if answer is None:
-            raise AssertionError(f"region {run.region!r} was delivered without an answer")
-        if not self._made_durable(answer) and answer.entry is not None:
-            answer = run.instead_of(answer, "its snapshot could not be made durable")
-            if not self._made_durable(answer):
-                answer = replace(answer, in_flight=())
-        attempt = self._order.attempt
-        if answer.entry is not None:
-            self._tell(Acked(attempt, self._partition, run.region, answer.entry))
+    def _deliver(self, runs: Sequence[RegionRun]) -> None:
+        """Durable first, then told (R3)."""
+        if not runs:
+            return
+        self._told.update(run.region for run in runs)
+        told: list[Answer] = []
+        for run, answer in self._durable_answers(runs):
+            if answer.entry is None:
+                told.append(self._declined(run, answer))
+                continue
+            told.append(Acked(self._order.attempt, self._partition, run.region, answer.entry))
             if answer.keep is not None:
                 self._cache.keep(run.region, answer.entry, answer.keep)
+        self._tell(told)
+
+    def _declined(self, run: RegionRun, answer: Answered) -> Declined:
+        return Declined(
+            self._order.attempt,
+            self._partition,
+            run.region,
+            answer.cause,
+            answer.in_flight,
+            answer.had_rows,
+        )
+
+    def _durable_answers(self, runs: Sequence[RegionRun]) -> list[tuple[RegionRun, Answered]]:
+        """Return what can be told of these regions: what could not be kept is a decline."""
+        answers = [(run, run.settled()) for run in runs]
+        staged = [(run, answer.stage) for run, answer in answers if answer.stage is not None]
+        errors = self._plan.sink.persist([stage for _, stage in staged]) if staged else ()
+        lost = {run.region: error for (run, _), error in zip(staged, errors, strict=True)}
+        return [(run, self._durable(run, answer, lost.get(run.region))) for run, answer in answers]
+
+    def _durable(self, run: RegionRun, answer: Answered, lost: OSError | None) -> Answered:
+        if lost is not None:
+            self._release(answer)
+            cause = f"{type(lost).__name__}: {lost}"
+        elif self._made_durable(answer):
+            return answer
         else:
-            self._tell(
-                Declined(
-                    attempt,
-                    self._partition,
-                    run.region,
-                    answer.cause,
-                    answer.in_flight,
-                    answer.had_rows,
-                )
-            )
+            cause = "its snapshot could not be made durable"
+        if answer.entry is not None:
+            answer = run.instead_of(answer, cause)
+            if self._made_durable(answer):
+                return answer
+        return replace(answer, in_flight=())
 
     def _made_durable(self, answer: Answered) -> bool:
+        # The first of several waits for storage; it covers what the others wrote before.
         attempt = self._order.attempt
         try:
             for owner, refs in answer.segments:
                 self._store.persist_segments(attempt, owner, refs)
         except OSError:
             LOG.warning("attempt %d: segments are not durable", attempt, exc_info=True)
-            for owner, refs in answer.segments:
-                self._store.release(owner, refs)
+            self._release(answer)
             return False
         return True
+
+    def _release(self, answer: Answered) -> None:
+        for owner, refs in answer.segments:
+            self._store.release(owner, refs)
 
 
 class _RegionThreads:
@@ -249,7 +277,8 @@ class _RegionThreads:
     def __init__(self, count: int) -> None:
         self._count = count
         self._ready: queue.SimpleQueue[RegionRun | None] = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue[RegionRun] = queue.SimpleQueue()
+        self._answers: queue.Queue[RegionRun] = queue.Queue(maxsize=WAITING_MAX)
+        self._stopped = threading.Event()
         self._lock = threading.Lock()
         self._idle: set[RegionRun] = set()
         self._woken: set[RegionRun] = set()
@@ -271,28 +300,32 @@ class _RegionThreads:
             self._idle.remove(run)
         self._ready.put(run)
 
-    def answered(self) -> Iterator[RegionRun]:
-        """Regions that came to an answer since this was last asked."""
-        while not self._answers.empty():
-            yield self._answers.get()
-
-    def wait(self, timeout_s: float) -> None:
-        """Return when some region came to an answer, or after the time.
+    def wait(self, timeout_s: float) -> list[RegionRun]:
+        """Return the regions that came to an answer: at least one, or none after the time.
 
         Threads that have been in one step for long are replaced, so that operators which hang do
         not take the others' time.
         """
         try:
-            self._answers.put(self._answers.get(timeout=timeout_s))
+            found = [self._answers.get(timeout=timeout_s)]
         except queue.Empty:
             now = time.monotonic()
             since = list(self._stepping_since.values())
             stuck = sum(now - started > STUCK_AFTER_MS / 1000 for started in since)
             if not self._ready.empty() and len(self._threads) - stuck < self._count:
                 self._start_thread()
+            return []
+        # Not without end: the first one waits, too.
+        while len(found) < WAITING_MAX:
+            try:
+                found.append(self._answers.get_nowait())
+            except queue.Empty:
+                break
+        return found
 
     def stop(self) -> None:
         """Let the threads end; one that hangs in an operator is left behind."""
+        self._stopped.set()
         for _ in self._threads:
             self._ready.put(None)
 
@@ -303,16 +336,25 @@ class _RegionThreads:
 
     def _work(self) -> None:
         me = threading.get_ident()
-        while (run := self._ready.get()) is not None:
+        while (run := self._ready.get()) is not None and not self._stopped.is_set():
             self._stepping_since[me] = time.monotonic()
             moved = run.advance(now_ms())
             self._stepping_since.pop(me)
             if run.answer is not None:
-                self._answers.put(run)
+                self._hand_in(run)
             elif moved:
                 self._ready.put(run)
             else:
                 self._park(run)
+
+    def _hand_in(self, run: RegionRun) -> None:
+        """Wait while many regions wait to be made durable, unless nobody does that any more."""
+        while not self._stopped.is_set():
+            try:
+                self._answers.put(run, timeout=1)
+                break
+            except queue.Full:
+                continue
 
     def _park(self, run: RegionRun) -> None:
         with self._lock:

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from holdfast._core import Staged
 from holdfast.regions.sinks.durable import sync_folder
-from holdfast.regions.sinks.layout import attempt_of_target
-from holdfast.regions.sinks.parquet import ParquetSink
+from holdfast.regions.sinks.layout import published_attempt
+from holdfast.regions.sinks.parquet import SUFFIX, ParquetSink
 from holdfast.regions.sinks.sink import Publisher
 
 _DONE: Final = "last-delivered"
@@ -65,7 +65,7 @@ class BatchFunction(Publisher):
         self.staging.sweep(before_attempt)
         delivered = self._last_delivered()
         for path in self.staging.root.glob("*.parquet"):
-            if attempt_of_target(path.name) <= delivered:
+            if (published_attempt(path.name, SUFFIX) or 0) <= delivered:
                 path.unlink()
 
     def _last_delivered(self) -> int:

@@ -22,6 +22,7 @@ STAGED_FOLDER: Final = "_holdfast/staged"
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _READABLE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_TARGET: Final = re.compile(rf"part-(\d{{10,}})-(?:{_READABLE.pattern}-)?[0-9a-f]{{20}}", re.ASCII)
 
 
 def local_folder(path: str | os.PathLike[str]) -> Path:
@@ -66,9 +67,10 @@ def target_name(region: str, attempt: int, suffix: str) -> str:
     return f"part-{attempt:010d}-{readable}{digest}{suffix}"
 
 
-def attempt_of_target(name: str) -> int:
-    """Return the attempt that a published file belongs to."""
-    return int(name.split("-", 2)[1])
+def published_attempt(name: str, suffix: str) -> int | None:
+    """Return the attempt that published a file of the folder; None if none of a pipeline did."""
+    found = _TARGET.fullmatch(name.removesuffix(suffix)) if name.endswith(suffix) else None
+    return int(found[1]) if found is not None else None
 
 
 def staged_name(region: str, attempt: int) -> str:

@@ -47,12 +47,18 @@ class OutputFile:
     def flush(self) -> None:
         """Do nothing: nothing is kept back."""
 
-    def finish(self) -> int:
-        """Make the content durable, close the file, and return its size in bytes."""
+    def size(self) -> int:
+        """Return how many bytes were written."""
+        return os.fstat(self._descriptor).st_size
+
+    def persist(self) -> None:
+        """Make the content durable and close the file.
+
+        The descriptor stays open until then, because one that was opened later might not be told
+        that an earlier write failed.
+        """
         os.fsync(self._descriptor)
-        size = os.fstat(self._descriptor).st_size
         self._close()
-        return size
 
     def drop(self) -> None:
         """Close and remove the file; again and again, if need be."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal, Self, get_args
+from typing import Any, Final, Literal, Self, cast, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,13 +18,18 @@ from holdfast._core import Staged
 from holdfast.regions.sinks.durable import explained, sync_path
 from holdfast.regions.sinks.layout import inside, local_folder, staged_name, target_name
 from holdfast.regions.sinks.output_file import OutputFile
-from holdfast.regions.sinks.publish import publish, sweep
+from holdfast.regions.sinks.publish import publish, published_after, sweep, withdraw
 from holdfast.regions.sinks.sink import Stage, TwoPhaseSink
 
 Compression = Literal["snappy", "zstd", "gzip", "lz4", "none"]
 
+SUFFIX: Final = ".parquet"
+
 # In memory, before encoding. Small batches are gathered: a row group each would be slow to read.
 ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
+
+# Files that are synced at the same time: file systems put such syncs together.
+_SYNC_THREADS: Final = 8
 
 
 @dataclass(frozen=True, init=False)
@@ -81,6 +87,21 @@ class ParquetSink(TwoPhaseSink):
         object.__setattr__(self, "root", root)
         object.__setattr__(self, "compression", compression)
 
+    @property
+    def location(self) -> str:
+        """The folder's absolute path."""
+        return str(self.root)
+
+    def at(self, location: str) -> ParquetSink:
+        """Return a sink for another folder.
+
+        Parameters
+        ----------
+        location : str
+            `location` of a sink of this class.
+        """
+        return ParquetSink(Path(location), compression=self.compression)
+
     def writer(self, region: str, attempt: int, schema: pa.Schema) -> ParquetStage:
         """Begin the output of a region in a checkpoint attempt.
 
@@ -103,6 +124,37 @@ class ParquetSink(TwoPhaseSink):
         if attempt < 0:
             raise ValueError(f"attempt={attempt} is not allowed: expected an id from 0")
         return ParquetStage(self, region=region, attempt=attempt, schema=schema)
+
+    def persist(self, stages: Sequence[Stage]) -> list[OSError | None]:
+        """Make closed stages durable, so that acknowledgements may depend on them (R3).
+
+        Their files are synced at the same time, and the folders that hold them once.
+
+        Parameters
+        ----------
+        stages : sequence of ParquetStage
+            Stages of this sink that were closed and had rows.
+
+        Returns
+        -------
+        list of (OSError or None)
+            For each stage, in this order, what went wrong. Such a stage is discarded.
+        """
+        written = cast("Sequence[ParquetStage]", stages)
+        if len(written) == 1:
+            found = [written[0].persist()]
+        else:
+            with ThreadPoolExecutor(min(_SYNC_THREADS, max(1, len(written)))) as threads:
+                found = list(threads.map(ParquetStage.persist, written))
+        folders: dict[Path, OSError | None] = {}
+        for position, stage in enumerate(written):
+            if found[position] is None:
+                if stage.folder not in folders:
+                    folders[stage.folder] = stage.persist_folder()
+                if (error := folders[stage.folder]) is not None:
+                    stage.discard()
+                    found[position] = error
+        return found
 
     def commit(self, staged: Iterable[Staged]) -> None:
         """Publish staged files, after the metadata of their checkpoint is durable (R81).
@@ -132,6 +184,34 @@ class ParquetSink(TwoPhaseSink):
         Parameters and errors are those of `commit`.
         """
         publish(self.root, staged)
+
+    def published_after(self, attempt: int) -> list[str]:
+        """Return the paths of the files that later attempts published.
+
+        Parameters
+        ----------
+        attempt : int
+            The newest attempt that is not asked about.
+        """
+        return [str(file) for file in published_after(self.root, attempt, SUFFIX)]
+
+    def withdraw(self, after_attempt: int) -> None:
+        """Remove the files that later attempts published, durable on return.
+
+        For a pipeline that goes back to an older checkpoint: its rows come again. Readers that
+        have seen them are not told. Files of other writers stay.
+
+        Parameters
+        ----------
+        after_attempt : int
+            The newest attempt whose files stay.
+
+        Raises
+        ------
+        OSError
+            If the file system refuses.
+        """
+        withdraw(self.root, after_attempt, SUFFIX)
 
     def sweep(self, before_attempt: int) -> None:
         """Remove the staged files of attempts before the given one.
@@ -164,7 +244,8 @@ class ParquetStage(Stage):
         self._compression = sink.compression
         self._schema = schema
         self._path = staged_name(region, attempt)
-        self._target = target_name(region, attempt, suffix=".parquet")
+        self._file_path = inside(self._root, self._path)
+        self._target = target_name(region, attempt, suffix=SUFFIX)
         self._named = f"the output of region {region!r} in attempt {attempt}"
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = 0
@@ -206,7 +287,7 @@ class ParquetStage(Stage):
                 self._write_pending()
 
     def close(self) -> Staged | None:
-        """Make the rows durable, so that an acknowledgement may depend on them.
+        """End the file. It is not durable before `ParquetSink.persist`.
 
         Returns
         -------
@@ -228,10 +309,34 @@ class ParquetStage(Stage):
         with self._or_discard():
             file = self._write_pending()
             self._writer.close()
-            size = file.finish()
-            sync_path(self._root, inside(self._root, self._path).parent)
+            size = file.size()
         self._ended = True
         return Staged(self._path, self._target, self._rows, size)
+
+    @property
+    def folder(self) -> Path:
+        """Where its file is."""
+        return self._file_path.parent
+
+    def persist(self) -> OSError | None:
+        """Make the content of the closed file durable, but not its name, or discard the stage."""
+        try:
+            with self._explained():
+                if self._file is not None:
+                    self._file.persist()
+        except OSError as error:
+            self.discard()
+            return error
+        return None
+
+    def persist_folder(self) -> OSError | None:
+        """Make the names of all files in its folder durable."""
+        try:
+            with self._explained():
+                sync_path(self._root, self.folder)
+        except OSError as error:
+            return error
+        return None
 
     def discard(self) -> None:
         """Throw the rows away, closed or not. Never after they were acknowledged."""
@@ -257,9 +362,8 @@ class ParquetStage(Stage):
     def _write_pending(self) -> OutputFile:
         """Write what was gathered as a row group, or a few if it is very much."""
         if self._file is None:
-            path = inside(self._root, self._path)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = OutputFile(path)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._file = OutputFile(self._file_path)
             self._writer = pq.ParquetWriter(
                 pa.PythonFile(self._file, mode="w"), self._schema, compression=self._compression
             )
@@ -276,11 +380,14 @@ class ParquetStage(Stage):
     @contextmanager
     def _or_discard(self) -> Iterator[None]:
         try:
-            with explained(f"cannot stage {self._named} in {self._root}"):
+            with self._explained():
                 yield
         except BaseException:
             self.discard()
             raise
+
+    def _explained(self) -> AbstractContextManager[None]:
+        return explained(f"cannot stage {self._named} in {self._root}")
 
 
 def _columns(schema: pa.Schema) -> str:

@@ -16,7 +16,7 @@ from typing import Final
 
 from holdfast._core import Staged
 from holdfast.regions.sinks.durable import explained, sync_folder
-from holdfast.regions.sinks.layout import STAGED_FOLDER, attempt_of, inside
+from holdfast.regions.sinks.layout import STAGED_FOLDER, attempt_of, inside, published_attempt
 
 _CHUNK_BYTES: Final = 1 << 20
 _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
@@ -80,6 +80,38 @@ def sweep(root: Path, before_attempt: int) -> None:
                 for file in _names(folder / name):
                     (folder / name / file).unlink(missing_ok=True)
                 _remove_if_empty(folder / name)
+
+
+def published_after(root: Path, attempt: int, suffix: str) -> list[Path]:
+    """Return the published files of later attempts, by name.
+
+    Raises
+    ------
+    OSError
+        If the file system refuses.
+    """
+    with explained(f"cannot look for published files in {root}"):
+        return [
+            root / name
+            for name in sorted(_names(root))
+            if (published_attempt(name, suffix) or 0) > attempt
+        ]
+
+
+def withdraw(root: Path, after_attempt: int, suffix: str) -> None:
+    """Remove the published files of later attempts, durable on return; may be repeated.
+
+    Raises
+    ------
+    OSError
+        If the file system refuses.
+    """
+    files = published_after(root, after_attempt, suffix)
+    with explained(f"cannot withdraw files that attempts after {after_attempt} published"):
+        for file in files:
+            file.unlink(missing_ok=True)
+        if files:
+            sync_folder(root)
 
 
 def _expose(source: Path, target: Path, size: int) -> None:

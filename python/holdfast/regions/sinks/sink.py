@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -21,7 +21,7 @@ class Stage(Protocol):
         """Add rows. If that fails, the stage is discarded."""
 
     def close(self) -> Staged | None:
-        """Make the rows durable, so that an acknowledgement may depend on them.
+        """End the output. It is not durable before `TwoPhaseSink.persist`.
 
         Returns
         -------
@@ -70,12 +70,30 @@ class SinkPublisher(Publisher):
 class TwoPhaseSink(Protocol):
     """Output that is staged first and published once a checkpoint contains its region's state.
 
-    `writer` is called on workers, the rest on the driver. A sink travels to the workers by
-    pickling.
+    `writer` and `persist` are called on workers, the rest on the driver. A sink travels to the
+    workers by pickling.
     """
+
+    @property
+    def location(self) -> str:
+        """Where it writes, as a text that `at` understands."""
+
+    def at(self, location: str) -> TwoPhaseSink:
+        """Return a sink of the same kind that writes elsewhere."""
 
     def writer(self, region: str, attempt: int, schema: pa.Schema) -> Stage:
         """Begin the output of a region in a checkpoint attempt."""
+
+    def persist(self, stages: Sequence[Stage]) -> Sequence[OSError | None]:
+        """Make closed stages durable, so that acknowledgements may depend on them (R3).
+
+        Several at once, because a device takes hardly longer for them than for one.
+
+        Returns
+        -------
+        sequence of OSError or None
+            For each stage, in this order, what went wrong. Such a stage is discarded.
+        """
 
     def commit(self, staged: Iterable[Staged]) -> None:
         """Publish what was staged: all of one region and checkpoint at once, and only once.
@@ -86,6 +104,15 @@ class TwoPhaseSink(Protocol):
 
     def recover(self, staged: Iterable[Staged]) -> None:
         """Publish what the restored checkpoint staged, as far as it was not yet (R74, R81)."""
+
+    def published_after(self, attempt: int) -> Sequence[str]:
+        """Return what later attempts published, by names for people."""
+
+    def withdraw(self, after_attempt: int) -> None:
+        """Take back what later attempts published, because the pipeline goes back (R75).
+
+        May be repeated.
+        """
 
     def sweep(self, before_attempt: int) -> None:
         """Throw away what earlier attempts staged and did not publish.

@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.regions.coordinator import HistoryRecord
-from holdfast.regions.driver import CheckpointFolders, PipelineDriver
+from holdfast.regions.driver import PipelineDriver
 from holdfast.regions.errors import RegionalQueryError
+from holdfast.regions.folders import CheckpointFolders, local_folder
+from holdfast.regions.progress import history_rows, print_history
 from holdfast.regions.spark.plan import batch_exchanges
 from holdfast.regions.spark.runner import SparkRunner
 
@@ -43,18 +46,21 @@ class RegionalQuery:
         trigger: Mapping[str, Any],
         *,
         regional: bool,
+        max_file_bytes: int,
     ) -> None:
         self.name = name
+        self._max_file_bytes = max_file_bytes
         self._session = source.sparkSession
         self._regional = regional
         self._driver = driver
         self._runner = runner
+        self._folders = folders
         self._error: Exception | None = None
         self._done = threading.Event()
         writer = (
             source.writeStream.foreachBatch(self._run_batch)
             .queryName(name)
-            .option("checkpointLocation", str(folders.root / "spark"))
+            .option("checkpointLocation", str(folders.stream))
         )
         if trigger:
             writer = writer.trigger(**trigger)
@@ -108,6 +114,10 @@ class RegionalQuery:
         """Return the attempts that ended since the start, oldest first."""
         return self._driver.history()
 
+    def print_history(self) -> None:
+        """Print these attempts as a table: outcome, failed regions, in-flight rows, size, time."""
+        print_history(history_rows(self.history(), checkpoint=self._folders.root))
+
     def exception(self) -> Exception | None:
         """Why the pipeline ended, if by an error."""
         return self._error
@@ -151,6 +161,36 @@ class RegionalQuery:
         self._query.stop()
         self.awaitTermination()
 
+    def stop_with_savepoint(self, path: str | Path) -> None:
+        """Write a savepoint, then end the pipeline.
+
+        A savepoint is a checkpoint of every region that owes no rows, with all it needs and with
+        Spark's position in the stream, in a folder of its own that nothing deletes and nothing
+        else refers to. A pipeline begins from it with ``start(restore=holdfast.restore(path))``.
+        It is taken between two batches; the folder appears at once and whole.
+
+        Parameters
+        ----------
+        path : str or Path
+            Folder to create, on a file system that the driver can write to.
+
+        Raises
+        ------
+        FileExistsError
+            If something is there. The pipeline goes on.
+        SavepointError
+            If some region keeps failing. The pipeline goes on, and may go on without this region.
+        OSError
+            If the savepoint cannot be written. The pipeline goes on.
+        RegionalQueryError
+            If the pipeline ended by an error.
+        """
+        if self._error is not None:
+            raise RegionalQueryError(str(self._error)) from self._error
+        self._driver.stop_with_savepoint(local_folder(path), max_file_bytes=self._max_file_bytes)
+        self._query.stop()
+        self.awaitTermination()
+
     # --- details --------------------------------------------------------------------------------
 
     def _run_batch(self, rows: DataFrame, batch_id: int) -> None:
@@ -170,8 +210,10 @@ class RegionalQuery:
             self._query.awaitTermination()
             self._driver.finish()
         except Exception as e:
-            self._error = e
-            LOG.error("pipeline %r ended", self.name, exc_info=True)
+            # The batch that a savepoint came before is refused, which Spark takes for an error.
+            if not self._driver.saved:
+                self._error = e
+                LOG.error("pipeline %r ended", self.name, exc_info=True)
         finally:
             self._runner.close()
             self._done.set()

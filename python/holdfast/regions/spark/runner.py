@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast._core import SnapshotManager, manager_message
 from holdfast.regions import answers
 from holdfast.regions.coordinator import NotifyManagers
-from holdfast.regions.driver import CheckpointFolders, TasksLostError
+from holdfast.regions.driver import Segments, TasksLostError
+from holdfast.regions.folders import CheckpointFolders
 from holdfast.regions.orders import AttemptOrder, PipelinePlan
 from holdfast.regions.spark.worker import run_region_task
 from holdfast.regions.task import now_ms
@@ -24,11 +27,9 @@ LOG: Final = logging.getLogger(__name__)
 
 POLL_MS: Final = 200
 
-# Beyond region_timeout, at which tasks decline by themselves, before a task that does not even do
-# that is ended.
-GRACE_MS: Final = 5_000
-
 SUMMARY: Final = "partition int, regions int"
+
+_FAILED_TASK: Final = re.compile(r"Task (\d+) in stage")
 
 
 class SparkRunner:
@@ -66,10 +67,12 @@ class SparkRunner:
         self._max_file_bytes = max_file_bytes
         jvm: Any = self._context._jvm
         self._bridge = jvm.io.holdfast.spark.RegionalBridge
-        self._bridge.open(plan.pipeline, self._folder)
+        self._open()
         self._plan_value = self._context.broadcast(plan)
         # Files of executors that are gone: this manager deletes them once nobody needs them.
         self._older = SnapshotManager(folders.segments, max_file_bytes=max_file_bytes)
+        # Terms of files that it knows.
+        self._adopted: set[int] = set()
 
     def run(
         self, order: AttemptOrder, source: object | None, owed: Sequence[str]
@@ -77,16 +80,19 @@ class SparkRunner:
         """See `holdfast.regions.driver.TaskRunner`. A source is a DataFrame of one micro-batch."""
         rows: Any = source if source is not None else self._owed_rows(owed)
         job = _Job(self._spark, f"holdfast-{self._plan.pipeline}-{order.attempt}")
-        order_value = self._context.broadcast(order)
-        task = _task(self._plan_value, order_value, self._folder, self._max_file_bytes, bool(owed))
+        # With the code of the task: Spark sends that once to every executor, as it is. A broadcast
+        # of our own would cost several calls into the JVM.
+        task = _task(self._plan_value, order, self._folder, self._max_file_bytes, bool(owed))
         job.start(lambda: rows.mapInArrow(task, SUMMARY).collect())
         try:
             yield from self._answers(job, order)
         finally:
             job.stop()
-            order_value.destroy()
         if job.problem is not None:
-            raise TasksLostError(_first_line(job.problem)) from job.problem
+            partition = None if job.cancelled or source is None else _partition(job.problem)
+            raise TasksLostError(
+                job.cancelled or _reason(job.problem), partition=partition
+            ) from job.problem
 
     def tell_managers(self, message: NotifyManagers) -> None:
         """See `holdfast.regions.driver.TaskRunner`."""
@@ -100,10 +106,19 @@ class SparkRunner:
         self._bridge.tellManagers(self._folder, encoded)
         self._tell_older(message)
 
-    def restore(self, checkpoints: Mapping[int, Any]) -> None:
+    def restore(self, checkpoints: Mapping[int, Segments]) -> None:
         """See `holdfast.regions.driver.TaskRunner`."""
         self._older.restore(dict(checkpoints))
         self._older.sweep()
+        self._adopted = self._terms()
+
+    def adopt(self, retained: Callable[[], Mapping[int, Segments]]) -> None:
+        """See `holdfast.regions.driver.TaskRunner`."""
+        try:
+            self._adopt(retained)
+        except OSError:
+            # What the next batch cannot do without, it will miss by itself.
+            LOG.warning("files of lost executors could not be taken over", exc_info=True)
 
     def close(self) -> None:
         """Let go of the cluster's side."""
@@ -114,23 +129,58 @@ class SparkRunner:
     # --- details --------------------------------------------------------------------------------
 
     def _answers(self, job: _Job, order: AttemptOrder) -> Iterator[answers.Answer]:
-        give_up_ms = order.created_ms + self._plan.options.region_timeout_ms + GRACE_MS
+        options = self._plan.options
+        give_up_ms = order.created_ms + options.region_timeout_ms + options.task_grace_ms
         while True:
             ended = job.ended
             message = self._bridge.poll(self._plan.pipeline, 0 if ended else POLL_MS)
             if message is not None:
-                run, answer = answers.decode(bytes(message))
+                run, told = answers.decode(bytes(message))
                 if run == self._plan.run:
-                    yield answer
+                    yield from told
             elif ended:
                 return
-            elif not order.rescue and now_ms() > give_up_ms:
+            elif order.lost is not None and now_ms() > give_up_ms:
                 job.cancel("tasks did not answer within region_timeout")
 
     def _owed_rows(self, owed: Sequence[str]) -> DataFrame:
         slices = min(len(owed), self._context.defaultParallelism)
         rows = self._context.parallelize([(region,) for region in owed], slices)
         return self._spark.createDataFrame(rows, "region string")
+
+    def _open(self) -> None:
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
+
+        try:
+            self._bridge.open(self._plan.pipeline, self._folder)
+        except (Py4JJavaError, PySparkException) as e:
+            raise RuntimeError(f"cannot start: {_reason(e)}") from e
+
+    def _adopt(self, retained: Callable[[], Mapping[int, Segments]]) -> None:
+        # In this order: a term is given before its first file is there.
+        found = self._terms()
+        live = set(self._bridge.liveTerms(self._folder))
+        gone = found - self._adopted - live
+        if not gone:
+            return
+        LOG.info("files of %d managers that are gone are taken over", len(gone))
+        # What lies in files of live executors is theirs to delete.
+        needed: dict[int, Segments] = {
+            id: [segment for segment in segments if segment[2].term not in live]
+            for id, segments in retained().items()
+        }
+        self._older.restore(needed)
+        self._older.adopt(gone)
+        self._adopted |= gone
+
+    def _terms(self) -> set[int]:
+        """Terms of all merged files that are there; the first one makes the folder."""
+        try:
+            names = os.listdir(self._folder)
+        except FileNotFoundError:
+            return set()
+        return {int(name.partition("-")[0], 16) for name in names if name.endswith(".hf")}
 
     def _tell_older(self, message: NotifyManagers) -> None:
         tell: Callable[..., None] = getattr(self._older, message.message)
@@ -149,7 +199,7 @@ class _Job:
         self._group = f"{name}-{uuid.uuid4().hex[:8]}"
         self._name = name
         self._thread: threading.Thread | None = None
-        self._cancelled = ""
+        self.cancelled = ""
         self.problem: Exception | None = None
 
     @property
@@ -175,8 +225,8 @@ class _Job:
 
     def cancel(self, reason: str) -> None:
         """End its tasks."""
-        if not self._cancelled:
-            self._cancelled = reason
+        if not self.cancelled:
+            self.cancelled = reason
             LOG.warning("%s is cancelled: %s", self._name, reason)
             self._context.cancelJobGroup(self._group)
 
@@ -189,12 +239,12 @@ class _Job:
 
 
 def _task(
-    plan: Any, order: Any, folder: str, max_file_bytes: int, owed: bool
+    plan: Any, order: AttemptOrder, folder: str, max_file_bytes: int, owed: bool
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return run_region_task(
             plan.value,
-            order.value,
+            order,
             batches,
             folder=folder,
             max_file_bytes=max_file_bytes,
@@ -204,6 +254,15 @@ def _task(
     return task
 
 
-def _first_line(problem: Exception) -> str:
-    lines = [line for line in str(problem).splitlines() if line.strip()]
+def _partition(problem: Exception) -> int | None:
+    """Find out which task made a job fail: Spark says so in words only."""
+    found = _FAILED_TASK.search(str(problem))
+    return int(found[1]) if found is not None else None
+
+
+def _reason(problem: Exception) -> str:
+    """Say in a line what went wrong, in Java's words if it went wrong there."""
+    thrown: Any = getattr(problem, "java_exception", None)
+    text = str(problem) if thrown is None else str(thrown.toString())
+    lines = [line for line in text.splitlines() if line.strip()]
     return lines[0] if lines else type(problem).__name__

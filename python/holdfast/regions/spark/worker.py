@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast._core import ManagerClient, executor_socket
@@ -60,8 +60,9 @@ def run_region_task(
         executor_socket(), pipeline=plan.pipeline, folder=folder, max_file_bytes=max_file_bytes
     ) as client:
 
-        def tell(answer: Answer) -> None:
-            client.send(encode(plan.run, answer))
+        def tell(answers: Sequence[Answer]) -> None:
+            for message in encode(plan.run, answers):
+                client.send(message)
 
         task = RegionTask(plan, order, partition=partition, store=client, tell=tell, cache=cache)
         if owed:

@@ -1,0 +1,184 @@
+"""A region's state for another number of instances of its operators (R73).
+
+Regions come from the data, so a checkpoint fits any number of them. What can change is the layout
+inside a region: list state is split evenly over the new instances, union state goes to all,
+broadcast state is copied. Arrays and values belong to the rows that were routed to an instance, and
+cannot be divided without knowing how.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast._core import CheckpointMetadata, InFlight, OperatorEntry, RegionEntry
+from holdfast.regions.graph import SOURCE
+from holdfast.regions.image import SegmentCopies
+from holdfast.regions.layout import Layout, StageLayout
+from holdfast.regions.saved import SavedState
+from holdfast.regions.state import JSON
+
+
+class LayoutChangedError(ValueError):
+    """A checkpoint cannot be continued by a pipeline with this layout; the message says why."""
+
+
+def require_no_loss(old: Layout, new: Layout) -> None:
+    """Check what can be known without looking at states.
+
+    Raises
+    ------
+    LayoutChangedError
+        If regions are named by other columns, or an operator is gone.
+    """
+    if old.region_by != new.region_by:
+        raise LayoutChangedError(
+            f"regions were named by {_columns(old.region_by)} and are named by "
+            f"{_columns(new.region_by)} now: state cannot follow, because it is not known which "
+            "regions its rows belong to; keep region_by, or start with a new checkpoint"
+        )
+    gone = [stage.name for stage in old.stages if new.stage(stage.name) is None]
+    if gone:
+        raise LayoutChangedError(
+            f"the checkpoint has state of operator {gone[0]!r}, which the pipeline does not have: "
+            "it would be lost; keep the operator and its name, or start with a new checkpoint"
+        )
+
+
+def require_in_place(metadata: CheckpointMetadata, old: Layout, new: Layout) -> None:
+    """Check that a checkpoint can be continued as it is, in its own folder.
+
+    Raises
+    ------
+    LayoutChangedError
+        If a state, or rows between operators, would not be found where they are.
+    """
+    require_no_loss(old, new)
+    moved = [stage.name for stage in old.stages if new.stage(stage.name) != stage]
+    if moved:
+        raise LayoutChangedError(
+            f"parallelism or route_by of operator {moved[0]!r} changed: its state has to be "
+            "divided anew, which is done on the way into a new checkpoint folder; start there, "
+            "with restore=holdfast.restore(...) of this one"
+        )
+    if old != new and (waiting := _regions_with_rows_inside(metadata)):
+        raise LayoutChangedError(
+            f"region {waiting[0]!r} has rows that wait between operators, and the pipeline joins "
+            "its operators in another way now: start the old pipeline once more and end it with "
+            "stop(), which lets them through"
+        )
+
+
+class Rescaling:
+    """Copies regions into another layout; an `holdfast.regions.image.Adapt`.
+
+    Parameters
+    ----------
+    old, new : Layout
+        Layout of the checkpoint, and of the pipeline that goes on from it.
+
+    Raises
+    ------
+    LayoutChangedError
+        If no state could follow.
+    """
+
+    def __init__(self, old: Layout, new: Layout) -> None:
+        require_no_loss(old, new)
+        self._rewired = old != new
+        self._old = old
+        self._new = new
+
+    def __call__(
+        self, copies: SegmentCopies, entry: RegionEntry
+    ) -> tuple[list[OperatorEntry], list[InFlight]]:
+        """Copy one region.
+
+        Raises
+        ------
+        LayoutChangedError
+            If one of its states cannot be divided, or rows wait between its operators.
+        """
+        if self._rewired:
+            self._require_no_rows_inside(copies, entry)
+        known = {operator.name: operator for operator in entry.operators}
+        operators: list[OperatorEntry] = []
+        for stage in self._old.stages:
+            found = [known[name] for name in stage.instances if name in known]
+            now = self._new.stage(stage.name)
+            if now is None or now == stage:
+                operators += [
+                    copies.operator(entry.region, entry.origin, operator) for operator in found
+                ]
+            elif found:
+                operators += _regroup(copies, entry, found, now)
+        return operators, [copies.in_flight(entry.region, data) for data in entry.in_flight]
+
+    def _require_no_rows_inside(self, copies: SegmentCopies, entry: RegionEntry) -> None:
+        """Only rows in front of the first operator find their way in another graph."""
+        for data in entry.in_flight:
+            for channel in copies.rows_owed(entry.region, data):
+                if channel.channel != SOURCE:
+                    raise LayoutChangedError(
+                        f"region {entry.region!r} has rows that wait in {channel.channel}, between "
+                        "operators that the pipeline joins in another way; stop the old pipeline "
+                        "with stop_with_savepoint(), which lets them through, and restore that"
+                    )
+
+
+def _regroup(
+    copies: SegmentCopies, entry: RegionEntry, found: Sequence[OperatorEntry], now: StageLayout
+) -> list[OperatorEntry]:
+    """Divide the states of an operator's instances over its new ones."""
+    by_name: dict[str, list[SavedState]] = {}
+    for operator in found:
+        for state in copies.states(entry.region, operator):
+            by_name.setdefault(state.name, []).append(state)
+    divided = [
+        _divide(states, now, where=f"operator {now.name!r} in region {entry.region!r}")
+        for states in by_name.values()
+    ]
+    return [
+        copies.new_operator(
+            entry.region, entry.origin, name, [states[number] for states in divided]
+        )
+        for number, name in enumerate(now.instances)
+    ]
+
+
+def _divide(states: Sequence[SavedState], now: StageLayout, *, where: str) -> list[SavedState]:
+    """Return one state for each new instance."""
+    first = states[0]
+    if first.kind == "broadcast":
+        return [first] * now.parallelism
+    if first.kind not in ("list", "union"):
+        raise LayoutChangedError(
+            f"{where}: {first.kind} state {first.name!r} belongs to the rows that went to an "
+            "instance, and with another parallelism or route_by others go there; keep both, or "
+            "keep such state per item in a list state, which is divided"
+        )
+    items = [item for state in states for item in json.loads(bytes(state.data))]
+    if first.kind == "union":
+        return [_list_of(first, items)] * now.parallelism
+    bounds = [len(items) * number // now.parallelism for number in range(now.parallelism + 1)]
+    return [_list_of(first, items[start:end]) for start, end in itertools.pairwise(bounds)]
+
+
+def _list_of(like: SavedState, items: Sequence[Any]) -> SavedState:
+    """Return a list state with these items, which are encoded as JSON keeps them."""
+    data = json.dumps(items, separators=(",", ":"), allow_nan=False).encode()
+    return SavedState(like.name, like.kind, JSON, (len(data),), memoryview(data))
+
+
+def _regions_with_rows_inside(metadata: CheckpointMetadata) -> list[str]:
+    return [
+        region
+        for region, entry in metadata.regions.items()
+        if any(data.channel != SOURCE for data in entry.in_flight)
+    ]
+
+
+def _columns(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names))

@@ -1,0 +1,41 @@
+"""How many rows an operator is given at once."""
+
+from __future__ import annotations
+
+from typing import Final
+
+FIRST_ROWS: Final = 64
+STEPS_PER_TIMEOUT: Final = 20
+
+
+class StepSize:
+    """Rows of the batches that a region's graph is fed.
+
+    A barrier does not interrupt an operator, so it waits for the batch at hand. Where barriers may
+    overtake, a batch should take a small part of the alignment timeout, however slow the operator
+    is: the size begins small, doubles while batches are quick, and after the first one that is
+    not it only shrinks.
+
+    Parameters
+    ----------
+    rows_max : int
+        Largest size, and the only one where barriers do not overtake.
+    timeout_ms : int or None
+        The alignment timeout; None: barriers do not overtake.
+    """
+
+    def __init__(self, rows_max: int, timeout_ms: int | None) -> None:
+        self._rows_max = rows_max
+        self._budget_ms = None if timeout_ms is None else timeout_ms / STEPS_PER_TIMEOUT
+        self._growing = True
+        self.rows = rows_max if timeout_ms is None else min(FIRST_ROWS, rows_max)
+
+    def took(self, ms: float) -> None:
+        """Learn how long a batch of this size took at most."""
+        if self._budget_ms is None:
+            return
+        if ms > self._budget_ms:
+            self._growing = False
+            self.rows = max(1, int(self.rows * self._budget_ms / ms))
+        elif self._growing and 2 * ms <= self._budget_ms:
+            self.rows = min(self._rows_max, 2 * self.rows)

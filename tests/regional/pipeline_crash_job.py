@@ -1,0 +1,161 @@
+"""Runs pipelines in processes that fail at chosen changes of files, then to their end.
+
+``pipeline_crash_job.py WHAT FOLDER FIRST STEP``, with ``crash_calls.c`` preloaded. Every pipeline
+has a folder of its own, FOLDER/n. If WHAT is ``die_before``, its first process dies before its n-th
+change of files, and the next one, which restarts it, after some more; with ``fail_at``, these
+changes fail. A third process brings it to its end. n is FIRST, then FIRST + STEP, and so on until
+there is no n-th change. Prints a line of JSON for every pipeline: how its processes ended, and what
+there was to see after each of them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import json
+import os
+import shutil
+import signal
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import holdfast as hf
+from holdfast._inspect import Verification, checkpoint_ids, read_metadata
+from pipelines import COUNTED, RunningCount, output_of, partitions_of, rows_of
+
+REGIONS = ["r00", "r01", "r02"]
+BATCHES = [rows_of(number, REGIONS, each=40) for number in range(4)]
+#: What fails: region r01 in this batch, once.
+FAILING = range(1000, 2000)
+#: An array too large to be kept in the metadata, so that there are segments.
+BALLAST = 512
+#: No segment file holds more than a few of these.
+MAX_FILE_BYTES = 1024
+#: The second death comes before one of so many changes.
+RESTART_CHANGES = 97
+#: About as many changes and syncs does an undisturbed run make.
+FAILURES = 350
+FAILED = 3
+ENDS = {0: "done", FAILED: "failed", -signal.SIGKILL: "killed"}
+
+
+class Ballasted(RunningCount):
+    """Has two states that must always be of the same age; r01 fails once."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def open(self, ctx: hf.OperatorContext) -> None:
+        super().open(ctx)
+        self.ballast = ctx.state.array("ballast", shape=(BALLAST,), dtype="int64")
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if not (self.ballast == self.rows.value).all():
+            raise AssertionError(f"ballast {self.ballast[:4]} does not go with {self.rows.value}")
+        ids = batch.column("id").to_pylist()
+        if self.region == "r01" and ids[0] in FAILING and not self.mark.exists():
+            self.mark.touch()
+            raise RuntimeError("in trouble, once")
+        self.ballast += batch.num_rows
+        yield from super().process(batch)
+
+
+def run_pipeline(folder: Path) -> None:
+    """Gives all batches from the start: those that a checkpoint has are skipped (R74)."""
+    query = (
+        hf.regional(region_by="region")
+        .apply(Ballasted(folder / "mark"), schema=COUNTED, name="count")
+        .write_parquet(folder / "out")
+        .open_local(
+            folder / "ckpt",
+            num_retained=1,
+            max_file_bytes=MAX_FILE_BYTES,
+            tolerable_failed_checkpoints=2,
+        )
+    )
+    with query:
+        for number, rows in enumerate(BATCHES):
+            query.run_batch(partitions_of(rows, 2), batch_id=number)
+        query.finish()
+
+
+def outcome(what: str, folder: Path, nth: int) -> str:
+    """Runs the pipeline in a process of its own; returns how that ended."""
+    child = os.fork()
+    if child == 0:
+        try:
+            getattr(ctypes.CDLL(None), what)(nth)
+            run_pipeline(folder)
+            os._exit(0)
+        except (OSError, hf.RegionalQueryError):
+            os._exit(FAILED)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code not in ENDS:
+        raise SystemExit(f"{folder}, {what}({nth}): expected one of {ENDS}, found {code}")
+    return ENDS[code]
+
+
+def seen_in(folder: Path) -> dict[str, Any]:
+    """What a reader of the output sees, and what is wrong with the checkpoints."""
+    checkpoint = folder / "ckpt"
+    ids = checkpoint_ids(checkpoint) if (checkpoint / "metadata").exists() else []
+    verification = Verification(checkpoint)
+    verdicts = [verification.verify(number, lambda done, of: None) for number in ids]
+    return {
+        "rows": output_of(folder / "out") if (folder / "out").exists() else [],
+        "checkpoints": ids,
+        "damage": [damage.message for verdict in verdicts for damage in verdict.damage],
+    }
+
+
+def files_of(folder: Path) -> dict[str, list[str]]:
+    """Files by the folder they are in."""
+    return {
+        part: sorted(path.name for path in (folder / part).rglob("*") if path.is_file())
+        for part in ("ckpt/segments", "ckpt/metadata", "out/_holdfast")
+    }
+
+
+def needed_segment_files(folder: Path) -> list[str]:
+    """Merged files that the latest checkpoint has segments in."""
+    latest = max(checkpoint_ids(folder / "ckpt"))
+    entries = read_metadata(folder / "ckpt", latest).regions.values()
+    return sorted({ref.file for entry in entries for _, _, ref in entry.refs()})
+
+
+def run(what: str, folder: Path, nth: int) -> dict[str, Any]:
+    """One pipeline from its start to its end, through both of its failures."""
+    folder.mkdir()
+    outcomes, after = [], []
+    # Early and late in the restart, in any combination with the first failure.
+    for point in (nth, 1 + nth * 17 % RESTART_CHANGES, 0):
+        outcomes.append(outcome(what, folder, point))
+        after.append(seen_in(folder))
+    return {
+        "outcomes": outcomes,
+        "after": after,
+        "files": files_of(folder),
+        "needed": needed_segment_files(folder),
+    }
+
+
+def main(what: str, folder: Path, first: int, step: int) -> None:
+    for nth in itertools.count(first, step):
+        result = run(what, folder / str(nth), nth)
+        print(json.dumps(result))
+        shutil.rmtree(folder / str(nth))
+        # What failed may have done no harm, so that nobody can tell the last one.
+        if nth > FAILURES or (what == "die_before" and result["outcomes"][0] == "done"):
+            return
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

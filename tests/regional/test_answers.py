@@ -1,0 +1,47 @@
+"""What region tasks tell the driver, on the wire."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast._core import InFlight, RegionEntry
+from holdfast.regions.answers import MESSAGE_BYTES, Acked, Answer, Declined, Started, decode, encode
+
+RUN = "0123456789abcdef" * 2
+ANSWERS: list[Answer] = [
+    Started(7, 3, "Zürich"),
+    Acked(7, 3, "JFK", RegionEntry("JFK", origin=7)),
+    Declined(7, 4, "LGA", "in trouble", (InFlight(7, "source", 2, 3, inline=b"abc"),)),
+    Declined(7, 4, "EWR", "expired", had_rows=False),
+]
+
+
+def test_answers_travel_together_in_their_order() -> None:
+    (message,) = encode(RUN, ANSWERS)
+    assert decode(message) == (RUN, ANSWERS)
+
+
+def test_no_answers_are_no_message() -> None:
+    assert list(encode(RUN, [])) == []
+
+
+def test_many_answers_are_several_messages() -> None:
+    answers = [Started(1, 0, f"{number:01000}") for number in range(3000)]
+    messages = list(encode(RUN, answers))
+    assert len(messages) == 3
+    assert max(map(len, messages)) < MESSAGE_BYTES + 2000
+    assert [answer for message in messages for answer in decode(message)[1]] == answers
+
+
+def test_a_message_that_is_cut_is_refused_wherever_it_is_cut() -> None:
+    (message,) = encode(RUN, ANSWERS)
+    wholes = {len(next(encode(RUN, ANSWERS[:count]))) for count in range(1, len(ANSWERS))}
+    for length in set(range(len(message))) - wholes - {len(bytes.fromhex(RUN))}:
+        with pytest.raises(ValueError, match="answer"):
+            decode(message[:length])
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    (message,) = encode(RUN, ANSWERS[1:2])
+    with pytest.raises(ValueError, match="unknown kind 9"):
+        decode(message[:16] + b"\x09" + message[17:])

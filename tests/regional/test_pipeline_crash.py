@@ -1,0 +1,96 @@
+"""Death and failing storage at any change of files: rows equal an undisturbed run (R74, R81)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_crash_job import BATCHES
+
+from pipelines import expected
+
+HERE = Path(__file__).parent
+EXPECTED = expected(BATCHES)
+
+
+@pytest.fixture(scope="module")
+def crash_calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """crash_calls.c as a library."""
+    compiler = shutil.which("cc")
+    assert compiler is not None, "a C compiler is needed, as for Rust"
+    library = tmp_path_factory.mktemp("crash") / "crash_calls.so"
+    flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    source = HERE / "crash_calls.c"
+    subprocess.run([compiler, *flags, "-o", str(library), str(source), "-ldl"], check=True)
+    return library
+
+
+def disturbed(
+    what: str, library: Path, folder: Path, *, first: int, step: int
+) -> list[dict[str, Any]]:
+    """What became of pipelines that failed at change `first`, `first` + `step`, and so on."""
+    job = [sys.executable, str(HERE / "pipeline_crash_job.py"), what, str(folder)]
+    python_path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [*job, str(first), str(step)],
+        env={**os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": python_path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def check(pipeline: dict[str, Any]) -> None:
+    for seen in pipeline["after"]:
+        rows = [tuple(row) for row in seen["rows"]]
+        assert len(set(rows)) == len(rows), "no row is doubled"
+        assert set(rows) <= set(EXPECTED), "what can be read is right"
+        assert seen["damage"] == []
+    assert pipeline["outcomes"][-1] == "done"
+    assert [tuple(row) for row in pipeline["after"][-1]["rows"]] == EXPECTED
+    # What a write left that was killed, the next write removes; here no other may follow.
+    metadata, leftover = pipeline["files"]["ckpt/metadata"], ".hfc.tmp"
+    assert len([name for name in metadata if not name.endswith(leftover)]) == 1
+    assert len(metadata) <= 2
+    assert pipeline["files"]["ckpt/segments"] == pipeline["needed"], "no file is left over"
+    assert pipeline["files"]["out/_holdfast"] == []
+
+
+def some_or_all(step: int) -> Any:
+    """Every so-manieth change in every run, all of them in the full one."""
+    every = pytest.param(1, marks=[pytest.mark.full, pytest.mark.timeout(1800)])
+    return pytest.mark.parametrize("step", [step, every], ids=["some", "all"])
+
+
+@some_or_all(step=11)
+def test_a_pipeline_that_was_killed_anywhere_ends_with_the_rows_of_an_undisturbed_run(
+    crash_calls: Path, tmp_path: Path, step: int
+) -> None:
+    pipelines = disturbed("die_before", crash_calls, tmp_path, first=step // 2 + 1, step=step)
+    for pipeline in pipelines:
+        check(pipeline)
+    deaths = [pipeline["outcomes"].count("killed") for pipeline in pipelines]
+    assert sum(deaths) > len(pipelines), "restarts are killed, too"
+    # Deaths lie before the first checkpoint, between any two, and after the last.
+    firsts = [pipeline["after"][0]["checkpoints"] for pipeline in pipelines]
+    assert {max(ids, default=0) for ids in firsts} == {0, 1, 2, 3, 4, 5}
+
+
+@some_or_all(step=17)
+def test_storage_that_fails_anywhere_costs_an_attempt_or_a_restart_but_no_row(
+    crash_calls: Path, tmp_path: Path, step: int
+) -> None:
+    pipelines = disturbed("fail_at", crash_calls, tmp_path, first=step // 2 + 1, step=step)
+    for pipeline in pipelines:
+        check(pipeline)
+    assert {pipeline["outcomes"][0] for pipeline in pipelines} == {"done", "failed"}
+    # A checkpoint more than without trouble: an attempt was aborted, and made again.
+    latest = {max(pipeline["after"][0]["checkpoints"], default=0) for pipeline in pipelines}
+    assert max(latest) > 5

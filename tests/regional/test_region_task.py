@@ -1,0 +1,101 @@
+"""What a region task tells the driver, and when."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast._core import CheckpointMetadata, Owner, SegmentRef, SnapshotManager
+from holdfast.regions.answers import Acked, Answer, Declined, Started
+from holdfast.regions.orders import AttemptOrder, TaskOptions
+from holdfast.regions.sinks import ParquetSink
+from holdfast.regions.task import OperatorCache, RegionTask
+from pipelines import COUNTED, Troubled, partitions_of, rows_of
+
+REGIONS = ["r00", "r01"]
+EMPTY = CheckpointMetadata(1, -1, "checkpoint", 0, b"", {}).to_bytes()
+
+
+class Store:
+    """A snapshot manager whose device may be in trouble."""
+
+    def __init__(self, folder: Path) -> None:
+        self.manager = SnapshotManager(folder)
+        self.broken = False
+        self.released: list[SegmentRef] = []
+
+    def append(self, owner: Owner, checkpoint: int, data: Any, **options: Any) -> SegmentRef:
+        return self.manager.append(owner, checkpoint, data, **options)
+
+    def read(self, ref: SegmentRef, owner: Owner) -> bytes:
+        return self.manager.read(ref, owner)
+
+    def persist_segments(self, checkpoint: int, owner: Owner, refs: Sequence[SegmentRef]) -> None:
+        if self.broken:
+            raise OSError("the device is in trouble")
+        self.manager.persist_segments(checkpoint, owner, refs)
+
+    def release(self, owner: Owner, refs: Sequence[SegmentRef]) -> None:
+        self.released += refs
+        self.manager.release(owner, refs)
+
+
+@pytest.fixture(autouse=True)
+def no_trouble() -> Iterator[None]:
+    Troubled.trouble = None
+    yield
+    Troubled.trouble = None
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "segments")
+
+
+def run(store: Store, path: Path, *, each: int) -> list[list[Answer]]:
+    """Run one task over all regions; returns what it told, call by call."""
+    plan = (
+        holdfast.regional(region_by="region")
+        .apply(Troubled(), schema=COUNTED)
+        .plan("test", ParquetSink(path / "out"), TaskOptions())
+    )
+    told: list[list[Answer]] = []
+    order = AttemptOrder(attempt=2, created_ms=time.time_ns() // 1_000_000, base=EMPTY)
+    task = RegionTask(
+        plan,
+        order,
+        partition=0,
+        store=store,
+        tell=lambda answers: told.append(list(answers)),
+        cache=OperatorCache(),
+    )
+    (batches,) = partitions_of(rows_of(0, REGIONS, each=each), 1, slices=1)
+    assert task.run(batches) == len(REGIONS)
+    return told
+
+
+def test_the_driver_knows_of_all_regions_before_any_answers(store: Store, tmp_path: Path) -> None:
+    told = run(store, tmp_path, each=5)
+    assert told[0] == [Started(2, 0, region) for region in REGIONS]
+    rest = [answer for answers in told[1:] for answer in answers]
+    assert {answer.region for answer in rest if isinstance(answer, Acked)} == set(REGIONS)
+    assert len(rest) == len(REGIONS)
+
+
+def test_rows_that_could_not_be_made_durable_are_not_told(store: Store, tmp_path: Path) -> None:
+    # R3: a decline refers to its stored rows only if they are durable.
+    def trouble(region: str, ids: Sequence[int]) -> None:
+        raise RuntimeError("in trouble")
+
+    Troubled.trouble = trouble
+    store.broken = True
+    told = run(store, tmp_path, each=99)
+    declines = [a for answers in told for a in answers if isinstance(a, Declined)]
+    assert {decline.region for decline in declines} == set(REGIONS)
+    assert [tuple(decline.in_flight) for decline in declines] == [(), ()]
+    assert len(store.released) == len(REGIONS)

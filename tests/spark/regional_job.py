@@ -1,0 +1,199 @@
+"""A regional pipeline that the fault tests kill. Run as a program.
+
+With ``--kill POINT`` it kills its own process group, JVM included, when it comes to that point in
+batch ``--at`` (-1: while it drains). With ``--kill-executors`` the executor of one region is killed
+once in every third batch, in the middle of it. In every odd batch one region fails once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+from regional_input import TASKS, regional_source
+
+import holdfast
+from holdfast.regions import answers, driver
+from holdfast.regions.coordinator import CheckpointCoordinator, TasksEnded
+from holdfast.regions.spark.runner import SparkRunner
+from pipelines import COUNTED, RunningCount
+from support import builder
+
+#: In the order of a batch. The actions of the coordinator have their names.
+POINTS = (
+    "tasks",
+    "first-answer",
+    "last-answer",
+    "answered",
+    "metadata",
+    "CommitSinks",
+    "second-link",
+    "sweep",
+    "DropMetadata",
+    "NotifyManagers",
+    "Ended",
+    "done",
+)
+REGIONS = [f"r{number:02}" for number in range(6)]
+DRAINING = -1
+#: More than fits into the metadata, so that there are segments.
+BALLAST = 300
+
+
+class Ballasted(RunningCount):
+    """Has states in segments and in the metadata; a region fails once in every odd batch."""
+
+    def __init__(self, marks: Path) -> None:
+        self.marks = str(marks)
+
+    def open(self, ctx: holdfast.OperatorContext) -> None:
+        super().open(ctx)
+        self.ballast = ctx.state.array("ballast", shape=(BALLAST,), dtype="int64")
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if not (self.ballast == self.rows.value).all():
+            raise AssertionError(f"ballast {self.ballast[:4]} does not go with {self.rows.value}")
+        number = batch.column("id")[0].as_py() // 1000
+        failing = REGIONS[number % len(REGIONS)]
+        mark = Path(self.marks) / str(number)
+        if number % 2 and self.region == failing and not mark.exists():
+            mark.touch()
+            raise RuntimeError("in trouble, once")
+        self.ballast += batch.num_rows
+        yield from super().process(batch)
+
+
+class ExecutorKilling(Ballasted):
+    """Kills the JVM that this worker belongs to when r03 is in the middle of every third batch."""
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        number = batch.column("id")[0].as_py() // 1000
+        mark = Path(self.marks) / f"executor-{number}"
+        if number % 3 == 2 and self.region == "r03" and not mark.exists():
+            mark.touch()
+            # Executor, daemon, worker: the second field behind the name is the parent.
+            daemon = Path(f"/proc/{os.getppid()}/stat").read_text()
+            os.kill(int(daemon.rpartition(")")[2].split()[1]), signal.SIGKILL)
+        yield from super().process(batch)
+
+
+class Death:
+    """Where this process ends."""
+
+    batch: ClassVar[int | None] = None
+
+    def __init__(self, point: str, at: int) -> None:
+        self.point = point
+        self.at = at
+
+    def passes(self, point: str) -> None:
+        """End here, if this is the place."""
+        if point == self.point and Death.batch == self.at:
+            os.killpg(os.getpgrp(), signal.SIGKILL)
+
+    def lies_before(self, owner: Any, name: str, point: str, nth: int = 1) -> None:
+        """Put a point before the n-th call of a batch."""
+        calls = {}
+        real: Callable[..., Any] = getattr(owner, name)
+
+        def wrapped(*arguments: Any, **options: Any) -> Any:
+            calls[Death.batch] = calls.get(Death.batch, 0) + 1
+            if calls[Death.batch] == nth:
+                self.passes(point)
+            return real(*arguments, **options)
+
+        setattr(owner, name, wrapped)
+
+
+def install(death: Death) -> None:
+    """Put the points where the driver does its steps."""
+    run_batch, finish = driver.PipelineDriver.run_batch, driver.PipelineDriver.finish
+
+    def dated_run_batch(self: Any, batch_id: int, *arguments: Any, **options: Any) -> None:
+        Death.batch = batch_id
+        run_batch(self, batch_id, *arguments, **options)
+        death.passes("done")
+
+    def dated_finish(self: Any) -> None:
+        Death.batch = DRAINING
+        finish(self)
+        death.passes("done")
+
+    driver.PipelineDriver.run_batch = dated_run_batch  # type: ignore[method-assign]
+    driver.PipelineDriver.finish = dated_finish  # type: ignore[method-assign]
+
+    execute, handle = driver.PipelineDriver._execute, CheckpointCoordinator.handle
+    answered = {}
+
+    def named_execute(self: Any, action: Any) -> None:
+        death.passes(type(action).__name__)
+        execute(self, action)
+
+    def watching_handle(self: Any, event: Any) -> Any:
+        if isinstance(event, TasksEnded):
+            death.passes("answered")
+        return handle(self, event)
+
+    def counting_event(self: Any, answer: answers.Answer) -> Any:
+        if not isinstance(answer, answers.Started):
+            answered[Death.batch] = answered.get(Death.batch, 0) + 1
+            if answered[Death.batch] == 1:
+                death.passes("first-answer")
+            if answered[Death.batch] == len(REGIONS):
+                death.passes("last-answer")
+        return event(self, answer)
+
+    event = driver._AttemptWatch._event
+    driver.PipelineDriver._execute = named_execute  # type: ignore[method-assign]
+    CheckpointCoordinator.handle = watching_handle  # type: ignore[method-assign]
+    driver._AttemptWatch._event = counting_event  # type: ignore[method-assign]
+    death.lies_before(SparkRunner, "run", "tasks")
+    death.lies_before(driver.PipelineDriver, "_publish", "metadata")
+    death.lies_before(os, "link", "second-link", nth=2)
+    death.lies_before(holdfast.regions.sinks.ParquetSink, "sweep", "sweep")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--master", required=True)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--kill", choices=POINTS)
+    parser.add_argument("--at", type=int, default=0, help="batch to die in; -1: while draining")
+    parser.add_argument("--kill-executors", action="store_true")
+    args = parser.parse_args()
+    folder: Path = args.folder
+    (folder / "marks").mkdir(exist_ok=True)
+    if args.kill is not None:
+        install(Death(args.kill, args.at))
+    operator = ExecutorKilling if args.kill_executors else Ballasted
+    settings = (
+        builder(args.master, folder / "warehouse")
+        .config("spark.executor.memory", "1g")
+        # No batch begins before all executors are there, so that each has a part of it.
+        .config("spark.scheduler.minRegisteredResourcesRatio", "1.0")
+    )
+    spark = holdfast.configure(settings).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    query = (
+        holdfast.regional(regional_source(spark, folder / "in"), region_by="region")
+        .apply(operator(folder / "marks"), schema=COUNTED, name="count")
+        .write_parquet(folder / "out")
+        .start(
+            folder / "ckpt",
+            trigger={"availableNow": True},
+            num_retained=1,
+            max_consecutive_failures=10,
+            max_file_bytes=TASKS * BALLAST,
+        )
+    )
+    query.awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""kill -9 of driver and executors in any step of a batch: rows equal an undisturbed run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from regional_input import write_rows
+from regional_job import DRAINING, POINTS, REGIONS
+
+from holdfast._inspect import Verification, checkpoint_ids, read_metadata
+from pipelines import Row, expected, output_of, rows_of
+
+# Several Spark applications in a row: for when the machine is busy.
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+HERE = Path(__file__).parent
+WAIT_SECONDS = 400
+
+
+def run_job(folder: Path, *arguments: str) -> int:
+    """Exit code of the job; what it left running in its process group is killed."""
+    paths = [str(HERE), str(HERE.parent / "regional"), os.environ.get("PYTHONPATH", "")]
+    with (folder / "log.txt").open("ab") as log:
+        job = subprocess.Popen(
+            [sys.executable, str(HERE / "regional_job.py"), "--folder", str(folder), *arguments],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        try:
+            return job.wait(timeout=WAIT_SECONDS)
+        finally:
+            if job.poll() is None:
+                os.killpg(job.pid, signal.SIGKILL)
+                job.wait()
+
+
+def log_of(folder: Path) -> str:
+    return (folder / "log.txt").read_text(errors="replace")[-6000:]
+
+
+def check_rows(folder: Path, batches: Sequence[Sequence[Row]]) -> None:
+    """No reader sees a row that is doubled or wrong, and every checkpoint can be read."""
+    rows = output_of(folder / "out")
+    assert len(set(rows)) == len(rows)
+    assert set(rows) <= set(expected(batches))
+    for number in checkpoint_ids(folder / "ckpt"):
+        assert Verification(folder / "ckpt").verify(number, lambda done, of: None).damage == ()
+
+
+def check_files(folder: Path) -> None:
+    """Nothing is left over of any dead process."""
+    (latest,) = checkpoint_ids(folder / "ckpt")
+    entries = read_metadata(folder / "ckpt", latest).regions.values()
+    needed = {ref.file for entry in entries for _, _, ref in entry.refs()}
+    assert {path.name for path in (folder / "ckpt" / "segments").iterdir()} == needed
+    assert list((folder / "out" / "_holdfast").rglob("*.parquet")) == []
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        ("last-answer", "CommitSinks", "second-link", "done"),
+        pytest.param(POINTS, marks=[pytest.mark.full, pytest.mark.timeout(1800)]),
+    ],
+    ids=["some", "all"],
+)
+def test_driver_killed_at_one_point_after_the_other(
+    tmp_path: Path, points: Sequence[str]
+) -> None:  # R74, R81
+    # The last batch fails for a region, so that there is something to drain.
+    count = len(points) + 1 + len(points) % 2
+    batches = [rows_of(number, REGIONS, each=60) for number in range(count)]
+    for number, rows in enumerate(batches):
+        write_rows(tmp_path / "in", number, rows)
+    deaths = [*zip(points, range(len(points)), strict=True), (points[-1], DRAINING)]
+    for point, at in deaths:
+        code = run_job(tmp_path, "--master", "local[2]", "--kill", point, "--at", str(at))
+        assert code == -signal.SIGKILL, f"{point} in batch {at}: {log_of(tmp_path)}"
+        check_rows(tmp_path, batches)
+    assert run_job(tmp_path, "--master", "local[1]") == 0, log_of(tmp_path)
+    assert output_of(tmp_path / "out") == expected(batches)
+    check_files(tmp_path)
+
+
+def test_executors_killed_in_the_middle_of_batches(tmp_path: Path) -> None:
+    batches = [rows_of(number, REGIONS, each=60) for number in range(7)]
+    for number, rows in enumerate(batches):
+        write_rows(tmp_path / "in", number, rows)
+    arguments = ["--master", "local-cluster[2,1,1024]", "--kill-executors"]
+    assert run_job(tmp_path, *arguments) == 0, log_of(tmp_path)
+    assert {mark.name for mark in (tmp_path / "marks").iterdir()} >= {"executor-2", "executor-5"}
+    assert output_of(tmp_path / "out") == expected(batches)
+    # Without a restart: what the dead executors left goes while the query runs.
+    check_files(tmp_path)

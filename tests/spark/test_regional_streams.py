@@ -1,0 +1,181 @@
+"""Regional pipelines with other sources, triggers and shapes, and several in one application."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from regional_input import TASKS, regional_source, write_rows
+
+import holdfast
+from pipelines import COUNTED, ROWS, Row, RunningCount, expected, output_of, rows_of
+
+pytestmark = pytest.mark.spark
+
+REGIONS = [f"r{number:02}" for number in range(6)]
+RATE_REGIONS = 8
+WAIT_SECONDS = 300
+
+#: What the first of two operators puts out.
+KEYED = ROWS.append(pa.field("of_key", pa.int64()))
+
+
+def wait_until(condition: Any) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.05)
+
+
+def written(path: Path, count: int) -> list[list[Row]]:
+    batches = [rows_of(number, REGIONS, each=60) for number in range(count)]
+    for number, rows in enumerate(batches):
+        write_rows(path / "in", number, rows)
+    return batches
+
+
+class Waiting(RunningCount):
+    """Stands still in the middle of a batch until the test has done its part, once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if self.region == "3" and self.rows.value > 0 and not (self.folder / "go").exists():
+            (self.folder / "waiting").touch()
+            wait_until((self.folder / "go").exists)
+        return super().process(batch)
+
+
+def rate_pipeline(
+    spark: SparkSession, path: Path, operator: holdfast.Operator
+) -> holdfast.RegionalQuery:
+    rate = spark.readStream.format("rate").option("rowsPerSecond", 200)
+    frame = rate.option("numPartitions", TASKS).load()
+    place = F.col("value") % RATE_REGIONS
+    frame = frame.select(
+        place.cast("string").alias("region"), F.col("value").alias("id"), place.alias("key")
+    )
+    return (
+        holdfast.regional(frame, region_by="region")
+        .apply(operator, schema=COUNTED, name="count")
+        .write_parquet(path / "out")
+        .start(path / "ckpt", trigger={"processingTime": "100 milliseconds"})
+    )
+
+
+def test_a_query_that_is_stopped_in_the_middle_of_a_batch_goes_on_with_the_next_row(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    query = rate_pipeline(spark, tmp_path, Waiting(tmp_path))
+    wait_until((tmp_path / "waiting").exists)
+    with ThreadPoolExecutor() as threads:
+        stopped = threads.submit(query.stop)
+        wait_until(lambda: not query.stream.isActive)
+        # Interrupted, the batch still waits for its operator.
+        (tmp_path / "go").touch()
+        stopped.result(timeout=WAIT_SECONDS)
+    assert not query.isActive
+    assert query.latest.is_global
+    assert query.exception() is None
+    before = query.latest.batch_id
+    query = rate_pipeline(spark, tmp_path, RunningCount())
+    wait_until(lambda: query.latest.batch_id >= before + 3)
+    query.stop()
+    rows = output_of(tmp_path / "out")
+    count = len(rows)
+    assert sorted(row_id for _, row_id, _, _ in rows) == list(range(count)), "none is missing"
+    for region, row_id, seen, of_key in rows:
+        assert (region, seen) == (str(row_id % RATE_REGIONS), row_id // RATE_REGIONS + 1)
+        assert of_key == seen
+
+
+class CountByKey(holdfast.Operator):
+    """Adds to every row how many of its key there were."""
+
+    region_safe = True
+
+    def open(self, ctx: holdfast.OperatorContext) -> None:
+        self.counts = ctx.state.array("counts", shape=(300,), dtype="int64")
+
+    def process(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        of_key = []
+        for key in batch.column("key").to_pylist():
+            self.counts[key] += 1
+            of_key.append(int(self.counts[key]))
+        return pa.RecordBatch.from_arrays([*batch.columns, pa.array(of_key)], schema=KEYED)
+
+
+class CountAll(holdfast.Operator):
+    """Numbers the rows of a region; fails once, after it took some in."""
+
+    region_safe = True
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def open(self, ctx: holdfast.OperatorContext) -> None:
+        self.rows = ctx.state.value("rows", 0)
+
+    def process(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        first = self.rows.value + 1
+        self.rows.value += batch.num_rows
+        ids = batch.column("id").to_pylist()
+        if batch.column("region")[0].as_py() == "r01" and ids[0] >= 1000 and not self.mark.exists():
+            self.mark.touch()
+            raise RuntimeError("in trouble, once")
+        seen = pa.array(range(first, self.rows.value + 1), pa.int64())
+        columns = [batch.column("region"), batch.column("id"), seen, batch.column("of_key")]
+        return pa.RecordBatch.from_arrays(columns, schema=COUNTED)
+
+
+def test_a_chain_with_parallel_instances_keeps_every_row_and_each_keys_order(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    batches = written(tmp_path, 3)
+    query = (
+        holdfast.regional(regional_source(spark, tmp_path / "in"), region_by="region")
+        .apply(CountByKey(), schema=KEYED, name="by-key", parallelism=3, route_by="key")
+        .apply(CountAll(tmp_path / "mark"), schema=COUNTED, name="all")
+        .write_parquet(tmp_path / "out")
+        .start(tmp_path / "ckpt", trigger={"availableNow": True}, channel_batches=1)
+    )
+    query.awaitTermination()
+    assert [row.outcome for row in query.history()].count("regional") == 1
+    rows, wanted = output_of(tmp_path / "out"), expected(batches)
+    assert [(*row[:2], row[3]) for row in rows] == [(*row[:2], row[3]) for row in wanted]
+    # Rows of different instances have no order among each other.
+    assert sorted((row[0], row[2]) for row in rows) == sorted((row[0], row[2]) for row in wanted)
+
+
+def test_two_pipelines_run_in_one_application_and_a_third_with_a_name_in_use_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    batches = written(tmp_path, 3)
+    frame = regional_source(spark, tmp_path / "in")
+    counting = holdfast.regional(frame, region_by="region").apply(RunningCount(), schema=COUNTED)
+
+    def start(name: str, folder: str) -> holdfast.RegionalQuery:
+        writer = counting.write_parquet(tmp_path / folder / "out")
+        return writer.start(tmp_path / folder / "ckpt", name=name)
+
+    one, two = start("one", "1"), start("two", "2")
+    with pytest.raises(RuntimeError, match="'one' is open already"):
+        start("one", "3")
+    with pytest.raises(RuntimeError, match="'two' is open already"):
+        start("three", "2")
+    for query in (one, two):
+        query.processAllAvailable()
+        query.stop()
+    for folder in ("1", "2"):
+        assert output_of(tmp_path / folder / "out") == expected(batches)
+    # The names are free again.
+    start("one", "1").stop()
+    assert output_of(tmp_path / "1" / "out") == expected(batches)
