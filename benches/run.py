@@ -7,16 +7,19 @@ times say little on a shared machine.
 from __future__ import annotations
 
 import argparse
+import platform
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 from common import report
 from common.java import BuildError
 from common.rounds import ALL_PROVIDERS, WrongStateError
 from common.targets import Verdict
-from regional import coordinator
+from gpu import state
+from regional import coordinator, pipeline
 from spark import measure as queries
 from spark.cases import SUITES
 from spark.queries import QUERIES
@@ -26,17 +29,27 @@ from holdfast.demo.needs import MissingNeedError, check_needs
 from holdfast.demo.process import ChildError
 from holdfast.demo.providers import PROVIDERS
 from holdfast.demo.screen import Screen
+from holdfast.regions.chunks import MIB
 
 RESULTS = Path(__file__).parent / "results"
 
 STORE = "store"
 COORDINATOR = "coordinator"
-ALL_SUITES = (STORE, COORDINATOR, *SUITES)
+STATE = "state"
+GPU = "gpu"
+PIPELINE = "pipeline"
+ALL_SUITES = (STORE, COORDINATOR, PIPELINE, STATE, GPU, *SUITES)
+
+_WITHOUT_SPARK = {COORDINATOR, STATE, GPU}
+_MODULES: dict[str, Literal["numpy", "cupy"]] = {STATE: "numpy", GPU: "cupy"}
 
 SUITES_HELP = """\
 suites:
   store    single rows, scans, commits and restores of one store of 1 M keys, below any query
   coordinator  a checkpoint of 10,000 regions of which 30 % fail: no Spark
+  state    snapshots of one large NumPy array: stall, and what few changes cost: no Spark
+  gpu      the same of a CuPy array, and the copy to the host (needs a GPU)
+  pipeline  regional pipelines of 64 regions: healthy, one region failing, one region slow
   many     queries on 200 partitions
   few      the same on 20 partitions
   hdfs     queries on 200 partitions, checkpoints on HDFS (needs Maven the first time)
@@ -54,7 +67,10 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "suites", nargs="*", metavar="SUITE", help=f"{', '.join(ALL_SUITES)} (all of them)"
+        "suites",
+        nargs="*",
+        metavar="SUITE",
+        help=f"{', '.join(ALL_SUITES)} (all that can run here)",
     )
     parser.add_argument("--quick", action="store_true", help="1 round of 3 batches")
     parser.add_argument("--rounds", type=int, help="every provider runs once per round (5)")
@@ -64,6 +80,7 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--changelogs", type=int, default=50, help="commits before a restore (50); 0: no restores"
     )
+    parser.add_argument("--state-mib", type=int, help="size of an array state (512, on a GPU 4096)")
     parser.add_argument("--driver-memory", default="4g", help="heap of each JVM (4g)")
     parser.add_argument(
         "--providers",
@@ -82,7 +99,14 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
     unknown = [suite for suite in options.suites if suite not in ALL_SUITES]
     if unknown:
         parser.error(f"expected suites among {', '.join(ALL_SUITES)}, found {', '.join(unknown)}")
-    options.suites = options.suites or list(ALL_SUITES)
+    if options.state_mib is not None and options.state_mib < 64:
+        parser.error(f"--state-mib: expected at least 64, found {options.state_mib}")
+    missing = state.missing_device()
+    if GPU in options.suites and missing is not None:
+        parser.error(f"{GPU} cannot be measured here: {missing}")
+    options.suites = options.suites or [
+        suite for suite in ALL_SUITES if suite != GPU or missing is None
+    ]
     options.rounds = options.rounds or (1 if options.quick else 5)
     options.batches = options.batches or (3 if options.quick else 4)
     if options.batches < 2:
@@ -113,6 +137,27 @@ def results(options: argparse.Namespace, folder: Path, screen: Screen) -> Iterat
         screen.heading("coordinator")
         screen.say(coordinator_plan.describe())
         yield coordinator.measure(coordinator_plan, screen)
+    for suite, module in _MODULES.items():
+        if suite in options.suites:
+            mib = options.state_mib or (512 if module == "numpy" else 4096)
+            state_plan = state.Plan(
+                folder=folder, rounds=options.rounds, module=module, state_bytes=mib * MIB
+            )
+            screen.heading(suite)
+            screen.say(state_plan.describe())
+            yield state.measure(state_plan, screen)
+    if PIPELINE in options.suites:
+        for pipeline_case in pipeline.CASES:
+            pipeline_plan = pipeline.Plan(
+                case=pipeline_case,
+                folder=folder,
+                rounds=options.rounds,
+                driver_memory=options.driver_memory,
+                jfr=options.jfr,
+            )
+            screen.heading(f"pipeline, {pipeline_case.name}")
+            screen.say(pipeline_plan.describe())
+            yield pipeline.measure(pipeline_plan, screen)
     for case in (case for suite in options.suites for case in SUITES.get(suite, ())):
         if options.query not in (None, case.query.name):
             continue
@@ -130,11 +175,17 @@ def results(options: argparse.Namespace, folder: Path, screen: Screen) -> Iterat
         yield queries.measure(query_plan, screen)
 
 
+def _versions(suites: list[str]) -> str:
+    if set(suites) <= _WITHOUT_SPARK:
+        return f"Python {platform.python_version()}"
+    return check_needs(packages=("pyspark", "pyarrow", "numpy"))
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the benchmarks; the exit status is 0 if every run ended with the right state."""
     options = parse_args(arguments)
     try:
-        versions = check_needs(packages=("pyspark", "pyarrow", "numpy"))
+        versions = _versions(options.suites)
     except MissingNeedError as error:
         print(f"benches/run.py: {error}", file=sys.stderr)
         return 2

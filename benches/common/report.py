@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from common.rounds import Metric, Run, ratio, spread
-from common.targets import COLUMNS, Target, Verdict, judge
+from common.targets import COLUMNS, Target, Verdict, judge, title_of
 from holdfast.demo.figures import Spread
-from holdfast.demo.providers import TITLES
 from holdfast.demo.screen import Screen
 
 #: Ratios are taken to these: Spark's fastest way to checkpoint changes, and its default.
@@ -35,6 +34,8 @@ class Result:
         How it was measured; goes into the result file.
     notes
         Printed below the table: what the figures mean.
+    bases
+        What ratios are taken to.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Result:
     targets: Sequence[Target]
     runs: Sequence[Run]
     notes: str
+    bases: Sequence[str] = BASES
 
     def verdicts(self) -> list[Verdict]:
         """Hold what was measured against the targets."""
@@ -67,13 +69,13 @@ class Line:
     ratios: Mapping[str, Spread | None]
 
 
-def lines(runs: Sequence[Run], metric: Metric) -> list[Line]:
+def lines(runs: Sequence[Run], metric: Metric, bases: Sequence[str]) -> list[Line]:
     """Summarise one metric for every provider, in the order of first appearance."""
     found = []
     for provider in dict.fromkeys(run.provider for run in runs):
         values = spread(runs, metric.name, provider)
         if values is not None:
-            ratios = {base: ratio(runs, metric.name, provider, base) for base in BASES}
+            ratios = {base: ratio(runs, metric.name, provider, base) for base in bases}
             found.append(Line(metric=metric.name, provider=provider, spread=values, ratios=ratios))
     return found
 
@@ -85,19 +87,19 @@ def show(result: Result, *, screen: Screen) -> None:
         "provider",
         "median",
         "min..max",
-        *(f"of {TITLES[base]}" for base in BASES),
+        *(f"of {title_of(base)}" for base in result.bases),
     ]
     rows: list[list[str]] = []
     for metric in result.metrics:
-        found = lines(result.runs, metric)
+        found = lines(result.runs, metric, result.bases)
         for number, line in enumerate(found):
             rows.append(
                 [
                     "" if number else metric.title,
-                    TITLES[line.provider],
+                    title_of(line.provider),
                     metric.text(line.spread.median),
                     f"{metric.text(line.spread.low)}..{metric.text(line.spread.high)}",
-                    *(_ratio_text(line.ratios[base]) for base in BASES),
+                    *(_ratio_text(line.ratios[base]) for base in result.bases),
                 ]
             )
         if found:
@@ -112,7 +114,7 @@ def show(result: Result, *, screen: Screen) -> None:
     )
     # Bars for what has a target; the table has the rest.
     for metric in dict.fromkeys(target.metric for target in result.targets):
-        _show_bars(metric, lines(result.runs, metric), screen)
+        _show_bars(metric, lines(result.runs, metric, result.bases), screen)
     show_verdicts(result.verdicts(), screen=screen)
 
 
@@ -121,7 +123,7 @@ def _show_bars(metric: Metric, found: Sequence[Line], screen: Screen) -> None:
     screen.say(f"\n{metric.title}, median")
     for line in found:
         drawn = bar(line.spread.median, largest)
-        screen.say(f"  {TITLES[line.provider]:<20} {drawn} {metric.text(line.spread.median)}")
+        screen.say(f"  {title_of(line.provider):<20} {drawn} {metric.text(line.spread.median)}")
 
 
 def show_verdicts(verdicts: Sequence[Verdict], *, screen: Screen) -> None:
@@ -153,7 +155,9 @@ def save(result: Result, *, versions: str, folder: Path) -> Path:
         "machine": {"system": platform.platform(), "cores": os.cpu_count()},
         "plan": dict(result.plan),
         "summary": [
-            asdict(line) for metric in result.metrics for line in lines(result.runs, metric)
+            asdict(line)
+            for metric in result.metrics
+            for line in lines(result.runs, metric, result.bases)
         ],
         "targets": [{**asdict(verdict), "met": verdict.met} for verdict in result.verdicts()],
         "runs": [asdict(run) for run in result.runs],

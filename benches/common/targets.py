@@ -12,6 +12,11 @@ from holdfast.demo.providers import TITLES
 MEASURED = "holdfast"
 
 
+def title_of(provider: str) -> str:
+    """Return how a provider is printed; what is no provider of state has its own name."""
+    return TITLES.get(provider, provider)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """An upper bound of one metric of Holdfast.
@@ -28,7 +33,7 @@ class Target:
 
     def title(self) -> str:
         """Say what is compared."""
-        base = f", of {TITLES[self.to]}" if self.to else ""
+        base = f", of {title_of(self.to)}" if self.to else ""
         return f"{self.metric.title}{base}"
 
 

@@ -14,7 +14,7 @@ from common.rounds import Run, WrongStateError, in_rounds
 
 from holdfast.demo.figures import BatchFigures
 from holdfast.demo.objects import HOW_COUNTED
-from holdfast.demo.process import SparkChild, cpu_of_group
+from holdfast.demo.process import SparkChild, cpu_of_session
 from holdfast.demo.providers import TITLES
 from holdfast.demo.screen import Screen
 from spark.cases import METRICS, Case
@@ -137,7 +137,7 @@ def _run(
         for kind, fields in child.events(silence_s=_SILENCE_S):
             if kind == "batch":
                 batches.append(BatchFigures(**fields))
-                cpu.append(cpu_of_group(child.group))
+                cpu.append(cpu_of_session(child.session))
                 line.batch(batches[-1])
     line.finish("done")
     check_state(plan, provider, batches)

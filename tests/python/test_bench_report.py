@@ -42,7 +42,7 @@ def test_ratios_are_taken_within_a_round() -> None:
         make_run("holdfast", 1, 500, 500),
         make_run("rocksdb-changelog", 1, 1000, 1000),
     ]
-    base, ours = report.lines(runs, BATCH)
+    base, ours = report.lines(runs, BATCH, report.BASES)
     assert base.ratios["rocksdb-changelog"] is not None
     assert ours.ratios["rocksdb-changelog"] is not None
     assert ours.ratios["rocksdb-changelog"].low == ours.ratios["rocksdb-changelog"].high == 0.5

@@ -1,0 +1,209 @@
+"""Regional pipelines on Spark: what checkpoints cost, and what a region in trouble costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common.recording import flight_recording
+from common.report import Result
+from common.rounds import Metric, Run, WrongStateError
+from common.targets import MEASURED, Target
+
+from holdfast.demo.process import SparkChild
+from holdfast.demo.screen import Screen
+from regional.workload import TASKS, region_names, write_input
+
+BATCH = Metric(name="batch_ms", title="batch time, ms")
+CPU = Metric(name="cpu_s", title="CPU s per batch", decimals=2)
+GOODPUT = Metric(name="goodput", title="rows of healthy regions in the output, per second")
+PER_ROW = Metric(name="ms_per_million", title="ms per million such rows")
+OF_TIMEOUT = Metric(name="of_timeout", title="batch time / aligned_timeout", decimals=2)
+
+_SILENCE_S = 600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What the pipelines that take turns have in common.
+
+    Attributes
+    ----------
+    name
+        Of the function in `regional.child` that knows the pipelines.
+    bases
+        Pipelines that ratios are taken to.
+    """
+
+    name: str
+    title: str
+    metrics: tuple[Metric, ...]
+    bases: tuple[str, ...]
+    targets: tuple[Target, ...]
+    notes: str
+
+
+CASES = (
+    Case(
+        name="healthy",
+        title="all regions healthy",
+        metrics=(BATCH, CPU),
+        bases=("plain", "plain, Spark writes"),
+        targets=(Target(metric=BATCH, at_most=1.15, to="plain"),),
+        notes=(
+            "plain: the operator's work in mapInArrow inside foreachBatch, on the same rows, which "
+            "writes the same files with\nthe same encoder: one for each region and batch, zstd. It "
+            "has no state, no checkpoint, and syncs nothing.\nplain, Spark writes: the rows go to "
+            "Spark, which writes one file for each task."
+        ),
+    ),
+    Case(
+        name="failing",
+        title="one region fails in every batch",
+        metrics=(GOODPUT, PER_ROW, BATCH, CPU),
+        bases=("undisturbed",),
+        # A goodput of at least 0.95 times the undisturbed one.
+        targets=(Target(metric=PER_ROW, at_most=1 / 0.95, to="undisturbed"),),
+        notes=(
+            "holdfast: one region raises at its first row in every batch, and its rows are stored; "
+            "limits on failures in a row\nare lifted. global only: the same with regional=False: "
+            "the query fails and not one row is published."
+        ),
+    ),
+    Case(
+        name="slow",
+        title="one region needs ten times as long for its rows as the whole batch takes",
+        metrics=(OF_TIMEOUT, BATCH, CPU),
+        bases=("undisturbed",),
+        targets=(Target(metric=OF_TIMEOUT, at_most=1.2),),
+        notes=(
+            "aligned_timeout is twice the time of an undisturbed batch in the same run. The slow "
+            "region waits for every row,\nas for a service. undisturbed: without that, and without "
+            "a timeout."
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How a case is measured.
+
+    Attributes
+    ----------
+    rows
+        Per batch, over all regions.
+    run_rows
+        Rows of one region that follow each other in a file.
+    """
+
+    case: Case
+    folder: Path
+    rounds: int
+    driver_memory: str
+    jfr: Path | None
+    rows: int = 2_048_000
+    regions: int = 64
+    run_rows: int = 1_000
+    warm_up: int = 2
+
+    def describe(self) -> str:
+        """Say in a few lines what is measured and how."""
+        return (
+            f"{self.case.title}: {self.rows:,} rows of 6 columns a batch, {self.regions} regions "
+            f"in {TASKS} files and tasks, in runs of {self.run_rows:,}\n"
+            f"{self.rounds} rounds of one batch each; the pipelines take turns in one JVM (heap "
+            f"{self.driver_memory}), local[2], after {self.warm_up} batches to warm up"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the result file says about how it was measured."""
+        return {
+            "case": self.case.name,
+            "rows": self.rows,
+            "regions": self.regions,
+            "run_rows": self.run_rows,
+            "rounds": self.rounds,
+            "warm_up": self.warm_up,
+            "driver_memory": self.driver_memory,
+        }
+
+
+def measure(plan: Plan, screen: Screen) -> Result:
+    """Run all rounds of a case.
+
+    Raises
+    ------
+    ChildError
+        If a pipeline fails that should not.
+    WrongStateError
+        If one put out another number of rows than its input asks for.
+    """
+    name = f"pipeline-{plan.case.name}"
+    folder = plan.folder / name
+    files = write_input(
+        folder / "rows", rows=plan.rows, regions=plan.regions, run_rows=plan.run_rows
+    )
+    spec = {
+        "case": plan.case.name,
+        "files": [str(file) for file in files],
+        "folder": str(folder / "runs"),
+        "rows": plan.rows,
+        "rows_of_region": plan.rows // plan.regions,
+        "region": region_names(plan.regions)[1],
+        "rounds": plan.rounds,
+        "warm_up": plan.warm_up,
+        "timeout_batches": 2,
+        "slower": 10,
+        "driver_memory": plan.driver_memory,
+        "settings": flight_recording(plan.jfr, name),
+    }
+    command = [str(Path(__file__).with_name("child.py"))]
+    runs = []
+    timeout_ms = 0.0
+    with screen.runs(), SparkChild(command, spec=spec, log=plan.folder / f"{name}.log") as child:
+        line = screen.run(plan.case.title, rows=None)
+        for kind, fields in child.events(silence_s=_SILENCE_S):
+            if kind == "timeout":
+                timeout_ms = fields["ms"]
+            elif kind == "batch" and fields["round"] is not None:
+                runs.append(_run(plan, fields, timeout_ms))
+                line.note(f"{fields['variant']}: {fields['batch_ms'] / 1000:.1f} s")
+        line.finish("done")
+    return Result(
+        name=name,
+        plan=plan.to_json(),
+        metrics=plan.case.metrics,
+        bases=plan.case.bases,
+        targets=plan.case.targets,
+        runs=runs,
+        notes=plan.case.notes,
+    )
+
+
+def _run(plan: Plan, fields: Mapping[str, Any], timeout_ms: float) -> Run:
+    variant, batch_ms, rows = fields["variant"], fields["batch_ms"], fields["rows"]
+    of_one = plan.rows // plan.regions
+    expected: Sequence[int] = (plan.rows,)
+    if variant == "global only":
+        expected = (0,)
+    elif variant == MEASURED and plan.case.name == "failing":
+        expected = (plan.rows - of_one,)
+    elif variant == MEASURED and plan.case.name == "slow":
+        expected = range(plan.rows - of_one, plan.rows + 1)
+    if rows not in expected:
+        raise WrongStateError(
+            f"{plan.case.name}, {variant}: expected {expected[0]:,} to {expected[-1]:,} rows in "
+            f"the output of a batch, found {rows:,}"
+        )
+    healthy = min(rows, plan.rows - of_one)
+    values = {BATCH.name: [batch_ms], GOODPUT.name: [healthy / batch_ms * 1e3]}
+    if "cpu_s" in fields:
+        values[CPU.name] = [fields["cpu_s"]]
+    if healthy:
+        values[PER_ROW.name] = [batch_ms / healthy * 1e6]
+    if variant == MEASURED and timeout_ms:
+        values[OF_TIMEOUT.name] = [batch_ms / timeout_ms]
+    return Run(provider=variant, round_number=fields["round"], load=fields["load"], values=values)
