@@ -20,7 +20,7 @@ from object_stores import Store
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from holdfast.demo.process import running_in_group
+from holdfast.demo.process import kill_session, running_in_session
 from support import STATE, commit_ids, merged_files, write_batch
 
 HERE = Path(__file__).parent
@@ -310,7 +310,7 @@ class Job:
     def processes(self, marker: str) -> list[int]:
         """Processes of this job whose command line has the marker."""
         found = []
-        for process in running_in_group(self.process.pid):
+        for process in running_in_session(self.process.pid):
             try:
                 command = Path(f"/proc/{process}/cmdline").read_bytes()
             except (FileNotFoundError, ProcessLookupError):
@@ -338,8 +338,7 @@ class Job:
     def kill(self) -> None:
         """kill -9 of everything that this job started."""
         # Also processes that stand at a point, or are stopped, die of this.
-        if self.process.poll() is None or running_in_group(self.process.pid):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        kill_session(self.process.pid)
         self.process.wait()
 
 

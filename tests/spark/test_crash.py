@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.demo.process import running_in_group
+from holdfast.demo.process import running_in_session
 from support import write_batch
 
 JOB = Path(__file__).with_name("crash_job.py")
@@ -104,7 +104,7 @@ class Job:
         """Executor processes of this job, by what /proc says."""
         return [
             process
-            for process in running_in_group(self.process.pid)
+            for process in running_in_session(self.process.pid)
             if b"CoarseGrainedExecutorBackend" in Path(f"/proc/{process}/cmdline").read_bytes()
         ]
 

@@ -5,25 +5,45 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast.demo.needs import MissingNeedError, check_needs
+
+if TYPE_CHECKING:
+    from holdfast.demo.checks import Checks
+    from holdfast.demo.screen import Screen
+
+PARTS = ("stores", "regions")
 
 
 def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
     """Read the options from the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m holdfast.demo",
-        description="Run two streaming queries on Spark's default state store provider and on "
-        "Holdfast, compare what they leave in the checkpoint, then kill a run, resume it, and "
-        "compare its rows with a batch computation.",
+        description="First part: run two streaming queries on Spark's default state store provider "
+        "and on Holdfast, compare what they leave in the checkpoint, then kill a run, resume it, "
+        "and compare its rows with a batch computation. Second part: run a regional pipeline with "
+        "a region that fails and one that is slow, kill and resume it, and compare its rows with "
+        "those of an undisturbed run and of a batch computation.",
     )
-    parser.add_argument("--partitions", type=int, default=32, help="shuffle partitions (32)")
-    parser.add_argument("--batches", type=int, default=6, help="micro-batches with input (6)")
     parser.add_argument(
-        "--only", choices=("delays", "weather"), action="append", help="run only this query"
+        "--part", choices=PARTS, action="append", help="run only this part: stores or regions"
+    )
+    parser.add_argument(
+        "--partitions", type=int, default=32, help="shuffle partitions of the first part (32)"
+    )
+    parser.add_argument(
+        "--batches", type=int, default=6, help="micro-batches with input of the first part (6)"
+    )
+    parser.add_argument(
+        "--only",
+        choices=("delays", "weather"),
+        action="append",
+        help="run only this query of the first part",
     )
     parser.add_argument(
         "--keep",
@@ -67,23 +87,17 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"holdfast demo: {error}", file=sys.stderr)
         return 2
     # These import pyarrow, which is known to be there only now.
+    from holdfast.demo.checks import Checks
     from holdfast.demo.process import ChildError
-    from holdfast.demo.queries import QUERIES
-    from holdfast.demo.scenario import Demo, Options
     from holdfast.demo.screen import Screen
 
     screen = Screen()
+    checks = Checks(screen)
     screen.say(f"Holdfast demo on {versions}")
+    started = time.monotonic()
     with working_folder(parsed.keep) as folder:
-        options = Options(
-            folder=folder,
-            provider=parsed.provider,
-            partitions=parsed.partitions,
-            batches=parsed.batches,
-            queries=tuple(name for name in QUERIES if name in (parsed.only or QUERIES)),
-        )
         try:
-            return 0 if Demo(options, screen).run() else 1
+            run_parts(parsed, folder, screen, checks)
         except ChildError as error:
             screen.verdict(str(error), good=False)
             return 1
@@ -93,6 +107,35 @@ def main(arguments: list[str] | None = None) -> int:
         finally:
             if parsed.keep is not None:
                 screen.say(f"kept: {folder}")
+    seconds = time.monotonic() - started
+    screen.heading("Result")
+    if checks.failed:
+        screen.verdict(f"{checks.failed} checks failed, {seconds:.0f} s", good=False)
+        return 1
+    screen.verdict(f"every check held, {seconds:.0f} s", good=True)
+    return 0
+
+
+def run_parts(parsed: argparse.Namespace, folder: Path, screen: Screen, checks: Checks) -> None:
+    """Run the parts that are asked for, each in a folder of its own."""
+    from holdfast.demo.queries import QUERIES
+    from holdfast.demo.regional_scenario import RegionalDemo
+    from holdfast.demo.scenario import Demo, Options
+
+    parts = parsed.part or PARTS
+    if "stores" in parts:
+        options = Options(
+            folder=folder / "stores",
+            provider=parsed.provider,
+            partitions=parsed.partitions,
+            batches=parsed.batches,
+            queries=tuple(name for name in QUERIES if name in (parsed.only or QUERIES)),
+        )
+        options.folder.mkdir()
+        Demo(options, screen, checks).run()
+    if "regions" in parts:
+        (folder / "regions").mkdir()
+        RegionalDemo(folder / "regions", screen, checks).run()
 
 
 if __name__ == "__main__":

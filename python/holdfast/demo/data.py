@@ -20,8 +20,8 @@ _TIME = pa.timestamp("us", "UTC")
 _CONVERT = pacsv.ConvertOptions(
     null_values=["NA"], strings_can_be_null=True, column_types={"time_hour": _TIME}
 )
-# A fixed first modification time: Spark's file source takes files in this order.
-_FIRST_FILE_SECONDS = 1_700_000_000
+#: A fixed first modification time: Spark's file source takes files in this order.
+FIRST_FILE_SECONDS = 1_700_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,4 +111,4 @@ def _write_parts(table: pa.Table, folder: Path, cuts: list[pa.Scalar]) -> None:
     for n, (start, end) in enumerate(pairwise(places)):
         path = folder / f"part-{n:05d}.parquet"
         pq.write_table(table.slice(start, end - start), path)
-        os.utime(path, (_FIRST_FILE_SECONDS + n, _FIRST_FILE_SECONDS + n))
+        os.utime(path, (FIRST_FILE_SECONDS + n, FIRST_FILE_SECONDS + n))

