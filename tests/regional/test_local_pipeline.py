@@ -326,9 +326,9 @@ def test_segments_of_all_states_outlive_fallbacks_and_restarts(tmp_path: Path) -
         Troubled.trouble = None
         run(query, batches[4:], first=4)
         assert query.latest.is_global
-        # Two states of each region, a file each.
+        # Two states of each region. Appends at the same moment may share a file.
         assert query.manager.stats().live_segments == 2 * len(REGIONS)
-    assert len(list((tmp_path / "ckpt" / "segments").iterdir())) == 2 * len(REGIONS)
+    assert len(list((tmp_path / "ckpt" / "segments").iterdir())) <= 2 * len(REGIONS)
     assert output_of(tmp_path / "out") == expected(batches)
 
 
