@@ -87,6 +87,7 @@ def two_hosts(tmp_path: Path, world: World) -> Iterator[str]:
             process.wait(timeout=WAIT_SECONDS)
 
 
+@pytest.mark.full
 def test_a_stalled_machine_wakes_up_after_its_partitions_moved(
     world: World, spark: SparkSession, two_hosts: str
 ) -> None:
@@ -120,6 +121,7 @@ def test_a_stalled_machine_wakes_up_after_its_partitions_moved(
     world.assert_no_file_is_missing(spark)
 
 
+@pytest.mark.full
 def test_the_duplicate_of_a_slow_attempt_changes_nothing(world: World, two_hosts: str) -> None:
     world.feed(5)
     job = world.start(

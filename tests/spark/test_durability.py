@@ -82,6 +82,7 @@ def replay(world: World, spark: SparkSession) -> None:
     world.assert_no_file_is_missing(spark)
 
 
+@pytest.mark.full
 @STAND_IN
 def test_an_executor_that_does_not_answer_in_time_fails_the_batch_and_is_named(
     object_world: World, spark: SparkSession

@@ -98,6 +98,7 @@ def test_executors_killed_at_one_point_after_the_other(
     settle(world, job, spark)
 
 
+@pytest.mark.full
 def test_executors_killed_while_they_write_what_is_needed_of_a_wasteful_file_again(
     world: World, spark: SparkSession
 ) -> None:

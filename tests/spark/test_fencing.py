@@ -31,9 +31,8 @@ def test_the_older_application_cannot_commit_once_another_took_over(world: World
     world.assert_rows()
 
 
-@pytest.mark.parametrize(
-    "object_world", ["s3a", pytest.param("objects", marks=pytest.mark.full)], indirect=True
-)
+@pytest.mark.full
+@pytest.mark.parametrize("object_world", ["s3a", "objects"], indirect=True)
 def test_on_an_object_store_the_second_to_create_an_entry_fails_and_overwrites_nothing(
     object_world: World, spark: SparkSession
 ) -> None:

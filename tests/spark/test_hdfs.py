@@ -153,9 +153,8 @@ def test_driver_killed_in_the_middle_of_a_batch(
     assert final_rows(job_folder) == expected()
 
 
-@pytest.mark.parametrize(
-    "block", [pytest.param("task-once", marks=pytest.mark.full), "before-commit-once"]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("block", ["task-once", "before-commit-once"])
 def test_executor_killed_in_the_middle_of_a_batch(
     job_folder: Path, checkpoint: RemoteFolder, block: str
 ) -> None:
