@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
-from restorable import fail_for, no_trouble
 
 import holdfast as hf
 from pipelines import COUNTED, Troubled, expected, output_of, partitions_of, rows_of
+from restorable import fail_for, no_trouble
 
 REGIONS = ["r0", "r1"]
 SEEN = pa.schema([("region", pa.string()), ("instance", pa.int64()), ("content", pa.string())])

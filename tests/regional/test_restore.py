@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from restorable import REGIONS, batches, damage, fail_for, no_trouble, open_pipeline, run
 
 import holdfast as hf
 from holdfast.__main__ import main
 from holdfast.regions import restoring
 from holdfast.regions.sinks import ParquetSink
 from pipelines import expected, output_of, rows_of
+from restorable import REGIONS, batches, damage, fail_for, no_trouble, open_pipeline, run
 
 
 @pytest.fixture(autouse=True)

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from restorable import batches, damage, fail_for, no_trouble, open_pipeline, run
 
 import holdfast as hf
 from holdfast._core import CheckpointMetadata
 from holdfast.regions import rewind
 from holdfast.regions.sinks import ParquetSink
 from pipelines import expected, output_of
+from restorable import batches, damage, fail_for, no_trouble, open_pipeline, run
 
 
 @pytest.fixture(autouse=True)

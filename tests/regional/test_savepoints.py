@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from restorable import batches, damage, fail_for, no_trouble, open_pipeline, run
 
 import holdfast as hf
 from holdfast.__main__ import main
 from pipelines import expected, output_of
+from restorable import batches, damage, fail_for, no_trouble, open_pipeline, run
 
 
 @pytest.fixture(autouse=True)

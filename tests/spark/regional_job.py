@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
-from regional_input import TASKS, regional_source
 
 import holdfast
 from holdfast.regions import answers, driver
 from holdfast.regions.coordinator import CheckpointCoordinator, TasksEnded
 from holdfast.regions.spark.runner import SparkRunner
 from pipelines import COUNTED, RunningCount
+from regional_input import TASKS, regional_source
 from support import builder
 
 #: In the order of a batch. The actions of the coordinator have their names.

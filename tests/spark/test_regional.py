@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql import SparkSession
-from regional_input import regional_source, write_rows
 
 import holdfast
 from pipelines import COUNTED, Row, RunningCount, expected, output_of, rows_of
+from regional_input import regional_source, write_rows
+
+# Python workers do not find this module: its classes travel as they are.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 pytestmark = pytest.mark.spark
 

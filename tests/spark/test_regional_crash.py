@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from regional_input import write_rows
 from regional_job import DRAINING, POINTS, REGIONS
 
 from holdfast._inspect import Verification, checkpoint_ids, read_metadata
 from pipelines import Row, expected, output_of, rows_of
+from regional_input import write_rows
 
 # Several Spark applications in a row: for when the machine is busy.
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -11,13 +12,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql import SparkSession
-from regional_input import regional_source, write_rows
 
 import holdfast
 from pipelines import COUNTED, Row, RunningCount, expected, output_of, rows_of
+from regional_input import regional_source, write_rows
 
 # Several queries that wait for timeouts: for when the machine is busy.
+# Python workers do not find this module: its classes travel as they are.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 REGIONS = [f"r{number:02}" for number in range(6)]

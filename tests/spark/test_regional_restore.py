@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql import SparkSession
-from regional_input import regional_source, write_rows
-from restorable import Counting, damage
 
 import holdfast
+import restorable
 from holdfast._core import CheckpointMetadata
 from holdfast.regions import driver
 from holdfast.regions.image import write_image
 from pipelines import COUNTED, Row, RunningCount, expected, output_of, rows_of
+from regional_input import regional_source, write_rows
+from restorable import Counting, damage
+
+# Python workers do not find these modules: their classes travel as they are.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+cloudpickle.register_pickle_by_value(restorable)
 
 pytestmark = pytest.mark.spark
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,12 +11,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from regional_input import TASKS, regional_source, write_rows
 
 import holdfast
 from pipelines import COUNTED, ROWS, Row, RunningCount, expected, output_of, rows_of
+from regional_input import TASKS, regional_source, write_rows
+
+# Python workers do not find this module: its classes travel as they are.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 pytestmark = pytest.mark.spark
 
