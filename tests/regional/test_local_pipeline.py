@@ -402,3 +402,23 @@ def test_state_that_regions_share_is_refused_in_a_region_safe_operator(
     with pipeline(tmp_path, Sharing(), regional=False) as query:
         run(query, batches)
     assert output_of(tmp_path / "out") == expected(batches)
+
+
+def test_after_a_failed_publication_nothing_goes_on_before_a_restart(tmp_path: Path) -> None:  # R81
+    batches = [rows_of(number, REGIONS) for number in range(3)]
+    calls: list[int] = []
+
+    def fail_at_first(rows: pa.Table, checkpoint: int) -> None:
+        calls.append(rows.num_rows)
+        if len(calls) == 1:
+            raise ConnectionError("the database is away")
+
+    with open_with_function(tmp_path, fail_at_first) as query:
+        with pytest.raises(ConnectionError):
+            run(query, batches[:1])
+        for batch in (0, 1):  # neither the same one nor the next
+            with pytest.raises(hf.RegionalQueryError, match="start it again"):
+                query.run_batch(partitions_of(batches[batch], 3), batch_id=batch)
+    with open_with_function(tmp_path, fail_at_first) as query:
+        run(query, batches)
+    assert calls == [len(batches[0])] * 2 + [len(rows) for rows in batches[1:]]

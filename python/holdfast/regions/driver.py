@@ -157,6 +157,7 @@ class PipelineDriver:
         }
         self._ended: list[EndedAttempt] = []
         self._saved = False
+        self._failed = False
         self._lock = threading.Lock()
 
     # --- life -----------------------------------------------------------------------------------
@@ -317,6 +318,11 @@ class PipelineDriver:
         self, batch_id: int, kind: Kind, source: object | None, *, global_only: bool
     ) -> bool:
         """Make one attempt; False when it has to be repeated."""
+        if self._failed:
+            raise RegionalQueryError(
+                "the pipeline failed before, and may not have published what its last checkpoint "
+                "holds: start it again, which does that and goes on from there"
+            )
         at_ms = now_ms()
         trigger = Trigger(
             batch_id=batch_id,
@@ -329,6 +335,15 @@ class PipelineDriver:
         return self._perform(self.coordinator.handle(trigger), source, at_ms)
 
     def _perform(self, actions: Iterable[Action], source: object | None, at_ms: int) -> bool:
+        """Execute actions in their order; after one that failed, nothing may follow."""
+        self._failed = True
+        done = self._perform_in_order(actions, source, at_ms)
+        self._failed = False
+        return done
+
+    def _perform_in_order(
+        self, actions: Iterable[Action], source: object | None, at_ms: int
+    ) -> bool:
         done = True
         todo = deque(actions)
         while todo:
