@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark import cloudpickle
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,6 +28,23 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = local_session(tmp_path_factory.mktemp("warehouse"))
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def classes_travel() -> Iterator[None]:
+    """Python workers do not find the modules of ``tests/regional``: their classes travel as they are.
+
+    Only for as long as tests on Spark run: a local pipeline, which copies its operators by
+    pickling, would work with copies of their classes.
+    """
+    import pipelines
+    import restorable
+
+    for module in (pipelines, restorable):
+        cloudpickle.register_pickle_by_value(module)
+    yield
+    for module in (pipelines, restorable):
+        cloudpickle.unregister_pickle_by_value(module)
 
 
 @pytest.fixture

@@ -8,15 +8,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
-import pipelines
 from pipelines import ROWS, Row
 from support import FIRST_FILE_TIME
-
-# Python workers do not find modules of the tests: their classes travel as they are.
-cloudpickle.register_pickle_by_value(pipelines)
 
 TASKS = 2
 

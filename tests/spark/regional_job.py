@@ -15,14 +15,19 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
+from pyspark import cloudpickle
 
 import holdfast
+import pipelines
 from holdfast.regions import answers, driver
 from holdfast.regions.coordinator import CheckpointCoordinator, TasksEnded
 from holdfast.regions.spark.runner import SparkRunner
 from pipelines import COUNTED, RunningCount
 from regional_input import TASKS, regional_source
 from support import builder
+
+# Python workers do not find this module: its classes travel as they are.
+cloudpickle.register_pickle_by_value(pipelines)
 
 #: In the order of a batch. The actions of the coordinator have their names.
 POINTS = (

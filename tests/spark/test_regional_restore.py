@@ -14,7 +14,6 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 import holdfast
-import restorable
 from holdfast._core import CheckpointMetadata
 from holdfast.regions import driver
 from holdfast.regions.image import write_image
@@ -22,9 +21,8 @@ from pipelines import COUNTED, Row, RunningCount, expected, output_of, rows_of
 from regional_input import regional_source, write_rows
 from restorable import Counting, damage
 
-# Python workers do not find these modules: their classes travel as they are.
+# Python workers do not find this module: its classes travel as they are.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
-cloudpickle.register_pickle_by_value(restorable)
 
 pytestmark = pytest.mark.spark
 

@@ -304,7 +304,7 @@ class PipelineDriver:
     @property
     def _owes(self) -> bool:
         """Whether rows of the stream are in no state yet."""
-        return any(entry.failed or entry.in_flight for entry in self.latest.regions.values())
+        return any(entry.failed or entry.in_flight_bytes for entry in self.latest.regions.values())
 
     # --- attempts -------------------------------------------------------------------------------
 

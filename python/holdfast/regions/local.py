@@ -14,6 +14,7 @@ from holdfast.regions.answers import Answer
 from holdfast.regions.coordinator import HistoryRecord, NotifyManagers
 from holdfast.regions.driver import PipelineDriver, Segments, TasksLostError
 from holdfast.regions.folders import local_folder
+from holdfast.regions.managers import tell
 from holdfast.regions.orders import AttemptOrder, PipelinePlan
 from holdfast.regions.task import OperatorCache, RegionTask
 
@@ -79,18 +80,7 @@ class LocalRunner:
 
     def tell_managers(self, message: NotifyManagers) -> None:
         """See `holdfast.regions.driver.TaskRunner`."""
-        send: Mapping[str, Callable[[], None]] = {
-            "completed": lambda: self.manager.completed(
-                message.checkpoint, message.retained, decided=message.decided
-            ),
-            "partially_completed": lambda: self.manager.partially_completed(
-                message.checkpoint, message.fallbacks, message.retained, decided=message.decided
-            ),
-            "aborted": lambda: self.manager.aborted(
-                message.checkpoint, message.retained, decided=message.decided
-            ),
-        }
-        send[message.message]()
+        tell(self.manager, message)
 
     def restore(self, checkpoints: Mapping[int, Segments]) -> None:
         """See `holdfast.regions.driver.TaskRunner`."""

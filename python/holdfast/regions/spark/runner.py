@@ -15,6 +15,7 @@ from holdfast.regions import answers
 from holdfast.regions.coordinator import NotifyManagers
 from holdfast.regions.driver import Segments, TasksLostError
 from holdfast.regions.folders import CheckpointFolders
+from holdfast.regions.managers import tell
 from holdfast.regions.orders import AttemptOrder, PipelinePlan
 from holdfast.regions.spark.worker import run_region_task
 from holdfast.regions.task import now_ms
@@ -104,7 +105,7 @@ class SparkRunner:
             decided=message.decided,
         )
         self._bridge.tellManagers(self._folder, encoded)
-        self._tell_older(message)
+        tell(self._older, message)
 
     def restore(self, checkpoints: Mapping[int, Segments]) -> None:
         """See `holdfast.regions.driver.TaskRunner`."""
@@ -181,13 +182,6 @@ class SparkRunner:
         except FileNotFoundError:
             return set()
         return {int(name.partition("-")[0], 16) for name in names if name.endswith(".hf")}
-
-    def _tell_older(self, message: NotifyManagers) -> None:
-        tell: Callable[..., None] = getattr(self._older, message.message)
-        if message.message == "partially_completed":
-            tell(message.checkpoint, message.fallbacks, message.retained, decided=message.decided)
-        else:
-            tell(message.checkpoint, message.retained, decided=message.decided)
 
 
 class _Job:
