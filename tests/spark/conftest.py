@@ -32,7 +32,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="module", autouse=True)
 def classes_travel() -> Iterator[None]:
-    """Python workers do not find the modules of ``tests/regional``: their classes travel as they are.
+    """Python workers do not find modules of ``tests/regional``: their classes travel as they are.
 
     Only for as long as tests on Spark run: a local pipeline, which copies its operators by
     pickling, would work with copies of their classes.
