@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from holdfast.regions import (
         CheckpointInfo,
         DamagedCheckpointError,
+        FileSplits,
         LayoutChangedError,
         LocalQuery,
         Operator,
@@ -50,6 +51,7 @@ __all__ = [
     "CheckpointInfo",
     "CorruptSegmentError",
     "DamagedCheckpointError",
+    "FileSplits",
     "FileStatus",
     "LayoutChangedError",
     "LocalQuery",

@@ -1,6 +1,7 @@
 """Runs pipelines in processes that fail at chosen changes of files, then to their end.
 
-``pipeline_crash_job.py WHAT FOLDER FIRST STEP``, with ``crash_calls.c`` preloaded. Every pipeline
+``pipeline_crash_job.py SOURCE WHAT FOLDER FIRST STEP``, with ``crash_calls.c`` preloaded. SOURCE is
+``rows`` that the process gives, or ``splits`` that an enumerator hands to regions. Every pipeline
 has a folder of its own, FOLDER/n. If WHAT is ``die_before``, its first process dies before its n-th
 change of files, and the next one, which restarts it, after some more; with ``fail_at``, these
 changes fail. A third process brings it to its end. n is FIRST, then FIRST + STEP, and so on until
@@ -18,7 +19,7 @@ import shutil
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ import pyarrow as pa
 import holdfast as hf
 from holdfast._inspect import Verification, checkpoint_ids, read_metadata
 from pipelines import COUNTED, RunningCount, output_of, partitions_of, rows_of
+from split_files import PLACED, Placed, splits_of, write_ids
 
 REGIONS = ["r00", "r01", "r02"]
 BATCHES = [rows_of(number, REGIONS, each=40) for number in range(4)]
@@ -34,6 +36,8 @@ BATCHES = [rows_of(number, REGIONS, each=40) for number in range(4)]
 FAILING = range(1000, 2000)
 #: An array too large to be kept in the metadata, so that there are segments.
 BALLAST = 512
+#: Files of a source of splits: four splits each, three for a batch.
+FILES = 3
 #: No segment file holds more than a few of these.
 MAX_FILE_BYTES = 1024
 #: The second death comes before one of so many changes.
@@ -65,26 +69,56 @@ class Ballasted(RunningCount):
         yield from super().process(batch)
 
 
-def run_pipeline(folder: Path) -> None:
-    """Gives all batches from the start: those that a checkpoint has are skipped (R74)."""
-    query = (
-        hf.regional(region_by="region")
-        .apply(Ballasted(folder / "mark"), schema=COUNTED, name="count")
-        .write_parquet(folder / "out")
-        .open_local(
-            folder / "ckpt",
-            num_retained=1,
-            max_file_bytes=MAX_FILE_BYTES,
-            tolerable_failed_checkpoints=2,
-        )
+class FailingOnce(Placed):
+    """Has a state that is kept in segments; fails once, at the first row of the second file."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def open(self, ctx: hf.OperatorContext) -> None:
+        super().open(ctx)
+        self.ballast = ctx.state.array("ballast", shape=(BALLAST,), dtype="int64")
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if batch.column("id")[0].as_py() == 1000 and not self.mark.exists():
+            self.mark.touch()
+            raise RuntimeError("in trouble, once")
+        self.ballast += batch.num_rows
+        yield from super().process(batch)
+
+
+def opened(pipeline: Any, folder: Path) -> hf.LocalQuery:
+    return pipeline.write_parquet(folder / "out").open_local(
+        folder / "ckpt",
+        num_retained=1,
+        max_file_bytes=MAX_FILE_BYTES,
+        tolerable_failed_checkpoints=2,
     )
-    with query:
+
+
+def run_rows(folder: Path) -> None:
+    """Gives all batches from the start: those that a checkpoint has are skipped (R74)."""
+    pipeline = hf.regional(region_by="region")
+    operator = Ballasted(folder / "mark")
+    with opened(pipeline.apply(operator, schema=COUNTED, name="count"), folder) as query:
         for number, rows in enumerate(BATCHES):
             query.run_batch(partitions_of(rows, 2), batch_id=number)
         query.finish()
 
 
-def outcome(what: str, folder: Path, nth: int) -> str:
+def run_splits(folder: Path) -> None:
+    """Reads all files: the splits that a checkpoint says were read are not handed out again."""
+    pipeline = hf.regional(splits_of(folder, splits_per_region=1))
+    operator = FailingOnce(folder / "mark")
+    with opened(pipeline.apply(operator, schema=PLACED, name="placed"), folder) as query:
+        query.run_available()
+        query.finish()
+
+
+RUNS = {"rows": run_rows, "splits": run_splits}
+
+
+def outcome(run_pipeline: Callable[[Path], None], what: str, folder: Path, nth: int) -> str:
     """Runs the pipeline in a process of its own; returns how that ended."""
     child = os.fork()
     if child == 0:
@@ -131,13 +165,16 @@ def needed_segment_files(folder: Path) -> list[str]:
     return sorted({ref.file for entry in entries for _, _, ref in entry.refs()})
 
 
-def run(what: str, folder: Path, nth: int) -> dict[str, Any]:
+def run(source: str, what: str, folder: Path, nth: int) -> dict[str, Any]:
     """One pipeline from its start to its end, through both of its failures."""
     folder.mkdir()
+    if source == "splits":
+        for number in range(FILES):
+            write_ids(folder / "in", number)
     outcomes, after = [], []
     # Early and late in the restart, in any combination with the first failure.
     for point in (nth, 1 + nth * 17 % RESTART_CHANGES, 0):
-        outcomes.append(outcome(what, folder, point))
+        outcomes.append(outcome(RUNS[source], what, folder, point))
         after.append(seen_in(folder))
     return {
         "outcomes": outcomes,
@@ -147,9 +184,9 @@ def run(what: str, folder: Path, nth: int) -> dict[str, Any]:
     }
 
 
-def main(what: str, folder: Path, first: int, step: int) -> None:
+def main(source: str, what: str, folder: Path, first: int, step: int) -> None:
     for nth in itertools.count(first, step):
-        result = run(what, folder / str(nth), nth)
+        result = run(source, what, folder / str(nth), nth)
         print(json.dumps(result))
         shutil.rmtree(folder / str(nth))
         # What failed may have done no harm, so that nobody can tell the last one.
@@ -158,4 +195,4 @@ def main(what: str, folder: Path, first: int, step: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5]))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_crash_job import BATCHES
+from pipeline_crash_job import BATCHES, FILES
 
 from pipelines import expected
 
@@ -32,10 +32,10 @@ def crash_calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def disturbed(
-    what: str, library: Path, folder: Path, *, first: int, step: int
+    source: str, what: str, library: Path, folder: Path, *, first: int, step: int
 ) -> list[dict[str, Any]]:
     """What became of pipelines that failed at change `first`, `first` + `step`, and so on."""
-    job = [sys.executable, str(HERE / "pipeline_crash_job.py"), what, str(folder)]
+    job = [sys.executable, str(HERE / "pipeline_crash_job.py"), source, what, str(folder)]
     python_path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [*job, str(first), str(step)],
@@ -52,9 +52,26 @@ def check(pipeline: dict[str, Any]) -> None:
         rows = [tuple(row) for row in seen["rows"]]
         assert len(set(rows)) == len(rows), "no row is doubled"
         assert set(rows) <= set(EXPECTED), "what can be read is right"
-        assert seen["damage"] == []
-    assert pipeline["outcomes"][-1] == "done"
     assert [tuple(row) for row in pipeline["after"][-1]["rows"]] == EXPECTED
+    check_files(pipeline)
+
+
+def check_splits(pipeline: dict[str, Any]) -> None:
+    """Which region reads what may differ; that each split is read once, and by one, may not."""
+    for seen in pipeline["after"]:
+        by_region: dict[str, list[int]] = {}
+        for _, region, count in seen["rows"]:
+            by_region.setdefault(region, []).append(count)
+        for counts in by_region.values():
+            assert sorted(counts) == list(range(1, len(counts) + 1)), "states go on as they were"
+    ids = [row_id for row_id, _, _ in pipeline["after"][-1]["rows"]]
+    assert ids == [number * 1000 + place for number in range(FILES) for place in range(40)]
+    check_files(pipeline)
+
+
+def check_files(pipeline: dict[str, Any]) -> None:
+    assert not any(seen["damage"] for seen in pipeline["after"])
+    assert pipeline["outcomes"][-1] == "done"
     # What a write left that was killed, the next write removes; here no other may follow.
     metadata, leftover = pipeline["files"]["ckpt/metadata"], ".hfc.tmp"
     assert len([name for name in metadata if not name.endswith(leftover)]) == 1
@@ -73,7 +90,8 @@ def some_or_all(step: int) -> Any:
 def test_a_pipeline_that_was_killed_anywhere_ends_with_the_rows_of_an_undisturbed_run(
     crash_calls: Path, tmp_path: Path, step: int
 ) -> None:
-    pipelines = disturbed("die_before", crash_calls, tmp_path, first=step // 2 + 1, step=step)
+    first = step // 2 + 1
+    pipelines = disturbed("rows", "die_before", crash_calls, tmp_path, first=first, step=step)
     for pipeline in pipelines:
         check(pipeline)
     deaths = [pipeline["outcomes"].count("killed") for pipeline in pipelines]
@@ -83,11 +101,24 @@ def test_a_pipeline_that_was_killed_anywhere_ends_with_the_rows_of_an_undisturbe
     assert {max(ids, default=0) for ids in firsts} == {0, 1, 2, 3, 4, 5}
 
 
+@some_or_all(step=23)
+def test_splits_are_read_once_wherever_the_process_was_killed(
+    crash_calls: Path, tmp_path: Path, step: int
+) -> None:
+    first = step // 2 + 1
+    pipelines = disturbed("splits", "die_before", crash_calls, tmp_path, first=first, step=step)
+    for pipeline in pipelines:
+        check_splits(pipeline)
+    deaths = [pipeline["outcomes"].count("killed") for pipeline in pipelines]
+    assert sum(deaths) > len(pipelines), "restarts are killed, too"
+
+
 @some_or_all(step=17)
 def test_storage_that_fails_anywhere_costs_an_attempt_or_a_restart_but_no_row(
     crash_calls: Path, tmp_path: Path, step: int
 ) -> None:
-    pipelines = disturbed("fail_at", crash_calls, tmp_path, first=step // 2 + 1, step=step)
+    first = step // 2 + 1
+    pipelines = disturbed("rows", "fail_at", crash_calls, tmp_path, first=first, step=step)
     for pipeline in pipelines:
         check(pipeline)
     assert {pipeline["outcomes"][0] for pipeline in pipelines} == {"done", "failed"}

@@ -39,11 +39,12 @@ def classes_travel() -> Iterator[None]:
     """
     import pipelines
     import restorable
+    import split_files
 
-    for module in (pipelines, restorable):
+    for module in (pipelines, restorable, split_files):
         cloudpickle.register_pickle_by_value(module)
     yield
-    for module in (pipelines, restorable):
+    for module in (pipelines, restorable, split_files):
         cloudpickle.unregister_pickle_by_value(module)
 
 

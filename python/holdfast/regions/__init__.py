@@ -22,6 +22,8 @@ from holdfast.regions.rescale import LayoutChangedError
 from holdfast.regions.restoring import Restore, restore
 from holdfast.regions.saved import StateError
 from holdfast.regions.spark.query import RegionalQuery
+from holdfast.regions.splits import FileSplits
+from holdfast.regions.splits.file_splits import REGION_COLUMN
 from holdfast.regions.state import ListState, ValueState
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CheckpointInfo",
     "DamagedCheckpointError",
+    "FileSplits",
     "LayoutChangedError",
     "ListState",
     "LocalQuery",
@@ -50,17 +53,20 @@ __all__ = [
 ]
 
 
-def regional(df: DataFrame | None = None, *, region_by: str | Sequence[str]) -> RegionalPipeline:
+def regional(
+    source: DataFrame | FileSplits | None = None, *, region_by: str | Sequence[str] = ()
+) -> RegionalPipeline:
     """Begin a regional pipeline.
 
     Parameters
     ----------
-    df : pyspark.sql.DataFrame, optional
-        A streaming DataFrame. None for a pipeline that is run without Spark, see
-        ``RegionalWriter.open_local``.
+    source : pyspark.sql.DataFrame or FileSplits, optional
+        A streaming DataFrame, or files that are handed to regions. None for a pipeline that is
+        given rows without Spark, see ``RegionalWriter.open_local``.
     region_by : str or sequence of str
         Column(s) whose values identify the region of a row: strings, integers, decimals, booleans,
-        dates or timestamps. All rows of a region must arrive in one task of a batch.
+        dates or timestamps. All rows of a region must arrive in one task of a batch. None for
+        `FileSplits`, where a region is a reader.
 
     Returns
     -------
@@ -69,7 +75,8 @@ def regional(df: DataFrame | None = None, *, region_by: str | Sequence[str]) -> 
     Raises
     ------
     ValueError
-        If no column is named, or the DataFrame has no such column or is not streaming.
+        If no column is named, or the DataFrame has no such column or is not streaming, or
+        columns are named for `FileSplits`.
 
     Examples
     --------
@@ -81,18 +88,22 @@ def regional(df: DataFrame | None = None, *, region_by: str | Sequence[str]) -> 
     ... )
     """
     columns = (region_by,) if isinstance(region_by, str) else tuple(region_by)
+    if isinstance(source, FileSplits):
+        if columns:
+            raise ValueError("region_by is not for FileSplits: a region is whoever reads a split")
+        return RegionalPipeline(source, (REGION_COLUMN,))
     if not columns:
         raise ValueError("region_by names no column")
-    if df is not None:
-        missing = [column for column in columns if column not in df.columns]
+    if source is not None:
+        missing = [column for column in columns if column not in source.columns]
         if missing:
             raise ValueError(
                 f"region_by names {', '.join(missing)}, but the DataFrame has the columns "
-                f"{', '.join(df.columns)}"
+                f"{', '.join(source.columns)}"
             )
-        if not df.isStreaming:
+        if not source.isStreaming:
             raise ValueError(
                 "the DataFrame is not streaming: read it with spark.readStream, for example with "
                 "the trigger availableNow=True to process what is there and stop"
             )
-    return RegionalPipeline(df, columns)
+    return RegionalPipeline(source, columns)

@@ -17,6 +17,7 @@ from holdfast.regions.coordinator import (
     INITIAL_BATCH,
     Acked,
     Action,
+    AskFallback,
     CheckpointCoordinator,
     CommitSinks,
     CoordinatorOptions,
@@ -26,19 +27,24 @@ from holdfast.regions.coordinator import (
     Event,
     FailQuery,
     HistoryRecord,
+    NotifyCoordinator,
     NotifyManagers,
     Publish,
     Published,
     PublishFailed,
     RegionStarted,
+    ResetCoordinator,
+    ResetRegion,
     Retry,
     RunAttempt,
+    SnapshotCoordinators,
     Start,
     TasksEnded,
     TasksFailed,
     Topology,
     Trigger,
 )
+from holdfast.regions.coordinator_host import CoordinatorHost
 from holdfast.regions.errors import RegionalQueryError, RegionInTwoTasksError, SavepointError
 from holdfast.regions.folders import CheckpointFolders
 from holdfast.regions.image import require_free, write_image
@@ -54,6 +60,9 @@ Kind = Literal["checkpoint", "savepoint", "final"]
 
 Segments = Sequence[tuple[Owner, int, SegmentRef]]
 """What a checkpoint needs: owner, origin of its state, reference."""
+
+# All operators of a region run in one task.
+TASK_MEMBER: Final = "task"
 
 # A savepoint is given up after so many attempts: the pipeline goes on instead.
 SAVEPOINT_ATTEMPTS: Final = 3
@@ -114,6 +123,9 @@ class TaskRunner(Protocol):
             Returns the segments of all retained checkpoints. No attempt is under way.
         """
 
+    def close(self) -> None:
+        """Let go of what the runner holds; may be repeated."""
+
 
 class PipelineDriver:
     """Runs one attempt after the other, from one thread at a time.
@@ -132,6 +144,8 @@ class PipelineDriver:
         Where tasks run.
     publisher : Publisher
         The driver's half of the sink.
+    coordinators : CoordinatorHost
+        Those of operators; `topology` names the same ones.
     """
 
     def __init__(
@@ -142,6 +156,7 @@ class PipelineDriver:
         folders: CheckpointFolders,
         runner: TaskRunner,
         publisher: Publisher,
+        coordinators: CoordinatorHost,
     ) -> None:
         self._plan = plan
         self._topology = topology
@@ -149,6 +164,7 @@ class PipelineDriver:
         self._folders = folders
         self._runner = runner
         self._publisher = publisher
+        self._coordinators = coordinators
         self._coordinator: CheckpointCoordinator | None = None
         self._properties: dict[str, str] = {
             PIPELINE_PROPERTY: plan.pipeline,
@@ -296,6 +312,11 @@ class PipelineDriver:
             )
             self._saved = True
 
+    def close(self) -> None:
+        """Let go of what the pipeline holds; may be repeated."""
+        self._coordinators.close()
+        self._runner.close()
+
     @property
     def saved(self) -> bool:
         """Whether a savepoint ended the pipeline."""
@@ -351,6 +372,13 @@ class PipelineDriver:
             if isinstance(action, RunAttempt):
                 for event in self._run_tasks(action, source, at_ms):
                     todo.extend(self.coordinator.handle(event))
+                    if isinstance(event, Acked):
+                        self._coordinators.acked(event.region, event.attempt)
+            elif isinstance(action, SnapshotCoordinators):
+                for event in self._coordinators.snapshot(action, new_rows=source is not None):
+                    todo.extend(self.coordinator.handle(event))
+            elif isinstance(action, AskFallback):
+                todo.extend(self.coordinator.handle(self._coordinators.fallback(action)))
             elif isinstance(action, Publish):
                 todo.extend(self.coordinator.handle(self._publish(action)))
             elif isinstance(action, Retry):
@@ -363,6 +391,12 @@ class PipelineDriver:
         if isinstance(action, NotifyManagers):
             self._runner.tell_managers(action)
             self._runner.adopt(lambda: self._segments(self.coordinator.retained))
+        elif isinstance(action, ResetCoordinator):
+            self._coordinators.reset(action)
+        elif isinstance(action, ResetRegion):
+            self._coordinators.reset_region(action)
+        elif isinstance(action, NotifyCoordinator):
+            self._coordinators.notify(action)
         elif isinstance(action, CommitSinks):
             self._publisher.commit(self.latest.id, _staged(self.latest, action.regions))
             self._publisher.sweep(action.attempt + 1)
@@ -383,6 +417,7 @@ class PipelineDriver:
         return Published(attempt=action.attempt, now_ms=now_ms())
 
     def _note_end(self, action: Ended) -> None:
+        self._coordinators.ended(action.attempt)
         # Only a published attempt is sure to have a latest checkpoint.
         fallbacks = dict(self.latest.failed) if action.outcome == "regional" else {}
         self._ended.append(EndedAttempt(action.attempt, action.outcome, fallbacks))
@@ -400,14 +435,20 @@ class PipelineDriver:
             drain=action.kind != "checkpoint",
             restart=action.restart,
             ended=tuple(self._ended),
+            events=self._coordinators.take_events(),
         )
         self._ended.clear()
         self._folders.note_attempt(action.attempt)
         watch = _AttemptWatch(action)
+        for region in order.events:
+            # Without an answer, what it was sent would be nowhere.
+            yield RegionStarted(attempt=order.attempt, region=region, member=TASK_MEMBER)
         try:
             if source is not None and action.new_rows:
                 yield from self._run_rows(order, source, watch)
-            owed = [region for region in action.owed if region not in watch.partitions]
+            # Events may wait for regions that the batch has no rows for.
+            owing = dict.fromkeys((*action.owed, *order.events))
+            owed = [region for region in owing if region not in watch.partitions]
             if owed:
                 yield from self._run_owed(order, owed, watch)
         except TasksLostError as e:
@@ -475,8 +516,7 @@ class _AttemptWatch:
             yield self._event(answer)
 
     def _event(self, answer: answers.Answer) -> Event:
-        # A region's operators all run in one task, so it has one member.
-        common: Any = {"attempt": answer.attempt, "region": answer.region, "member": "task"}
+        common: Any = {"attempt": answer.attempt, "region": answer.region, "member": TASK_MEMBER}
         if isinstance(answer, answers.Started):
             return RegionStarted(**common)
         self.answered.add(answer.region)

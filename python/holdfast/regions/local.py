@@ -16,10 +16,13 @@ from holdfast.regions.driver import PipelineDriver, Segments, TasksLostError
 from holdfast.regions.folders import local_folder
 from holdfast.regions.managers import tell
 from holdfast.regions.orders import AttemptOrder, PipelinePlan
+from holdfast.regions.splits.file_splits import REGION_COLUMN
 from holdfast.regions.task import OperatorCache, RegionTask
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from holdfast.regions.splits import SplitEnumerator
 
     Partitions = Sequence[Iterable[pa.RecordBatch]]
 
@@ -134,10 +137,18 @@ class LocalQuery:
     regions, sinks. A context manager; leaving it does not drain, see `finish`.
     """
 
-    def __init__(self, driver: PipelineDriver, runner: LocalRunner, *, max_file_bytes: int) -> None:
+    def __init__(
+        self,
+        driver: PipelineDriver,
+        runner: LocalRunner,
+        *,
+        max_file_bytes: int,
+        enumerator: SplitEnumerator | None = None,
+    ) -> None:
         self._driver = driver
         self._runner = runner
         self._max_file_bytes = max_file_bytes
+        self._enumerator = enumerator
 
     def run_batch(self, partitions: Partitions, *, batch_id: int | None = None) -> None:
         """Run one batch to a completed checkpoint.
@@ -155,9 +166,48 @@ class LocalQuery:
         ------
         RegionalQueryError
             If the pipeline cannot go on. The checkpoints stay as they are.
+        ValueError
+            If the pipeline reads files, see `run_available`.
         """
+        if self._enumerator is not None:
+            raise ValueError("the pipeline reads files by itself: call run_available()")
         number = self._driver.latest.batch_id + 1 if batch_id is None else batch_id
         self._driver.run_batch(number, partitions)
+
+    def run_available(self, *, max_batches: int | None = None) -> int:
+        """Read the files of the source that are there and were not read yet, batch by batch.
+
+        Parameters
+        ----------
+        max_batches : int, optional
+            Number of batches after which to return although there is more to read.
+
+        Returns
+        -------
+        int
+            Number of batches that were run.
+
+        Raises
+        ------
+        RegionalQueryError
+            If the pipeline cannot go on. The checkpoints stay as they are.
+        ValueError
+            If the pipeline has no `FileSplits` as its source, see `run_batch`.
+        """
+        import pyarrow as pa
+
+        enumerator = self._enumerator
+        if enumerator is None:
+            raise ValueError("the pipeline reads no files: give rows to run_batch()")
+        # As on Spark, a row for each region makes its task run.
+        names = [pa.record_batch({REGION_COLUMN: [region]}) for region in enumerator.regions]
+        partitions = [[name] for name in names]
+        enumerator.freeze()
+        batches = 0
+        while batches != max_batches and enumerator.has_work():
+            self._driver.run_batch(self._driver.latest.batch_id + 1, partitions)
+            batches += 1
+        return batches
 
     def finish(self) -> None:
         """Replay what failed regions still owe, until one global checkpoint holds everything."""
@@ -199,7 +249,7 @@ class LocalQuery:
 
     def close(self) -> None:
         """Let go of the checkpoint; may be repeated."""
-        self._runner.close()
+        self._driver.close()
 
     def __enter__(self) -> Self:
         return self

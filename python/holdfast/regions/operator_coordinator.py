@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 
 class OperatorCoordinator(ABC):
@@ -14,11 +14,32 @@ class OperatorCoordinator(ABC):
     never returns is bounded by ``region_timeout``. The contract follows Flink's FLIP-27, corrected
     where regions may fall back (FLIP-600).
 
-    `completed`, `aborted` and `close` do nothing unless a subclass needs them.
+    `open`, `assign`, `completed`, `aborted` and `close` do nothing unless a subclass needs them.
     """
 
     #: Whether `checkpoint_fallback` is implemented. Without it every checkpoint is global (R15).
     supports_fallback: bool = False
+
+    def open(self, send: Callable[[str, bytes], None]) -> None:  # noqa: B027
+        """Begin, before anything else is called.
+
+        Parameters
+        ----------
+        send : callable
+            Sends an event to a region: takes its name, and what only coordinator and operator
+            understand. The event arrives with the next attempt that the region runs in.
+        """
+
+    def assign(self, checkpoint: int) -> None:  # noqa: B027
+        """Send regions what they are to process in the batch that begins, before `checkpoint`.
+
+        Not called for an attempt that only replays what regions owe.
+
+        Parameters
+        ----------
+        checkpoint : int
+            Id of the attempt.
+        """
 
     @abstractmethod
     def checkpoint(self, checkpoint: int) -> bytes:

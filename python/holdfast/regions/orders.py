@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from holdfast.regions.sinks import TwoPhaseSink
+    from holdfast.regions.splits import SplitReader
 
 Outcome = Literal["global", "regional", "aborted"]
 
@@ -106,6 +107,10 @@ class PipelinePlan:
         Where the last operator's rows go.
     options : TaskOptions
         How tasks work.
+    splits : SplitReader, optional
+        Reads what events hand to regions: the rows that the source itself gives a task only say
+        which regions it runs. A region that fails stores no rows then; its splits are handed out
+        again.
     """
 
     pipeline: str
@@ -114,6 +119,7 @@ class PipelinePlan:
     stages: tuple[StagePlan, ...]
     sink: TwoPhaseSink
     options: TaskOptions = field(default_factory=TaskOptions)
+    splits: SplitReader | None = None
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -165,6 +171,8 @@ class AttemptOrder:
         Why.
     ended : tuple of EndedAttempt
         Attempts that ended since the last order.
+    events : Mapping[str, tuple of bytes]
+        What the source's coordinator sent to regions before its snapshot (R31).
     """
 
     attempt: int
@@ -176,6 +184,7 @@ class AttemptOrder:
     lost: frozenset[int] | None = frozenset()
     lost_cause: str = ""
     ended: tuple[EndedAttempt, ...] = ()
+    events: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict)
 
     def only_stores(self, partition: int) -> bool:
         """Say whether no operator runs in a partition."""

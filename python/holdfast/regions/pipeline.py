@@ -6,12 +6,14 @@ import pickle
 import uuid
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.regions.coordinator import Topology
+from holdfast.regions.coordinator_host import CoordinatorHost
 from holdfast.regions.layout import Layout
 from holdfast.regions.operators import Operator
 from holdfast.regions.options import PipelineOptions
@@ -27,6 +29,8 @@ from holdfast.regions.sinks import (
     local_delivery,
     spark_delivery,
 )
+from holdfast.regions.splits import FileSplits, SplitEnumerator
+from holdfast.regions.splits.file_splits import SOURCE_OPERATOR
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +59,7 @@ class RegionalPipeline:
 
     def __init__(
         self,
-        source: DataFrame | None,
+        source: DataFrame | FileSplits | None,
         region_by: tuple[str, ...],
         stages: tuple[_Stage, ...] = (),
     ) -> None:
@@ -159,8 +163,8 @@ class RegionalPipeline:
     # --- for the writer -------------------------------------------------------------------------
 
     @property
-    def source(self) -> DataFrame | None:
-        """The streaming DataFrame it reads; None for a pipeline without Spark."""
+    def source(self) -> DataFrame | FileSplits | None:
+        """What it reads; None for a pipeline that is given rows."""
         return self._source
 
     @property
@@ -192,6 +196,7 @@ class RegionalPipeline:
             stages=stages,
             sink=sink,
             options=options,
+            splits=self._source.reader() if isinstance(self._source, FileSplits) else None,
         )
 
 
@@ -262,19 +267,25 @@ class RegionalWriter:
         settings = PipelineOptions(**options)
         folders = CheckpointFolders(local_folder(checkpoint))
         sink, publisher = self._sink(folders, local_delivery)
-        plan, topology = self._prepared(settings, sink, gpu=gpu)
+        enumerator = self._enumerator()
+        host = _host(settings, enumerator)
+        plan, topology = self._prepared(settings, sink, host, gpu=gpu)
         if restore is not None:
             begin_from(restore, plan, folders, max_file_bytes=settings.max_file_bytes)
         runner = LocalRunner(
             plan, folders.segments, tasks=tasks, max_file_bytes=settings.max_file_bytes
         )
-        driver = PipelineDriver(plan, topology, settings.coordinator(), folders, runner, publisher)
+        driver = PipelineDriver(
+            plan, topology, settings.coordinator(), folders, runner, publisher, host
+        )
         try:
             driver.start(checkpoint_id=checkpoint_id, verify=settings.verify_state)
         except BaseException:
-            runner.close()
+            driver.close()
             raise
-        return LocalQuery(driver, runner, max_file_bytes=settings.max_file_bytes)
+        return LocalQuery(
+            driver, runner, max_file_bytes=settings.max_file_bytes, enumerator=enumerator
+        )
 
     def start(
         self,
@@ -332,43 +343,66 @@ class RegionalWriter:
         from holdfast.regions.spark.query import RegionalQuery
         from holdfast.regions.spark.runner import SparkRunner
 
-        source = self._pipeline.source
-        if source is None:
-            raise ValueError(
-                "the pipeline has no DataFrame: begin it with holdfast.regional(df, ...)"
-            )
         settings = PipelineOptions(**options)
-        if settings.regional and (found := planned_exchanges(source)):
-            warnings.warn(
-                f"rows of different regions meet in {found[0].description}, so the pipeline runs "
-                "with regional=False: no checkpoint completes without every region",
-                stacklevel=2,
+        with ExitStack() as opened:
+            enumerator = self._enumerator()
+            source = self._rows(enumerator, opened)
+            if settings.regional and (found := planned_exchanges(source)):
+                warnings.warn(
+                    f"rows of different regions meet in {found[0].description}, so the pipeline "
+                    "runs with regional=False: no checkpoint completes without every region",
+                    stacklevel=2,
+                )
+                settings = replace(settings, regional=False)
+            folders = CheckpointFolders(local_folder(checkpoint))
+            sink, publisher = self._sink(folders, partial(spark_delivery, source.sparkSession))
+            host = _host(settings, enumerator)
+            plan, topology = self._prepared(settings, sink, host, gpu=gpu)
+            if restore is not None:
+                begin_from(restore, plan, folders, max_file_bytes=settings.max_file_bytes)
+            runner = SparkRunner(
+                source.sparkSession, plan, folders, max_file_bytes=settings.max_file_bytes
             )
-            settings = replace(settings, regional=False)
-        folders = CheckpointFolders(local_folder(checkpoint))
-        sink, publisher = self._sink(folders, partial(spark_delivery, source.sparkSession))
-        plan, topology = self._prepared(settings, sink, gpu=gpu)
-        if restore is not None:
-            begin_from(restore, plan, folders, max_file_bytes=settings.max_file_bytes)
-        runner = SparkRunner(
-            source.sparkSession, plan, folders, max_file_bytes=settings.max_file_bytes
-        )
-        driver = PipelineDriver(plan, topology, settings.coordinator(), folders, runner, publisher)
-        try:
+            driver = PipelineDriver(
+                plan, topology, settings.coordinator(), folders, runner, publisher, host
+            )
+            opened.callback(driver.close)
             driver.start(checkpoint_id=checkpoint_id, verify=settings.verify_state)
             return RegionalQuery(
                 settings.name,
                 source,
                 driver,
-                runner,
                 folders,
                 trigger or {},
                 regional=settings.regional,
                 max_file_bytes=settings.max_file_bytes,
+                opened=opened,
             )
-        except BaseException:
-            runner.close()
-            raise
+
+    def _enumerator(self) -> SplitEnumerator | None:
+        """Return the coordinator of the source, if it has one."""
+        source = self._pipeline.source
+        return source.enumerator() if isinstance(source, FileSplits) else None
+
+    def _rows(self, enumerator: SplitEnumerator | None, opened: ExitStack) -> DataFrame:
+        """Return what Spark reads."""
+        source = self._pipeline.source
+        if source is None:
+            raise ValueError(
+                "the pipeline has no DataFrame: begin it with holdfast.regional(df, ...)"
+            )
+        if not isinstance(source, FileSplits) or enumerator is None:
+            return source
+        from pyspark.sql import SparkSession
+
+        from holdfast.regions.spark.split_stream import SplitStream
+
+        session = SparkSession.getActiveSession()
+        if session is None:
+            raise ValueError("there is no SparkSession to start the pipeline in: create one first")
+        stream = SplitStream(enumerator)
+        opened.callback(stream.close)
+        return stream.rows(session, source.region_names)
 
     def _sink(
         self, folders: CheckpointFolders, delivery: Callable[..., Callable[..., None]]
@@ -380,7 +414,12 @@ class RegionalWriter:
         return function.staging, function
 
     def _prepared(
-        self, settings: PipelineOptions, sink: TwoPhaseSink, *, gpu: bool
+        self,
+        settings: PipelineOptions,
+        sink: TwoPhaseSink,
+        host: CoordinatorHost,
+        *,
+        gpu: bool,
     ) -> tuple[PipelinePlan, Topology]:
         unsafe = self._pipeline.unsafe_operators
         if settings.regional and unsafe:
@@ -393,18 +432,25 @@ class RegionalWriter:
         if not self._pipeline.operator_names:
             raise ValueError("the pipeline has no operator: call apply(...) first")
         plan = self._pipeline.plan(settings.name, sink, settings.tasks(gpu=gpu))
+        coordinators = host.supports_fallback()
+        instances = (
+            stage.instance_name(index)
+            for stage in plan.stages
+            for index in range(stage.parallelism)
+        )
         topology = Topology(
             pipeline=settings.name,
-            operators=tuple(
-                stage.instance_name(index)
-                for stage in plan.stages
-                for index in range(stage.parallelism)
-            ),
-            coordinators={},
+            operators=(*coordinators, *instances),
+            coordinators=coordinators,
             fingerprint=Layout.of(plan).fingerprint,
             regional=settings.regional,
         )
         return plan, topology
+
+
+def _host(settings: PipelineOptions, enumerator: SplitEnumerator | None) -> CoordinatorHost:
+    coordinators = {} if enumerator is None else {SOURCE_OPERATOR: enumerator}
+    return CoordinatorHost(coordinators, timeout_s=settings.region_timeout.total_seconds())
 
 
 def _code_of(operator: Operator) -> bytes:

@@ -138,6 +138,9 @@ class RegionRun:
         self._unfed: deque[pa.RecordBatch] = deque()
         timeout_ms = None if order.drain else plan.options.aligned_timeout_ms
         self._step_size = StepSize(plan.options.slice_rows, timeout_ms)
+        # What a split holds is read again from its file.
+        self._keeps_rows = plan.splits is None
+        self._input_error: Exception | None = None
         self._input_ended = False
         self._barrier_sent = False
         self._progressed = False
@@ -151,7 +154,9 @@ class RegionRun:
     # --- input ----------------------------------------------------------------------------------
 
     def add(self, batch: pa.RecordBatch) -> bool:
-        """Take rows of this batch, in order. They are kept until the region has answered.
+        """Take rows of this batch, in order.
+
+        They are kept until the region has answered, unless its source has them still.
 
         Returns
         -------
@@ -175,6 +180,10 @@ class RegionRun:
         self._hand_on()
         self._input_ended = True
 
+    def fail_input(self, error: Exception) -> None:
+        """Let the region fail: its source has rows that cannot be read. `end_input` follows."""
+        self._input_error = error
+
     def _hand_on(self) -> None:
         import pyarrow as pa
 
@@ -184,7 +193,8 @@ class RegionRun:
         batch = pa.concat_batches(gathered) if len(gathered) > 1 else gathered[0]
         gathered.clear()
         self._gathered_rows = self._gathered_bytes = 0
-        self._source_rows.append(batch)
+        if self._keeps_rows:
+            self._source_rows.append(batch)
         self._unfed.append(batch)
 
     # --- work -----------------------------------------------------------------------------------
@@ -206,6 +216,8 @@ class RegionRun:
             return False
         if self._failure is None:
             try:
+                if self._input_error is not None:
+                    raise self._input_error
                 return self._advance(now_ms)
             except Exception as e:
                 self._fail(e)

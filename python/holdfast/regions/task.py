@@ -16,6 +16,8 @@ from holdfast.regions.instance import Instances, close_instances
 from holdfast.regions.orders import AttemptOrder, PipelinePlan
 from holdfast.regions.region_run import Answered, RegionRun
 from holdfast.regions.snapshot import SegmentStore
+from holdfast.regions.splits.file_split import FileSplit
+from holdfast.regions.splits.reader import SplitReader, SplitReadError
 from holdfast.regions.splitting import split_by_region
 
 if TYPE_CHECKING:
@@ -147,15 +149,19 @@ class RegionTask:
             to the driver then.
         """
         try:
-            self._begin(owed)
+            regions = list(owed)
+            self._begin(regions)
+            if self._plan.splits is not None:
+                self._read_splits(self._plan.splits, regions)
             for batch in batches:
                 parts = split_by_region(batch, region_by=self._plan.region_by)
                 parts = [part for part in parts if part[0] not in self._order.answered]
+                if self._plan.splits is not None:
+                    self._read_splits(self._plan.splits, [region for region, _ in parts])
+                    continue
                 self._begin(region for region, _ in parts)
                 for region, rows in parts:
-                    run = self._runs[region]
-                    if run.add(rows):
-                        self._threads.wake(run)
+                    self._add(self._runs[region], rows)
             for run in self._runs.values():
                 run.end_input()
                 self._threads.wake(run)
@@ -165,6 +171,26 @@ class RegionTask:
         return len(self._told)
 
     # --- details --------------------------------------------------------------------------------
+
+    def _read_splits(self, reader: SplitReader, regions: Sequence[str]) -> None:
+        """Run regions on the splits that they were handed; one that has none stays as it is."""
+        events = {region: self._order.events.get(region, ()) for region in regions}
+        handed = {region: found for region, found in events.items() if found}
+        self._begin(handed)
+        if self._only_stores:
+            return
+        for region, found in handed.items():
+            run = self._runs[region]
+            try:
+                for event in found:
+                    for rows in reader.read(FileSplit.decode(event)):
+                        self._add(run, rows)
+            except SplitReadError as e:
+                run.fail_input(e)
+
+    def _add(self, run: RegionRun, rows: pa.RecordBatch) -> None:
+        if run.add(rows):
+            self._threads.wake(run)
 
     def _begin(self, regions: Iterable[str]) -> None:
         """Begin with those regions that were not seen before, once the driver knows of them."""

@@ -174,6 +174,11 @@ class EventGate:
             state.held.clear()
         return self.snapshot
 
+    def reset_all(self) -> None:
+        """Drop what was not received by any region: all of them go back to a checkpoint."""
+        for region in self._regions:
+            self.reset(region)
+
     def _released(self, region: str) -> list[Deliver]:
         state = self._regions.get(region)
         if state is None:

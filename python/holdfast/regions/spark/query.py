@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +15,6 @@ from holdfast.regions.errors import RegionalQueryError
 from holdfast.regions.folders import CheckpointFolders, local_folder
 from holdfast.regions.progress import history_rows, print_history
 from holdfast.regions.spark.plan import batch_exchanges
-from holdfast.regions.spark.runner import SparkRunner
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,19 +41,18 @@ class RegionalQuery:
         name: str,
         source: DataFrame,
         driver: PipelineDriver,
-        runner: SparkRunner,
         folders: CheckpointFolders,
         trigger: Mapping[str, Any],
         *,
         regional: bool,
         max_file_bytes: int,
+        opened: ExitStack,
     ) -> None:
         self.name = name
         self._max_file_bytes = max_file_bytes
         self._session = source.sparkSession
         self._regional = regional
         self._driver = driver
-        self._runner = runner
         self._folders = folders
         self._error: Exception | None = None
         self._done = threading.Event()
@@ -65,6 +64,8 @@ class RegionalQuery:
         if trigger:
             writer = writer.trigger(**trigger)
         self._query: StreamingQuery = writer.start()
+        # From here on, what was opened for the pipeline is closed by its end.
+        self._opened = opened.pop_all()
         self._watcher = threading.Thread(target=self._watch, name=f"holdfast-{name}", daemon=True)
         self._watcher.start()
 
@@ -215,5 +216,5 @@ class RegionalQuery:
                 self._error = e
                 LOG.error("pipeline %r ended", self.name, exc_info=True)
         finally:
-            self._runner.close()
+            self._opened.close()
             self._done.set()

@@ -1,0 +1,265 @@
+"""Calls operators' coordinators on the driver, and keeps the events that they send to regions."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from holdfast.regions.coordinator import (
+    AskFallback,
+    CoordinatorSnapshot,
+    CoordinatorSnapshotFailed,
+    Deliver,
+    Event,
+    EventGate,
+    FallbackSnapshot,
+    FallbackSnapshotFailed,
+    NotifyCoordinator,
+    ResetCoordinator,
+    ResetRegion,
+    SnapshotCoordinators,
+    SnapshotState,
+)
+from holdfast.regions.operator_coordinator import OperatorCoordinator
+
+LOG: Final = logging.getLogger(__name__)
+
+
+class CoordinatorHost:
+    """Executes what the checkpoint coordinator wants of operators' coordinators.
+
+    An event travels with the order of an attempt, which is the barrier, too: a region that has the
+    order has every event from before the snapshot, and one that has not falls back or makes the
+    attempt abort (R31). So no event is ever on its way while a snapshot is taken.
+
+    Parameters
+    ----------
+    coordinators : mapping of str to OperatorCoordinator
+        By the name of the operator.
+    timeout_s : float
+        Seconds after which a coordinator that does not return counts as failed (R35).
+    """
+
+    def __init__(
+        self, coordinators: Mapping[str, OperatorCoordinator], *, timeout_s: float
+    ) -> None:
+        self._hosted = {
+            name: _Hosted(name, coordinator, timeout_s)
+            for name, coordinator in coordinators.items()
+        }
+
+    def supports_fallback(self) -> dict[str, bool]:
+        """Say of every coordinator whether regions may fall back without it (R15)."""
+        return {name: h.coordinator.supports_fallback for name, h in self._hosted.items()}
+
+    def snapshot(self, action: SnapshotCoordinators, *, new_rows: bool) -> list[Event]:
+        """Take the coordinators' snapshots for an attempt.
+
+        Parameters
+        ----------
+        action : SnapshotCoordinators
+            Which.
+        new_rows : bool
+            The attempt runs a batch, so that work can be assigned for it first.
+        """
+        return [
+            self._hosted[name].snapshot(action.attempt, new_rows=new_rows)
+            for name in action.operators
+        ]
+
+    def fallback(self, action: AskFallback) -> Event:
+        """Ask for a snapshot that is consistent with failed regions (R32)."""
+        return self._hosted[action.operator].fallback(action)
+
+    def reset(self, action: ResetCoordinator) -> None:
+        """Go back to a checkpoint (R33).
+
+        Raises
+        ------
+        Exception
+            Whatever the coordinator raises.
+        """
+        self._hosted[action.operator].reset(action.snapshot)
+
+    def reset_region(self, action: ResetRegion) -> None:
+        """Let one region go on from its origin (R33).
+
+        Raises
+        ------
+        Exception
+            Whatever the coordinator raises.
+        """
+        self._hosted[action.operator].reset_region(action.region, action.origin)
+
+    def notify(self, action: NotifyCoordinator) -> None:
+        """Tell how an attempt ended; best effort (R34, R42)."""
+        self._hosted[action.operator].notify(action)
+
+    def take_events(self) -> dict[str, tuple[bytes, ...]]:
+        """Return what is to be delivered with the order of an attempt, by region."""
+        events: dict[str, list[bytes]] = {}
+        for hosted in self._hosted.values():
+            for deliver in hosted.take_events():
+                events.setdefault(deliver.region, []).append(deliver.event)
+        return {region: tuple(found) for region, found in events.items()}
+
+    def acked(self, region: str, attempt: int) -> None:
+        """Note that a region has taken its snapshot."""
+        for hosted in self._hosted.values():
+            hosted.acked(region, attempt)
+
+    def ended(self, attempt: int) -> None:
+        """Note that an attempt is over."""
+        for hosted in self._hosted.values():
+            hosted.ended(attempt)
+
+    def close(self) -> None:
+        """Close the coordinators; may be repeated."""
+        for hosted in self._hosted.values():
+            hosted.close()
+
+
+class _Hosted:
+    """One coordinator, its thread, and the gate of its events."""
+
+    def __init__(self, name: str, coordinator: OperatorCoordinator, timeout_s: float) -> None:
+        self.coordinator = coordinator
+        self._name = name
+        self._thread = _CallingThread(f"holdfast-{name}", timeout_s)
+        self._gate = EventGate()
+        self._outbox: list[Deliver] = []
+        # A coordinator may send from threads of its own.
+        self._lock = threading.Lock()
+        self._closed = False
+        self._thread.call(coordinator.open, self._send)
+
+    def snapshot(self, attempt: int, *, new_rows: bool) -> Event:
+        try:
+            if new_rows:
+                self._thread.call(self.coordinator.assign, attempt)
+            data = self._thread.call(self.coordinator.checkpoint, attempt)
+        except Exception as e:
+            LOG.warning("the coordinator of %r failed", self._name, exc_info=True)
+            return CoordinatorSnapshotFailed(
+                attempt=attempt, operator=self._name, cause=f"{type(e).__name__}: {e}"
+            )
+        with self._lock:
+            if self._gate.close(attempt) is not SnapshotState.COUNTS:
+                raise AssertionError(f"events of {self._name!r} are on their way")
+        return CoordinatorSnapshot(attempt=attempt, operator=self._name, data=data)
+
+    def fallback(self, action: AskFallback) -> Event:
+        attempt, name = action.attempt, self._name
+        try:
+            data = self._thread.call(
+                self.coordinator.checkpoint_fallback, attempt, dict(action.origins)
+            )
+        except Exception as e:
+            LOG.warning("the coordinator of %r failed", name, exc_info=True)
+            cause = f"{type(e).__name__}: {e}"
+            return FallbackSnapshotFailed(attempt=attempt, operator=name, cause=cause)
+        return FallbackSnapshot(attempt=attempt, operator=name, data=data)
+
+    def reset(self, snapshot: bytes | None) -> None:
+        with self._lock:
+            self._outbox.clear()
+            self._gate.reset_all()
+        self._thread.call(self.coordinator.reset, snapshot)
+
+    def reset_region(self, region: str, origin: int) -> None:
+        with self._lock:
+            self._outbox = [deliver for deliver in self._outbox if deliver.region != region]
+            self._gate.reset(region)
+        self._thread.call(self.coordinator.region_reset, region, origin)
+
+    def notify(self, action: NotifyCoordinator) -> None:
+        try:
+            if action.kind == "completed":
+                self._thread.call(
+                    self.coordinator.completed, action.attempt, dict(action.effective)
+                )
+            else:
+                self._thread.call(self.coordinator.aborted, action.attempt)
+        except Exception:
+            LOG.warning("the coordinator of %r failed to take a notice", self._name, exc_info=True)
+
+    def take_events(self) -> list[Deliver]:
+        with self._lock:
+            taken, self._outbox = self._outbox, []
+        return taken
+
+    def acked(self, region: str, attempt: int) -> None:
+        with self._lock:
+            self._post(self._gate.acked(region, attempt))
+
+    def ended(self, attempt: int) -> None:
+        with self._lock:
+            self._post(self._gate.ended(attempt))
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._thread.call(self.coordinator.close)
+        except Exception:
+            LOG.warning("the coordinator of %r failed to close", self._name, exc_info=True)
+        self._thread.end()
+
+    def _send(self, region: str, event: bytes) -> None:
+        with self._lock:
+            self._post(self._gate.send(region, event))
+
+    def _post(self, delivered: list[Deliver]) -> None:
+        for deliver in delivered:
+            self._outbox.append(deliver)
+            self._gate.confirmed(deliver.region, deliver.sequence)
+
+
+class _CallingThread:
+    """A thread for calls that may never return; it does not keep the process alive."""
+
+    def __init__(self, name: str, timeout_s: float) -> None:
+        self._name = name
+        self._timeout_s = timeout_s
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return or raise what the function does.
+
+        Raises
+        ------
+        TimeoutError
+            If it did not return in time.
+        """
+        answer: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+
+        def work() -> None:
+            try:
+                answer.put((function(*arguments), None))
+            except BaseException as e:
+                answer.put((None, e))
+
+        self._calls.put(work)
+        try:
+            value, error = answer.get(timeout=self._timeout_s)
+        except queue.Empty:
+            raise TimeoutError(
+                f"{function.__qualname__} did not return within region_timeout "
+                f"({self._timeout_s:g} s)"
+            ) from None
+        if error is not None:
+            raise error
+        return value
+
+    def end(self) -> None:
+        """Let the thread end, once it has returned from its calls."""
+        self._calls.put(None)
+
+    def _work(self) -> None:
+        while (work := self._calls.get()) is not None:
+            work()

@@ -1,0 +1,146 @@
+"""The coordinator of a source of files: which region reads what."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+from holdfast.regions.operator_coordinator import OperatorCoordinator
+from holdfast.regions.splits.assignment import Assignment
+from holdfast.regions.splits.discovery import FoundFile, list_files, split_file
+
+
+class SplitEnumerator(OperatorCoordinator):
+    """Finds files, divides them into splits, and hands those to regions.
+
+    Every split is in exactly one place of a checkpoint: in its pool of unassigned splits, or in the
+    state or in-flight data of the region that read it (R32). A region that failed has stored no
+    rows: its splits go back to the pool. The idea is that of Flink's split enumerators (FLIP-27).
+
+    Safe to call from several threads: Spark asks whether there is work from a thread of its own.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the files are.
+    kind : str
+        Format of the files, see `FileSplits`.
+    regions : sequence of str
+        Regions that read.
+    split_bytes : int
+        Size in bytes up to which row groups are put together in a split.
+    splits_per_region : int
+        Splits that a region is given for one batch, at most.
+    max_file_age : timedelta
+        A file that is older than the newest one by more than this is not looked at, so that not
+        every name has to be remembered for ever.
+    """
+
+    supports_fallback = True
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        kind: str,
+        regions: Sequence[str],
+        split_bytes: int,
+        splits_per_region: int,
+        max_file_age: timedelta,
+    ) -> None:
+        self._folder = folder
+        self._kind = kind
+        self.regions = tuple(regions)
+        self._split_bytes = split_bytes
+        self._splits_per_region = splits_per_region
+        self._max_file_age_ns = max_file_age // timedelta(microseconds=1) * 1000
+        self._send: Callable[[str, bytes], None] | None = None
+        self._assignment = Assignment()
+        self._frozen: list[FoundFile] | None = None
+        self._lock = threading.RLock()
+
+    # --- whether there is work ------------------------------------------------------------------
+
+    def freeze(self) -> None:
+        """From now on take no file into account that is not there yet (trigger availableNow)."""
+        with self._lock:
+            self._frozen = list_files(self._folder)
+
+    def has_work(self) -> bool:
+        """Look for new files, and say whether any split is in no checkpoint's state yet.
+
+        Between two attempts, that is: what a failed region had is taken back when the next begins.
+
+        Raises
+        ------
+        OSError
+            If the folder cannot be listed.
+        """
+        with self._lock:
+            self._discover()
+            return bool(self._assignment.pool or self._assignment.given)
+
+    # --- for the driver -------------------------------------------------------------------------
+
+    def open(self, send: Callable[[str, bytes], None]) -> None:
+        """See `OperatorCoordinator.open`."""
+        self._send = send
+
+    def assign(self, checkpoint: int) -> None:
+        """Hand out splits for the batch that begins."""
+        if self._send is None:
+            raise RuntimeError("the enumerator was not opened")
+        with self._lock:
+            self._discover()
+            told = self._assignment.hand_out(
+                checkpoint, self.regions, splits_per_region=self._splits_per_region
+            )
+        for region, split in told:
+            self._send(region, split.encode())
+
+    def checkpoint(self, checkpoint: int) -> bytes:
+        """Return the splits that no region has, and the files that were seen."""
+        with self._lock:
+            return self._assignment.encode()
+
+    def checkpoint_fallback(self, checkpoint: int, origins: Mapping[str, int]) -> bytes:
+        """Return the same with the splits that failed regions received after their origins."""
+        with self._lock:
+            copy = self._assignment.copy()
+        for region, origin in origins.items():
+            copy.take_back(region, origin)
+        return copy.encode()
+
+    def reset(self, snapshot: bytes | None) -> None:
+        """Go back to a checkpoint. Files that were found since are found again."""
+        with self._lock:
+            self._assignment = Assignment() if snapshot is None else Assignment.decode(snapshot)
+
+    def region_reset(self, region: str, origin: int) -> None:
+        """Take back what a region received after its origin."""
+        with self._lock:
+            self._assignment.take_back(region, origin)
+
+    def completed(self, checkpoint: int, effective: Mapping[str, int]) -> None:
+        """Forget what a checkpoint covers."""
+        with self._lock:
+            self._assignment.covered(effective)
+
+    # --- details --------------------------------------------------------------------------------
+
+    def _discover(self) -> None:
+        assignment = self._assignment
+        found = list_files(self._folder) if self._frozen is None else self._frozen
+        # The limit counts from what was known before: a first look takes in everything.
+        oldest_ns = assignment.newest_ns - self._max_file_age_ns
+        for file in found:
+            if file.path in assignment.seen or file.modified_ns < oldest_ns:
+                continue
+            assignment.seen[file.path] = file.modified_ns
+            assignment.newest_ns = max(assignment.newest_ns, file.modified_ns)
+            assignment.add(
+                split_file(self._folder, file, kind=self._kind, split_bytes=self._split_bytes)
+            )
+        assignment.forget_older_than(assignment.newest_ns - self._max_file_age_ns)

@@ -1,0 +1,114 @@
+"""What a user says about a source of files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.regions.schemas import arrow_schema
+from holdfast.regions.splits.enumerator import SplitEnumerator
+from holdfast.regions.splits.reader import SplitReader, file_format
+
+#: Name of the source among the operators of a checkpoint; no operator can be named so.
+SOURCE_OPERATOR: Final = "#source"
+
+#: Column of the rows that Spark moves for the source: one for each region.
+REGION_COLUMN: Final = "region"
+
+
+@dataclass(frozen=True)
+class FileSplits:
+    """Files of a folder, as a source of a regional pipeline.
+
+    An enumerator on the driver divides files into splits and hands them to regions, whoever is
+    free; so here regions are readers, not properties of rows. What a region that failed had to read
+    goes back and is read by the next one that is free: its rows are not copied into the checkpoint.
+    A split that made regions fail twice is read alone from then on, and the cause of the failure
+    names it.
+
+    A file must be complete when it appears (write it under a name that begins with ``.`` or ``_``
+    and rename it), and must not be changed or deleted before it was read. Each is read once.
+
+    Parameters
+    ----------
+    folder : str or Path
+        Where the files are, on a file system that driver and executors share; subfolders count.
+    schema : pyarrow.Schema, pyspark.sql.types.StructType or str
+        Of the rows; a str is in Spark's DDL form. Columns that a file does not have are null.
+    kind : {"parquet", "arrow", "csv", "json"}, default "parquet"
+        Format of the files. Only Parquet files are divided.
+    regions : int, default 8
+        Number of regions, which is that of the tasks in a batch.
+    split_bytes : int, default 64 MiB
+        Size up to which row groups of a file are put together.
+    splits_per_region : int, default 4
+        Splits that a region is given for one batch, at most: what it reads in a batch must fit
+        into the memory of its task.
+    max_file_age : timedelta, default 7 days
+        A file that is older than the newest one seen before by more than this is not read, as with
+        ``maxFileAge`` of Spark's own file source.
+
+    Raises
+    ------
+    ValueError
+        If a value is not allowed; the message names it.
+    FileNotFoundError
+        If there is no such folder.
+
+    Examples
+    --------
+    >>> source = holdfast.FileSplits("landing", schema="path string, image binary", regions=64)
+    >>> query = (
+    ...     holdfast.regional(source)
+    ...     .apply(Classify(), schema="path string, label int")
+    ...     .write_parquet("labels")
+    ...     .start(checkpoint="checkpoint", trigger={"availableNow": True})
+    ... )
+    """
+
+    folder: str | Path
+    schema: Any
+    kind: str = field(default="parquet", kw_only=True)
+    regions: int = field(default=8, kw_only=True)
+    split_bytes: int = field(default=64 * 1024 * 1024, kw_only=True)
+    splits_per_region: int = field(default=4, kw_only=True)
+    max_file_age: timedelta = field(default=timedelta(days=7), kw_only=True)
+
+    def __post_init__(self) -> None:
+        file_format(self.kind)
+        for option in ("regions", "split_bytes", "splits_per_region"):
+            if getattr(self, option) < 1:
+                raise ValueError(
+                    f"{option}={getattr(self, option)} is not allowed: expected at least 1"
+                )
+        if self.max_file_age < timedelta():
+            raise ValueError(f"max_file_age={self.max_file_age} is not allowed: expected >= 0")
+        if not self.path.is_dir():
+            raise FileNotFoundError(f"there is no folder {self.path} to read files from")
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return Path(self.folder).resolve()
+
+    @property
+    def region_names(self) -> tuple[str, ...]:
+        """Names of the regions."""
+        return tuple(f"r{number}" for number in range(self.regions))
+
+    def enumerator(self) -> SplitEnumerator:
+        """Return the coordinator of the source."""
+        return SplitEnumerator(
+            self.path,
+            kind=self.kind,
+            regions=self.region_names,
+            split_bytes=self.split_bytes,
+            splits_per_region=self.splits_per_region,
+            max_file_age=self.max_file_age,
+        )
+
+    def reader(self) -> SplitReader:
+        """Return what tasks read splits with."""
+        return SplitReader(self.path, self.kind, arrow_schema(self.schema))

@@ -1,0 +1,111 @@
+"""Files that tests hand to regions, and what a pipeline over them must have done."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+import holdfast
+from holdfast._core import CheckpointMetadata
+from holdfast.regions.splits import FileSplit, SplitReader
+from holdfast.regions.splits.file_splits import SOURCE_OPERATOR
+
+IDS = pa.schema([("id", pa.int64())])
+PLACED = pa.schema([("id", pa.int64()), ("region", pa.string()), ("seen", pa.int64())])
+GROUP_ROWS = 10
+
+
+def write_ids(folder: Path, number: int, *, rows: int = 40, schema: pa.Schema = IDS) -> range:
+    """Write a file of ids that no other one has, in row groups; returns the ids."""
+    ids = range(number * 1000, number * 1000 + rows)
+    folder.mkdir(parents=True, exist_ok=True)
+    hidden, path = folder / f".{number}", folder / f"{number:04}.parquet"
+    pq.write_table(
+        pa.table([pa.array(ids, schema.field(0).type)], schema), hidden, row_group_size=GROUP_ROWS
+    )
+    # A time that a test knows: by it files are read in the order of their numbers.
+    os.utime(hidden, (1_700_000_000 + number, 1_700_000_000 + number))
+    hidden.rename(path)
+    return ids
+
+
+class Placed(holdfast.Operator):
+    """Puts out who read a row, and how many rows that region has read; `trouble` may raise.
+
+    `trouble` is kept by class, since instances are copied.
+    """
+
+    region_safe = True
+    trouble: ClassVar[Callable[[str, Sequence[int]], None] | None] = None
+
+    def open(self, ctx: holdfast.OperatorContext) -> None:
+        self.region = ctx.region
+        self.rows = ctx.state.value("rows", 0)
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        ids = batch.column("id").to_pylist()
+        if type(self).trouble is not None:
+            type(self).trouble(self.region, ids)
+        seen = list(range(self.rows.value + 1, self.rows.value + 1 + len(ids)))
+        self.rows.value += len(ids)
+        yield pa.RecordBatch.from_pydict(
+            {"id": ids, "region": [self.region] * len(ids), "seen": seen}, schema=PLACED
+        )
+
+
+def splits_of(path: Path, **options: Any) -> holdfast.FileSplits:
+    """A source whose splits are single row groups."""
+    return holdfast.FileSplits(
+        path / "in", IDS, **{"regions": 3, "split_bytes": 1, "splits_per_region": 2, **options}
+    )
+
+
+def output_of(path: Path) -> list[dict[str, Any]]:
+    """All rows that a reader of the output sees."""
+    rows: list[dict[str, Any]] = ds.dataset(path / "out", format="parquet").to_table().to_pylist()
+    return rows
+
+
+def pool_of(metadata: CheckpointMetadata) -> list[FileSplit]:
+    """Splits that a checkpoint says no region has."""
+    content = json.loads(metadata.coordinators[SOURCE_OPERATOR])
+    return [
+        FileSplit.of_json({k: v for k, v in fields.items() if k not in ("failures", "region")})
+        for fields in content["pool"]
+    ]
+
+
+def ids_in(path: Path, splits: Sequence[FileSplit]) -> Counter[int]:
+    """Ids of all rows of the splits."""
+    reader = SplitReader(path / "in", "parquet", IDS)
+    return Counter(
+        value
+        for split in splits
+        for batch in reader.read(split)
+        for value in batch.column(0).to_pylist()
+    )
+
+
+def check_places(path: Path, metadata: CheckpointMetadata, discovered: Sequence[int]) -> None:
+    """Every split is in exactly one place of the checkpoint (R32).
+
+    What regions read is in the output; nothing is in flight in pipelines that wait for all rows.
+    """
+    rows = output_of(path)
+    assert not any(entry.in_flight for entry in metadata.regions.values())
+    in_states = Counter(row["id"] for row in rows)
+    assert in_states + ids_in(path, pool_of(metadata)) == Counter(discovered)
+    by_region: dict[str, list[int]] = {}
+    for row in rows:
+        by_region.setdefault(row["region"], []).append(row["seen"])
+    # The state of a region goes on from what the checkpoint has: no row twice, none left out.
+    for seen in by_region.values():
+        assert sorted(seen) == list(range(1, len(seen) + 1))

@@ -1,0 +1,215 @@
+"""Calling operators' coordinators: answers, exceptions, silence, and events on their way."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+
+import pytest
+
+from holdfast.regions.coordinator import (
+    AskFallback,
+    CoordinatorSnapshot,
+    CoordinatorSnapshotFailed,
+    FallbackSnapshot,
+    FallbackSnapshotFailed,
+    NotifyCoordinator,
+    ResetCoordinator,
+    ResetRegion,
+    SnapshotCoordinators,
+)
+from holdfast.regions.coordinator_host import CoordinatorHost
+from holdfast.regions.operator_coordinator import OperatorCoordinator
+
+
+class Recording(OperatorCoordinator):
+    """Writes down what it is told; raises where `broken` says so, hangs until `released`."""
+
+    supports_fallback = True
+
+    def __init__(self) -> None:
+        self.told: list[tuple[object, ...]] = []
+        self.broken: set[str] = set()
+        self.hanging: set[str] = set()
+        self.released = threading.Event()
+        self.threads: set[int] = set()
+        self.send: Callable[[str, bytes], None] = lambda region, event: None
+        self.to_assign: list[tuple[str, bytes]] = []
+
+    def _note(self, *told: object) -> None:
+        self.told.append(told)
+        self.threads.add(threading.get_ident())
+        if told[0] in self.broken:
+            raise RuntimeError(f"no {told[0]} today")
+        if told[0] in self.hanging:
+            self.released.wait(60)
+
+    def open(self, send: Callable[[str, bytes], None]) -> None:
+        self.send = send
+        self._note("open")
+
+    def assign(self, checkpoint: int) -> None:
+        self._note("assign", checkpoint)
+        for region, event in self.to_assign:
+            self.send(region, event)
+        self.to_assign = []
+
+    def checkpoint(self, checkpoint: int) -> bytes:
+        self._note("checkpoint", checkpoint)
+        return b"state %d" % checkpoint
+
+    def checkpoint_fallback(self, checkpoint: int, origins: Mapping[str, int]) -> bytes:
+        self._note("checkpoint_fallback", checkpoint, dict(origins))
+        return b"fallback %d" % checkpoint
+
+    def reset(self, snapshot: bytes | None) -> None:
+        self._note("reset", snapshot)
+
+    def region_reset(self, region: str, origin: int) -> None:
+        self._note("region_reset", region, origin)
+
+    def completed(self, checkpoint: int, effective: Mapping[str, int]) -> None:
+        self._note("completed", checkpoint, dict(effective))
+
+    def aborted(self, checkpoint: int) -> None:
+        self._note("aborted", checkpoint)
+
+    def close(self) -> None:
+        self._note("close")
+
+
+@pytest.fixture
+def source() -> Iterator[Recording]:
+    recording = Recording()
+    yield recording
+    recording.released.set()
+
+
+@pytest.fixture
+def host(source: Recording) -> CoordinatorHost:
+    return CoordinatorHost({"source": source}, timeout_s=30)
+
+
+def snapshot(host: CoordinatorHost, attempt: int, *, new_rows: bool = True) -> object:
+    action = SnapshotCoordinators(attempt=attempt, operators=("source",))
+    (event,) = host.snapshot(action, new_rows=new_rows)
+    return event
+
+
+def test_a_snapshot_is_taken_after_work_was_assigned(
+    host: CoordinatorHost, source: Recording
+) -> None:
+    source.to_assign = [("east", b"1"), ("west", b"2"), ("east", b"3")]
+    event = snapshot(host, 7)
+    assert event == CoordinatorSnapshot(attempt=7, operator="source", data=b"state 7")
+    assert source.told == [("open",), ("assign", 7), ("checkpoint", 7)]
+    assert host.take_events() == {"east": (b"1", b"3"), "west": (b"2",)}
+    assert host.take_events() == {}
+
+
+def test_a_replay_assigns_nothing(host: CoordinatorHost, source: Recording) -> None:
+    snapshot(host, 7, new_rows=False)
+    assert source.told == [("open",), ("checkpoint", 7)]
+
+
+@pytest.mark.parametrize("broken", ["assign", "checkpoint"])
+def test_an_exception_is_a_failed_snapshot(  # R35
+    host: CoordinatorHost, source: Recording, broken: str
+) -> None:
+    source.broken = {broken}
+    event = snapshot(host, 7)
+    assert isinstance(event, CoordinatorSnapshotFailed)
+    assert event.cause == f"RuntimeError: no {broken} today"
+    # The gate is open still: the next attempt takes its snapshot.
+    source.broken = set()
+    assert isinstance(snapshot(host, 8), CoordinatorSnapshot)
+
+
+def test_a_coordinator_that_never_answers_is_bounded_by_the_timeout(source: Recording) -> None:
+    source.hanging = {"checkpoint"}
+    host = CoordinatorHost({"source": source}, timeout_s=0.05)
+    event = snapshot(host, 7)
+    assert isinstance(event, CoordinatorSnapshotFailed)
+    assert "did not return within region_timeout (0.05 s)" in event.cause
+
+
+def test_a_fallback_that_fails_is_told(host: CoordinatorHost, source: Recording) -> None:
+    ask = AskFallback(attempt=7, operator="source", origins={"east": 5})
+    assert host.fallback(ask) == FallbackSnapshot(attempt=7, operator="source", data=b"fallback 7")
+    assert source.told[-1] == ("checkpoint_fallback", 7, {"east": 5})
+    source.broken = {"checkpoint_fallback"}
+    event = host.fallback(ask)
+    assert isinstance(event, FallbackSnapshotFailed)
+    assert event.cause == "RuntimeError: no checkpoint_fallback today"
+
+
+def test_what_is_sent_after_the_snapshot_comes_with_the_next_attempt(  # R31
+    host: CoordinatorHost, source: Recording
+) -> None:
+    snapshot(host, 7)
+    source.send("east", b"later")
+    assert host.take_events() == {}
+    host.acked("west", 7)
+    host.acked("east", 6)
+    assert host.take_events() == {}
+    host.acked("east", 7)
+    assert host.take_events() == {"east": (b"later",)}
+
+
+def test_the_end_of_an_attempt_lets_events_through(
+    host: CoordinatorHost, source: Recording
+) -> None:
+    snapshot(host, 7)
+    source.send("east", b"later")
+    host.ended(7)
+    assert host.take_events() == {"east": (b"later",)}
+    source.send("east", b"at once")
+    assert host.take_events() == {"east": (b"at once",)}
+
+
+def test_a_reset_drops_what_did_not_arrive(host: CoordinatorHost, source: Recording) -> None:
+    source.send("east", b"waiting")
+    snapshot(host, 7)
+    source.send("east", b"held")
+    host.reset(ResetCoordinator(operator="source", snapshot=b"state 6"))
+    host.ended(7)
+    assert source.told[-1] == ("reset", b"state 6")
+    assert host.take_events() == {}
+
+
+def test_a_region_that_restarts_loses_its_own_events_only(
+    host: CoordinatorHost, source: Recording
+) -> None:
+    source.send("east", b"1")
+    source.send("west", b"2")
+    host.reset_region(ResetRegion(operator="source", region="east", origin=5))
+    assert source.told[-1] == ("region_reset", "east", 5)
+    assert host.take_events() == {"west": (b"2",)}
+
+
+def test_notices_are_best_effort(host: CoordinatorHost, source: Recording) -> None:
+    source.broken = {"completed", "aborted", "close"}
+    for kind in ("completed", "aborted"):
+        host.notify(
+            NotifyCoordinator(operator="source", kind=kind, attempt=7, effective={"east": 7})
+        )
+    assert source.told[1:] == [("completed", 7, {"east": 7}), ("aborted", 7)]
+    host.close()
+    host.close()
+    assert source.told[3:] == [("close",)]
+
+
+def test_a_reset_that_fails_is_an_error(host: CoordinatorHost, source: Recording) -> None:
+    source.broken = {"reset", "region_reset"}
+    with pytest.raises(RuntimeError, match="no reset today"):
+        host.reset(ResetCoordinator(operator="source", snapshot=None))
+    with pytest.raises(RuntimeError, match="no region_reset today"):
+        host.reset_region(ResetRegion(operator="source", region="east", origin=5))
+
+
+def test_one_thread_makes_all_calls(host: CoordinatorHost, source: Recording) -> None:
+    snapshot(host, 7)
+    host.fallback(AskFallback(attempt=7, operator="source", origins={}))
+    host.reset(ResetCoordinator(operator="source", snapshot=None))
+    host.close()
+    assert len(source.threads) == 1
