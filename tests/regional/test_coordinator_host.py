@@ -187,6 +187,17 @@ def test_a_region_that_restarts_loses_its_own_events_only(
     assert host.take_events() == {"west": (b"2",)}
 
 
+def test_a_region_that_restarts_loses_what_was_held_for_it(
+    host: CoordinatorHost, source: Recording
+) -> None:
+    snapshot(host, 7)
+    source.send("east", b"1")
+    source.send("west", b"2")
+    host.reset_region(ResetRegion(operator="source", region="east", origin=5))
+    host.ended(7)
+    assert host.take_events() == {"west": (b"2",)}
+
+
 def test_notices_are_best_effort(host: CoordinatorHost, source: Recording) -> None:
     source.broken = {"completed", "aborted", "close"}
     for kind in ("completed", "aborted"):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import holdfast
-from holdfast.regions.splits.assignment import Assignment
+from holdfast.regions.local import LocalRunner
+from holdfast.regions.splits import FileSplit
+from holdfast.regions.splits.assignment import Assignment, Waiting
+from holdfast.regions.splits.discovery import list_files, split_file
 from split_files import (
     IDS,
     PLACED,
@@ -310,6 +315,7 @@ def _was_found(query: holdfast.LocalQuery, value: int) -> bool:
     return f"{value // 1000:04}.parquet".encode() in query.latest.coordinators["#source"]
 
 
+SPLIT = {"path": "a", "file_bytes": 90, "modified_ns": 7, "groups": None, "size": 40}
 VERSION_1 = (
     b'{"version":1,"newest_ns":7,"seen":{"a/b.parquet":5,"c.parquet":7},"pool":['
     b'{"path":"c.parquet","file_bytes":90,"modified_ns":7,"groups":[2,3],"size":40,'
@@ -345,6 +351,95 @@ def test_a_fallback_snapshot_leaves_the_live_state_alone() -> None:  # R32
     assert (assignment.encode(), assignment.given) == live
     assert len(copy.pool) == 2
     assert not copy.given
+
+
+def test_the_enumerator_keeps_its_state_when_it_is_asked_for_a_fallback(
+    tmp_path: Path,
+) -> None:  # R32
+    write_ids(tmp_path / "in", 1)
+    enumerator = splits_of(tmp_path, splits_per_region=1).enumerator()
+    enumerator.open(lambda region, event: None)
+    enumerator.assign(5)
+    live = enumerator.checkpoint(5)
+    fallback = enumerator.checkpoint_fallback(5, {"r0": 4, "r2": 5})
+    assert len(json.loads(fallback)["pool"]) == len(json.loads(live)["pool"]) + 1
+    assert enumerator.checkpoint(5) == live
+
+
+def test_a_split_that_failed_twice_is_alone_with_the_region_that_had_it() -> None:
+    waiting = [Waiting(FileSplit.of_json({**SPLIT, "path": name})) for name in "abcde"]
+    assignment = Assignment(pool=[*waiting[:4], replace(waiting[4], failures=2, region="r1")])
+    told = assignment.hand_out(9, ["r0", "r1"], splits_per_region=2)
+    assert [(region, split.path) for region, split in told] == [
+        ("r1", "e"),
+        ("r0", "a"),
+        ("r0", "b"),
+    ]
+    assert [left.split.path for left in assignment.pool] == ["c", "d"]
+
+
+def test_a_file_at_the_very_limit_of_age_is_remembered(tmp_path: Path) -> None:
+    ids = [*write_ids(tmp_path / "in", 1), *write_ids(tmp_path / "in", 11)]
+    with open_pipeline(tmp_path, {"max_file_age": timedelta(seconds=10)}) as query:
+        query.run_available()
+        ids += write_ids(tmp_path / "in", 5)
+        query.run_available()
+    assert read_ids(tmp_path) == sorted(ids)
+
+
+def test_a_file_that_comes_while_others_are_read_waits_for_the_next_run(tmp_path: Path) -> None:
+    ids = list(write_ids(tmp_path / "in", 1))
+    with open_pipeline(tmp_path) as query:
+        Placed.trouble = lambda region, seen: write_ids(tmp_path / "in", 2) and None
+        query.run_available()
+        Placed.trouble = None
+        assert read_ids(tmp_path) == ids
+        query.run_available()
+    assert read_ids(tmp_path) == [*ids, *range(2000, 2040)]
+
+
+def test_row_groups_are_put_together_up_to_a_size(tmp_path: Path) -> None:
+    write_ids(tmp_path / "in", 1)
+    (file,) = list_files(tmp_path / "in")
+
+    def groups(split_bytes: int) -> list[tuple[int, int] | None]:
+        splits = split_file(tmp_path / "in", file, kind="parquet", split_bytes=split_bytes)
+        return [split.groups for split in splits]
+
+    single = split_file(tmp_path / "in", file, kind="parquet", split_bytes=1)
+    sizes = [split.size for split in single]
+    assert [split.groups for split in single] == [(0, 1), (1, 2), (2, 3), (3, 4)]
+    assert groups(sizes[0])[0] == (0, 1)
+    assert groups(sizes[0] + 1)[0] == (0, 2)
+    assert groups(sum(sizes[:3])) == [(0, 3), (3, 4)]
+    assert groups(file.size) == [None]
+
+
+def test_events_reach_a_region_although_its_task_did_not_run(tmp_path: Path) -> None:
+    ids = list(write_ids(tmp_path / "in", 1))
+    with open_pipeline(tmp_path, {"regions": 4, "splits_per_region": 1}) as query:
+        names = [[pa.record_batch({"region": [region]})] for region in ("r0", "r1")]
+        query._driver.run_batch(0, names)
+        check_places(tmp_path, query.latest, ids)
+    assert read_ids(tmp_path) == ids
+
+
+def test_an_attempt_in_which_a_region_with_splits_keeps_silent_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = list(write_ids(tmp_path / "in", 1))
+    run = LocalRunner.run
+
+    def without_r1(self: LocalRunner, order: Any, *arguments: Any) -> Iterator[Any]:
+        answers = run(self, order, *arguments)
+        yield from (a for a in answers if order.attempt != 2 or a.region != "r1")
+
+    monkeypatch.setattr(LocalRunner, "run", without_r1)
+    with open_pipeline(tmp_path, tolerable_failed_checkpoints=1) as query:
+        query.run_available()
+        assert [record.outcome for record in query.history()] == ["global", "aborted", "global"]
+        check_places(tmp_path, query.latest, ids)
+    assert read_ids(tmp_path) == ids
 
 
 def test_what_a_region_received_before_its_origin_stays_with_it() -> None:  # R33

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from java_side import QUICK_START
 from pyspark import cloudpickle
 
 if TYPE_CHECKING:
@@ -18,6 +19,15 @@ if TYPE_CHECKING:
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+# For the applications that tests start, too.
+os.environ.setdefault(
+    "PYSPARK_SUBMIT_ARGS",
+    " ".join(
+        f"--conf spark.{process}.defaultJavaOptions={QUICK_START}"
+        for process in ("driver", "executor")
+    )
+    + " pyspark-shell",
+)
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,8 @@ import holdfast
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 POMS = HERE.parent / "jars"
+#: For a JVM that lives for some seconds or minutes: the second compiler takes half of its time.
+QUICK_START = "-XX:TieredStopAtLevel=1"
 PYSPARK_JARS = Path(pyspark.__file__).parent / "jars"
 
 
@@ -144,7 +146,7 @@ def check_conformance(path: str, folder: str, *settings: str) -> None:
     library = ROOT / "target" / "debug" / "libholdfast_jni.so"
     program = ["io.holdfast.spark.StorageConformance", str(library), folder, *settings]
     done = subprocess.run(
-        [tool("java"), "-cp", path, *program],
+        [tool("java"), QUICK_START, "-cp", path, *program],
         capture_output=True,
         text=True,
         timeout=200,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from java_side import classpath, compile_helpers, jars, tool
+from java_side import QUICK_START, classpath, compile_helpers, jars, tool
 
 
 class MiniHdfs:
@@ -27,7 +27,7 @@ class MiniHdfs:
         self.log = (folder / "log.txt").open("wb")
         program = ["MiniHdfs", str(folder / "disks"), str(data_nodes)]
         self.process = subprocess.Popen(
-            [tool("java"), "-Xmx512m", "-cp", self.classpath, *program],
+            [tool("java"), QUICK_START, "-Xmx512m", "-cp", self.classpath, *program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log,

@@ -11,7 +11,7 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from java_side import jars, tool
+from java_side import QUICK_START, jars, tool
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class S3Server:
         program = ["UntilInputEnds", "org.gaul.s3proxy.Main", "--properties", str(configuration)]
         self.log = (self.folder / "log.txt").open("wb")
         self.process = subprocess.Popen(
-            [tool("java"), *options, "-cp", path, *program],
+            [tool("java"), QUICK_START, *options, "-cp", path, *program],
             env=os.environ | self.environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
