@@ -26,9 +26,6 @@ from pipelines import COUNTED, RunningCount
 from regional_input import TASKS, regional_source
 from support import builder
 
-# Python workers do not find this module: its classes travel as they are.
-cloudpickle.register_pickle_by_value(pipelines)
-
 #: In the order of a batch. The actions of the coordinator have their names.
 POINTS = (
     "tasks",
@@ -171,6 +168,8 @@ def main() -> None:
     parser.add_argument("--at", type=int, default=0, help="batch to die in; -1: while draining")
     parser.add_argument("--kill-executors", action="store_true")
     args = parser.parse_args()
+    # Python workers do not find this module: its classes travel as they are.
+    cloudpickle.register_pickle_by_value(pipelines)
     folder: Path = args.folder
     (folder / "marks").mkdir(exist_ok=True)
     if args.kill is not None:
