@@ -1,11 +1,12 @@
 """Runs pipelines in processes that fail at chosen changes of files, then to their end.
 
-``pipeline_crash_job.py WHAT FOLDER FIRST STEP``, with ``crash_calls.c`` preloaded. Every pipeline
-has a folder of its own, FOLDER/n. If WHAT is ``die_before``, its first process dies before its n-th
-change of files, and the next one, which restarts it, after some more; with ``fail_at``, these
-changes fail. A third process brings it to its end. n is FIRST, then FIRST + STEP, and so on until
-there is no n-th change. Prints a line of JSON for every pipeline: how its processes ended, and what
-there was to see after each of them.
+``pipeline_crash_job.py WHAT FROM FOLDER FIRST STEP``, with ``crash_calls.c`` preloaded. Every
+pipeline has a folder of its own, FOLDER/n. If WHAT is ``die_before``, its first process dies before
+its n-th change of files, and the next one, which restarts it, after some more; with ``fail_at``,
+these changes fail. If FROM is ``start``, all changes of the first process count; if it is ``last``,
+those from the publication of the last checkpoint. A third process brings the pipeline to its end. n
+is FIRST, then FIRST + STEP, and so on until there is no n-th change. Prints a line of JSON for
+every pipeline: how its processes ended, and what there was to see after each of them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import shutil
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,13 @@ from pipelines import COUNTED, RunningCount, output_of, partitions_of, rows_of
 
 REGIONS = ["r00", "r01", "r02"]
 BATCHES = [rows_of(number, REGIONS, each=40) for number in range(4)]
+#: In place of a row's id and of a count in what operators put out at the end of data.
+NONE = -1
+#: What they put out then.
+FLUSHED = [
+    (region, NONE, sum(row[0] == region for rows in BATCHES for row in rows), NONE)
+    for region in REGIONS
+]
 #: What fails: region r01 in this batch, once.
 FAILING = range(1000, 2000)
 #: An array too large to be kept in the metadata, so that there are segments.
@@ -39,13 +48,13 @@ MAX_FILE_BYTES = 1024
 #: The second death comes before one of so many changes.
 RESTART_CHANGES = 97
 #: About as many changes and syncs does an undisturbed run make.
-FAILURES = 350
+FAILURES = 400
 FAILED = 3
 ENDS = {0: "done", FAILED: "failed", -signal.SIGKILL: "killed"}
 
 
 class Ballasted(RunningCount):
-    """Has two states that must always be of the same age; r01 fails once."""
+    """Has two states that must always be of the same age; r01 fails once. Counts up in the end."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark
@@ -55,8 +64,7 @@ class Ballasted(RunningCount):
         self.ballast = ctx.state.array("ballast", shape=(BALLAST,), dtype="int64")
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        if not (self.ballast == self.rows.value).all():
-            raise AssertionError(f"ballast {self.ballast[:4]} does not go with {self.rows.value}")
+        self.check()
         ids = batch.column("id").to_pylist()
         if self.region == "r01" and ids[0] in FAILING and not self.mark.exists():
             self.mark.touch()
@@ -64,8 +72,17 @@ class Ballasted(RunningCount):
         self.ballast += batch.num_rows
         yield from super().process(batch)
 
+    def on_end_of_data(self) -> Iterator[pa.RecordBatch]:
+        self.check()
+        row = {"region": [self.region], "id": [NONE], "seen": [self.rows.value], "of_key": [NONE]}
+        yield pa.RecordBatch.from_pydict(row, schema=COUNTED)
 
-def run_pipeline(folder: Path) -> None:
+    def check(self) -> None:
+        if not (self.ballast == self.rows.value).all():
+            raise AssertionError(f"ballast {self.ballast[:4]} does not go with {self.rows.value}")
+
+
+def run_pipeline(folder: Path, before_last: Callable[[], None]) -> None:
     """Gives all batches from the start: those that a checkpoint has are skipped (R74)."""
     query = (
         hf.regional(region_by="region")
@@ -81,16 +98,31 @@ def run_pipeline(folder: Path) -> None:
     with query:
         for number, rows in enumerate(BATCHES):
             query.run_batch(partitions_of(rows, 2), batch_id=number)
-        query.finish()
+        before_publication(query, before_last)
+        query.end_of_data()
 
 
-def outcome(what: str, folder: Path, nth: int) -> str:
+def before_publication(query: hf.LocalQuery, call: Callable[[], None]) -> None:
+    """Calls something when the next checkpoint is about to be published."""
+    driver: Any = query._driver
+    publish = driver._publish
+
+    def call_and_publish(action: Any) -> Any:
+        call()
+        return publish(action)
+
+    driver._publish = call_and_publish
+
+
+def outcome(what: str, folder: Path, nth: int, *, at_last: bool = False) -> str:
     """Runs the pipeline in a process of its own; returns how that ended."""
     child = os.fork()
     if child == 0:
         try:
-            getattr(ctypes.CDLL(None), what)(nth)
-            run_pipeline(folder)
+            trouble = partial(getattr(ctypes.CDLL(None), what), nth)
+            if not at_last:
+                trouble()
+            run_pipeline(folder, trouble if at_last else lambda: None)
             os._exit(0)
         except (OSError, hf.RegionalQueryError):
             os._exit(FAILED)
@@ -109,9 +141,11 @@ def seen_in(folder: Path) -> dict[str, Any]:
     ids = checkpoint_ids(checkpoint) if (checkpoint / "metadata").exists() else []
     verification = Verification(checkpoint)
     verdicts = [verification.verify(number, lambda done, of: None) for number in ids]
+    entries = read_metadata(checkpoint, ids[-1]).regions.values() if ids else ()
     return {
         "rows": output_of(folder / "out") if (folder / "out").exists() else [],
         "checkpoints": ids,
+        "finished": sum(entry.finished for entry in entries),
         "damage": [damage.message for verdict in verdicts for damage in verdict.damage],
     }
 
@@ -131,13 +165,14 @@ def needed_segment_files(folder: Path) -> list[str]:
     return sorted({ref.file for entry in entries for _, _, ref in entry.refs()})
 
 
-def run(what: str, folder: Path, nth: int) -> dict[str, Any]:
+def run(what: str, origin: str, folder: Path, nth: int) -> dict[str, Any]:
     """One pipeline from its start to its end, through both of its failures."""
     folder.mkdir()
     outcomes, after = [], []
     # Early and late in the restart, in any combination with the first failure.
     for point in (nth, 1 + nth * 17 % RESTART_CHANGES, 0):
-        outcomes.append(outcome(what, folder, point))
+        at_last = origin == "last" and not outcomes
+        outcomes.append(outcome(what, folder, point, at_last=at_last))
         after.append(seen_in(folder))
     return {
         "outcomes": outcomes,
@@ -147,9 +182,9 @@ def run(what: str, folder: Path, nth: int) -> dict[str, Any]:
     }
 
 
-def main(what: str, folder: Path, first: int, step: int) -> None:
+def main(what: str, origin: str, folder: Path, first: int, step: int) -> None:
     for nth in itertools.count(first, step):
-        result = run(what, folder / str(nth), nth)
+        result = run(what, origin, folder / str(nth), nth)
         print(json.dumps(result))
         shutil.rmtree(folder / str(nth))
         # What failed may have done no harm, so that nobody can tell the last one.
@@ -158,4 +193,4 @@ def main(what: str, folder: Path, first: int, step: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5]))

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_crash_job import BATCHES
+from pipeline_crash_job import BATCHES, FLUSHED, NONE, REGIONS
 
 from pipelines import expected
 
 HERE = Path(__file__).parent
-EXPECTED = expected(BATCHES)
+EXPECTED = sorted(expected(BATCHES) + FLUSHED)
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +32,10 @@ def crash_calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def disturbed(
-    what: str, library: Path, folder: Path, *, first: int, step: int
+    what: str, library: Path, folder: Path, *, first: int, step: int, origin: str = "start"
 ) -> list[dict[str, Any]]:
     """What became of pipelines that failed at change `first`, `first` + `step`, and so on."""
-    job = [sys.executable, str(HERE / "pipeline_crash_job.py"), what, str(folder)]
+    job = [sys.executable, str(HERE / "pipeline_crash_job.py"), what, origin, str(folder)]
     python_path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [*job, str(first), str(step)],
@@ -53,8 +53,12 @@ def check(pipeline: dict[str, Any]) -> None:
         assert len(set(rows)) == len(rows), "no row is doubled"
         assert set(rows) <= set(EXPECTED), "what can be read is right"
         assert seen["damage"] == []
+        assert seen["finished"] in (0, len(REGIONS)), "all regions finish at once, or none"
+        flushed = any(row[1] == NONE for row in rows)
+        assert not flushed or seen["finished"], "what was flushed is published after that"
     assert pipeline["outcomes"][-1] == "done"
     assert [tuple(row) for row in pipeline["after"][-1]["rows"]] == EXPECTED
+    assert pipeline["after"][-1]["finished"] == len(REGIONS)
     # What a write left that was killed, the next write removes; here no other may follow.
     metadata, leftover = pipeline["files"]["ckpt/metadata"], ".hfc.tmp"
     assert len([name for name in metadata if not name.endswith(leftover)]) == 1
@@ -80,7 +84,22 @@ def test_a_pipeline_that_was_killed_anywhere_ends_with_the_rows_of_an_undisturbe
     assert sum(deaths) > len(pipelines), "restarts are killed, too"
     # Deaths lie before the first checkpoint, between any two, and after the last.
     firsts = [pipeline["after"][0]["checkpoints"] for pipeline in pipelines]
-    assert {max(ids, default=0) for ids in firsts} == {0, 1, 2, 3, 4, 5}
+    assert {max(ids, default=0) for ids in firsts} == {0, 1, 2, 3, 4, 5, 6}
+
+
+@some_or_all(step=2)
+def test_death_at_the_end_of_data_loses_nothing_that_is_flushed_and_doubles_none(
+    crash_calls: Path, tmp_path: Path, step: int
+) -> None:
+    pipelines = disturbed("die_before", crash_calls, tmp_path, first=1, step=step, origin="last")
+    for pipeline in pipelines:
+        check(pipeline)
+    # Before and after the last checkpoint was published, and before and after its output was.
+    firsts = [
+        pipeline["after"][0] for pipeline in pipelines if "killed" in pipeline["outcomes"][:1]
+    ]
+    states = {(seen["finished"], sum(row[1] == NONE for row in seen["rows"])) for seen in firsts}
+    assert {(0, 0), (len(REGIONS), 0), (len(REGIONS), len(REGIONS))} <= states
 
 
 @some_or_all(step=17)
@@ -93,4 +112,4 @@ def test_storage_that_fails_anywhere_costs_an_attempt_or_a_restart_but_no_row(
     assert {pipeline["outcomes"][0] for pipeline in pipelines} == {"done", "failed"}
     # A checkpoint more than without trouble: an attempt was aborted, and made again.
     latest = {max(pipeline["after"][0]["checkpoints"], default=0) for pipeline in pipelines}
-    assert max(latest) > 5
+    assert max(latest) > 6

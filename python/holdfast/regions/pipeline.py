@@ -260,6 +260,11 @@ class RegionalWriter:
         from holdfast.regions.restoring import begin_from
 
         settings = PipelineOptions(**options)
+        if settings.bounded:
+            raise ValueError(
+                "bounded=True is not allowed without Spark: call end_of_data() on the LocalQuery "
+                "when all rows were given"
+            )
         folders = CheckpointFolders(local_folder(checkpoint))
         sink, publisher = self._sink(folders, local_delivery)
         plan, topology = self._prepared(settings, sink, gpu=gpu)
@@ -338,6 +343,8 @@ class RegionalWriter:
                 "the pipeline has no DataFrame: begin it with holdfast.regional(df, ...)"
             )
         settings = PipelineOptions(**options)
+        if settings.bounded:
+            _require_end(trigger)
         if settings.regional and (found := planned_exchanges(source)):
             warnings.warn(
                 f"rows of different regions meet in {found[0].description}, so the pipeline runs "
@@ -364,6 +371,7 @@ class RegionalWriter:
                 folders,
                 trigger or {},
                 regional=settings.regional,
+                bounded=settings.bounded,
                 max_file_bytes=settings.max_file_bytes,
             )
         except BaseException:
@@ -405,6 +413,16 @@ class RegionalWriter:
             regional=settings.regional,
         )
         return plan, topology
+
+
+def _require_end(trigger: Mapping[str, Any] | None) -> None:
+    """Check that the query ends by itself, and not before it has read everything."""
+    if not (trigger or {}).get("availableNow"):
+        found = f"trigger={dict(trigger)!r}" if trigger else "no trigger"
+        raise ValueError(
+            f"bounded=True is not allowed with {found}: only a query with the trigger "
+            "{'availableNow': True} ends when it has read everything"
+        )
 
 
 def _code_of(operator: Operator) -> bytes:
