@@ -397,6 +397,8 @@ def test_what_was_flushed_is_published_by_the_next_start_if_need_be(tmp_path: Pa
         run(query, batches)
         with pytest.raises(ConnectionError):
             query.end_of_data()
+        with pytest.raises(hf.RegionalQueryError, match="start it again"):
+            query.end_of_data()
     Summed.seen = []
     with open_query() as query:
         assert sorted(got[3]) == summaries(batches)

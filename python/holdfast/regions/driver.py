@@ -264,6 +264,7 @@ class PipelineDriver:
             If some region keeps failing.
         """
         with self._lock:
+            self._require_intact()
             if self._owes:
                 self._until_done(self.latest.batch_id, "final", None)
 
@@ -277,6 +278,7 @@ class PipelineDriver:
         """
         with self._lock:
             self._require_unsaved()
+            self._require_intact()
             if len(self._finished) < len(self.latest.regions):
                 self._until_done(self.latest.batch_id, "final", None, end_of_data=True)
                 self._close_operators()
@@ -302,6 +304,7 @@ class PipelineDriver:
         """
         require_free(path)
         with self._lock:
+            self._require_intact()
             # Of the kind that drains: in the pipeline's own folder, a checkpoint of the kind
             # "savepoint" would stay for ever.
             for _ in range(SAVEPOINT_ATTEMPTS):
@@ -339,6 +342,13 @@ class PipelineDriver:
         if self._saved:
             raise RegionalQueryError("the pipeline was stopped with a savepoint")
 
+    def _require_intact(self) -> None:
+        if self._failed:
+            raise RegionalQueryError(
+                "the pipeline failed before, and may not have published what its last checkpoint "
+                "holds: start it again, which does that and goes on from there"
+            )
+
     # --- attempts -------------------------------------------------------------------------------
 
     def _until_done(
@@ -365,11 +375,7 @@ class PipelineDriver:
         end_of_data: bool = False,
     ) -> bool:
         """Make one attempt; False when it has to be repeated."""
-        if self._failed:
-            raise RegionalQueryError(
-                "the pipeline failed before, and may not have published what its last checkpoint "
-                "holds: start it again, which does that and goes on from there"
-            )
+        self._require_intact()
         at_ms = now_ms()
         trigger = Trigger(
             batch_id=batch_id,
