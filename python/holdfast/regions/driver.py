@@ -264,7 +264,6 @@ class PipelineDriver:
             If some region keeps failing.
         """
         with self._lock:
-            self._require_intact()
             if self._owes:
                 self._until_done(self.latest.batch_id, "final", None)
 
