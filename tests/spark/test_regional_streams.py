@@ -191,14 +191,19 @@ def test_two_pipelines_run_in_one_application_and_a_third_with_a_name_in_use_is_
 
 
 class Summing(Waiting):
-    """At the end of data, puts out how many rows there were."""
+    """At the end of data, puts out how many rows there were; leaves a mark when it is closed."""
+
+    told = 0
 
     def on_end_of_data(self) -> pa.RecordBatch:
         row = {"region": [self.region], "id": [NONE], "seen": [self.rows.value], "of_key": [NONE]}
         return pa.RecordBatch.from_pydict(row, schema=COUNTED)
 
+    def on_checkpoint_completed(self, checkpoint: int) -> None:
+        self.told = checkpoint
+
     def close(self) -> None:
-        (self.folder / f"closed-{self.region}").touch()
+        (self.folder / f"closed-{self.told}-{self.region}").touch()
 
 
 def bounded_pipeline(spark: SparkSession, path: Path, **options: Any) -> holdfast.RegionalQuery:
@@ -237,6 +242,8 @@ def test_a_bounded_query_flushes_when_it_has_read_everything_and_only_once(
     assert (query.latest.kind, query.status()["finished"]) == ("final", len(REGIONS))
     assert output_of(tmp_path / "out") == with_sums(batches)
     last = query.latest.id
+    closed = sorted(path.name for path in tmp_path.glob(f"closed-{last}-*"))
+    assert closed == [f"closed-{last}-{region}" for region in REGIONS]
 
     query = bounded_pipeline(spark, tmp_path)
     query.awaitTermination()

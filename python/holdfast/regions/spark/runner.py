@@ -99,11 +99,10 @@ class SparkRunner:
     def close_operators(self, order: ClosingOrder) -> None:
         """See `holdfast.regions.driver.TaskRunner`.
 
-        Nothing says which worker keeps which operators. Executors hand tasks to their idle workers
-        in turn, so there is a task for each: a slot has up to two, because a task with rows to
-        replay has another one make these rows.
+        Nothing says which worker keeps which operators, so there are as many tasks as may run at
+        the same time: executors hand tasks to their idle workers in turn.
         """
-        slices = 2 * self._context.defaultParallelism
+        slices = self._context.defaultParallelism
         task: Any = partial(close_kept_operators, self._plan.pipeline, order)
         job = _Job(self._spark, f"holdfast-{self._plan.pipeline}-close")
         job.start(
