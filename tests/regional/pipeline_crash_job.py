@@ -3,10 +3,11 @@
 ``pipeline_crash_job.py WHAT FROM FOLDER FIRST STEP``, with ``crash_calls.c`` preloaded. Every
 pipeline has a folder of its own, FOLDER/n. If WHAT is ``die_before``, its first process dies before
 its n-th change of files, and the next one, which restarts it, after some more; with ``fail_at``,
-these changes fail. If FROM is ``start``, all changes of the first process count; if it is ``last``,
-those from the publication of the last checkpoint. A third process brings the pipeline to its end. n
-is FIRST, then FIRST + STEP, and so on until there is no n-th change. Prints a line of JSON for
-every pipeline: how its processes ended, and what there was to see after each of them.
+these changes fail. A third process brings the pipeline to its end. If FROM is ``start``, all
+changes of the first process count. With ``end`` and ``last``, data ends, and changes count from
+there on, or from the publication of the last checkpoint. n is FIRST, then FIRST + STEP, and so on
+until there is no n-th change. Prints a line of JSON for every pipeline: how its processes ended,
+and what there was to see after each of them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ MAX_FILE_BYTES = 1024
 #: The second death comes before one of so many changes.
 RESTART_CHANGES = 97
 #: About as many changes and syncs does an undisturbed run make.
-FAILURES = 400
+FAILURES = 350
 FAILED = 3
 ENDS = {0: "done", FAILED: "failed", -signal.SIGKILL: "killed"}
 
@@ -82,8 +82,9 @@ class Ballasted(RunningCount):
             raise AssertionError(f"ballast {self.ballast[:4]} does not go with {self.rows.value}")
 
 
-def run_pipeline(folder: Path, before_last: Callable[[], None]) -> None:
+def run_pipeline(folder: Path, comes_to: Callable[[str], None], *, data_ends: bool) -> None:
     """Gives all batches from the start: those that a checkpoint has are skipped (R74)."""
+    comes_to("start")
     query = (
         hf.regional(region_by="region")
         .apply(Ballasted(folder / "mark"), schema=COUNTED, name="count")
@@ -98,7 +99,11 @@ def run_pipeline(folder: Path, before_last: Callable[[], None]) -> None:
     with query:
         for number, rows in enumerate(BATCHES):
             query.run_batch(partitions_of(rows, 2), batch_id=number)
-        before_publication(query, before_last)
+        if not data_ends:
+            query.finish()
+            return
+        comes_to("end")
+        before_publication(query, lambda: comes_to("last"))
         query.end_of_data()
 
 
@@ -114,15 +119,17 @@ def before_publication(query: hf.LocalQuery, call: Callable[[], None]) -> None:
     driver._publish = call_and_publish
 
 
-def outcome(what: str, folder: Path, nth: int, *, at_last: bool = False) -> str:
+def outcome(what: str, origin: str, folder: Path, nth: int, *, data_ends: bool) -> str:
     """Runs the pipeline in a process of its own; returns how that ended."""
+
+    def comes_to(where: str) -> None:
+        if where == origin:
+            getattr(ctypes.CDLL(None), what)(nth)
+
     child = os.fork()
     if child == 0:
         try:
-            trouble = partial(getattr(ctypes.CDLL(None), what), nth)
-            if not at_last:
-                trouble()
-            run_pipeline(folder, trouble if at_last else lambda: None)
+            run_pipeline(folder, comes_to, data_ends=data_ends)
             os._exit(0)
         except (OSError, hf.RegionalQueryError):
             os._exit(FAILED)
@@ -171,8 +178,8 @@ def run(what: str, origin: str, folder: Path, nth: int) -> dict[str, Any]:
     outcomes, after = [], []
     # Early and late in the restart, in any combination with the first failure.
     for point in (nth, 1 + nth * 17 % RESTART_CHANGES, 0):
-        at_last = origin == "last" and not outcomes
-        outcomes.append(outcome(what, folder, point, at_last=at_last))
+        where = "start" if outcomes else origin
+        outcomes.append(outcome(what, where, folder, point, data_ends=origin != "start"))
         after.append(seen_in(folder))
     return {
         "outcomes": outcomes,
