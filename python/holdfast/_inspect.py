@@ -101,6 +101,8 @@ class Summary:
     ----------
     metadata : CheckpointMetadata
         What it was made from.
+    finished_regions : int
+        Number of regions whose data has ended.
     in_flight_rows, in_flight_bytes : int
         Rows that regions owe, and their size in bytes.
     staged_files : int
@@ -110,6 +112,7 @@ class Summary:
     """
 
     metadata: CheckpointMetadata
+    finished_regions: int
     in_flight_rows: int
     in_flight_bytes: int
     staged_files: int
@@ -139,6 +142,7 @@ def summarise(folder: Path, id: int) -> Summary:
     segment_bytes = sum(ref.length for entry in entries for _, _, ref in entry.refs())
     return Summary(
         metadata=metadata,
+        finished_regions=sum(entry.finished for entry in entries),
         in_flight_rows=sum(in_flight_rows(entry) for entry in entries),
         in_flight_bytes=sum(entry.in_flight_bytes for entry in entries),
         staged_files=sum(len(entry.staged) for entry in entries),

@@ -31,8 +31,8 @@ _NAMED_REGIONS = 3
 
 def print_checkpoints(summaries: Sequence[Summary]) -> None:
     """Print one line per checkpoint."""
-    columns = ["id", "batch", "kind", "completed", "regions", "in-flight rows", "in-flight bytes"]
-    columns += ["staged", "bytes", "failed (origin)"]
+    columns = ["id", "batch", "kind", "completed", "regions", "finished", "in-flight rows"]
+    columns += ["in-flight bytes", "staged", "bytes", "failed (origin)"]
     rows = [
         [
             str(summary.metadata.id),
@@ -40,6 +40,7 @@ def print_checkpoints(summaries: Sequence[Summary]) -> None:
             summary.metadata.kind,
             "global" if summary.metadata.is_global else "regional",
             str(len(summary.metadata.regions)),
+            str(summary.finished_regions),
             str(summary.in_flight_rows),
             str(summary.in_flight_bytes),
             str(summary.staged_files),

@@ -44,10 +44,12 @@ def owner(region: str) -> Owner:
     return Owner("sales", "stats", region, "sums")
 
 
-def entry(region: str, origin: int, ref: SegmentRef, staged: list[Staged]) -> RegionEntry:
+def entry(
+    region: str, origin: int, ref: SegmentRef, staged: list[Staged], *, finished: bool = False
+) -> RegionEntry:
     sums = StateEntry("sums", "array", "<f8", (4,), pieces=[Piece(ref, 0, 32)])
-    operators = [OperatorEntry("stats", [sums])]
-    return RegionEntry(region, origin=origin, operators=operators, staged=staged)
+    operators = [OperatorEntry("stats", [sums], finished=finished)]
+    return RegionEntry(region, origin=origin, operators=operators, staged=staged, finished=finished)
 
 
 @pytest.fixture
@@ -66,7 +68,7 @@ def pipeline(tmp_path: Path) -> Pipeline:
     checkpoints: list[tuple[list[RegionEntry], str]] = [
         ([entry("east", 1, east[0], []), first], "checkpoint"),
         ([entry("east", 2, east[1], staged), fallen], "checkpoint"),
-        ([entry("east", 3, east[2], [])], "final"),
+        ([entry("east", 3, east[2], [], finished=True)], "final"),
     ]
     for id, (regions, kind) in enumerate(checkpoints, start=1):
         CheckpointMetadata(
@@ -100,6 +102,7 @@ def test_show_lists_the_checkpoints(pipeline: Pipeline, capsys: pytest.CaptureFi
         "kind",
         "completed",
         "regions",
+        "finished",
         "in-flight rows",
         "in-flight bytes",
         "staged",
@@ -117,12 +120,13 @@ def test_show_lists_the_checkpoints(pipeline: Pipeline, capsys: pytest.CaptureFi
         "0",
         "0",
         "0",
+        "0",
         str(stored[0]),
         "-",
     ]
-    assert cells(lines[2])[:8] == ["2", "11", "checkpoint", "regional", "2", "5", "70", "1"]
-    assert cells(lines[2])[9] == "west (1)"
-    assert cells(lines[3])[:4] == ["3", "12", "final", "global"]
+    assert cells(lines[2])[:9] == ["2", "11", "checkpoint", "regional", "2", "0", "5", "70", "1"]
+    assert cells(lines[2])[10] == "west (1)"
+    assert cells(lines[3])[:6] == ["3", "12", "final", "global", "1", "1"]
     assert len(lines) == 4
 
 
@@ -160,6 +164,13 @@ def test_show_lists_the_regions_of_one(
             "disk full",
         ],
     ]
+
+
+def test_show_says_which_regions_have_finished(
+    pipeline: Pipeline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, lines, _ = run(capsys, "show", pipeline.folder, "--id", 3)
+    assert cells(lines[1])[:3] == ["east", "finished", "3"]
 
 
 def test_words_are_aligned_to_the_left_and_figures_to_the_right(

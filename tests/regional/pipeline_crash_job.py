@@ -1,12 +1,13 @@
 """Runs pipelines in processes that fail at chosen changes of files, then to their end.
 
-``pipeline_crash_job.py SOURCE WHAT FOLDER FIRST STEP``, with ``crash_calls.c`` preloaded. SOURCE is
-``rows`` that the process gives, or ``splits`` that an enumerator hands to regions. Every pipeline
-has a folder of its own, FOLDER/n. If WHAT is ``die_before``, its first process dies before its n-th
-change of files, and the next one, which restarts it, after some more; with ``fail_at``, these
-changes fail. A third process brings it to its end. n is FIRST, then FIRST + STEP, and so on until
-there is no n-th change. Prints a line of JSON for every pipeline: how its processes ended, and what
-there was to see after each of them.
+``pipeline_crash_job.py CASE WHAT FOLDER FIRST STEP``, with ``crash_calls.c`` preloaded. Every
+pipeline has a folder of its own, FOLDER/n. If WHAT is ``die_before``, its first process dies before
+its n-th change of files, and the next one, which restarts it, after some more; with ``fail_at``,
+these changes fail. A third process brings the pipeline to its end. With the CASE ``rows``, all
+changes of the first process count. With ``end`` and ``last``, data ends, and changes count from
+there on, or from the publication of the last checkpoint. With ``splits``, an enumerator hands files
+to regions. n is FIRST, then FIRST + STEP, and so on until there is no n-th change. Prints a line of
+JSON for every pipeline: how its processes ended, and what there was to see after each of them.
 """
 
 from __future__ import annotations
@@ -32,6 +33,13 @@ from split_files import PLACED, Placed, splits_of, write_ids
 
 REGIONS = ["r00", "r01", "r02"]
 BATCHES = [rows_of(number, REGIONS, each=40) for number in range(4)]
+#: In place of a row's id and of a count in what operators put out at the end of data.
+NONE = -1
+#: What they put out then.
+FLUSHED = [
+    (region, NONE, sum(row[0] == region for rows in BATCHES for row in rows), NONE)
+    for region in REGIONS
+]
 #: What fails: region r01 in this batch, once.
 FAILING = range(1000, 2000)
 #: An array too large to be kept in the metadata, so that there are segments.
@@ -45,11 +53,13 @@ RESTART_CHANGES = 97
 #: About as many changes and syncs does an undisturbed run make.
 FAILURES = 350
 FAILED = 3
+#: Cases in which data ends.
+ENDING = ("end", "last")
 ENDS = {0: "done", FAILED: "failed", -signal.SIGKILL: "killed"}
 
 
 class Ballasted(RunningCount):
-    """Has two states that must always be of the same age; r01 fails once."""
+    """Has two states that must always be of the same age; r01 fails once. Counts up in the end."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark
@@ -59,14 +69,22 @@ class Ballasted(RunningCount):
         self.ballast = ctx.state.array("ballast", shape=(BALLAST,), dtype="int64")
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        if not (self.ballast == self.rows.value).all():
-            raise AssertionError(f"ballast {self.ballast[:4]} does not go with {self.rows.value}")
+        self.check()
         ids = batch.column("id").to_pylist()
         if self.region == "r01" and ids[0] in FAILING and not self.mark.exists():
             self.mark.touch()
             raise RuntimeError("in trouble, once")
         self.ballast += batch.num_rows
         yield from super().process(batch)
+
+    def on_end_of_data(self) -> Iterator[pa.RecordBatch]:
+        self.check()
+        row = {"region": [self.region], "id": [NONE], "seen": [self.rows.value], "of_key": [NONE]}
+        yield pa.RecordBatch.from_pydict(row, schema=COUNTED)
+
+    def check(self) -> None:
+        if not (self.ballast == self.rows.value).all():
+            raise AssertionError(f"ballast {self.ballast[:4]} does not go with {self.rows.value}")
 
 
 class FailingOnce(Placed):
@@ -88,22 +106,28 @@ class FailingOnce(Placed):
 
 
 def opened(pipeline: Any, folder: Path) -> hf.LocalQuery:
-    return pipeline.write_parquet(folder / "out").open_local(
+    query: hf.LocalQuery = pipeline.write_parquet(folder / "out").open_local(
         folder / "ckpt",
         num_retained=1,
         max_file_bytes=MAX_FILE_BYTES,
         tolerable_failed_checkpoints=2,
     )
+    return query
 
 
-def run_rows(folder: Path) -> None:
+def run_rows(folder: Path, comes_to: Callable[[str], None], *, data_ends: bool) -> None:
     """Gives all batches from the start: those that a checkpoint has are skipped (R74)."""
     pipeline = hf.regional(region_by="region")
     operator = Ballasted(folder / "mark")
     with opened(pipeline.apply(operator, schema=COUNTED, name="count"), folder) as query:
         for number, rows in enumerate(BATCHES):
             query.run_batch(partitions_of(rows, 2), batch_id=number)
-        query.finish()
+        if not data_ends:
+            query.finish()
+            return
+        comes_to("end")
+        before_publication(query, lambda: comes_to("last"))
+        query.end_of_data()
 
 
 def run_splits(folder: Path) -> None:
@@ -115,16 +139,33 @@ def run_splits(folder: Path) -> None:
         query.finish()
 
 
-RUNS = {"rows": run_rows, "splits": run_splits}
+def before_publication(query: hf.LocalQuery, call: Callable[[], None]) -> None:
+    """Calls something when the next checkpoint is about to be published."""
+    driver: Any = query._driver
+    publish = driver._publish
+
+    def call_and_publish(action: Any) -> Any:
+        call()
+        return publish(action)
+
+    driver._publish = call_and_publish
 
 
-def outcome(run_pipeline: Callable[[Path], None], what: str, folder: Path, nth: int) -> str:
+def outcome(case: str, what: str, origin: str, folder: Path, nth: int) -> str:
     """Runs the pipeline in a process of its own; returns how that ended."""
+
+    def comes_to(where: str) -> None:
+        if where == origin:
+            getattr(ctypes.CDLL(None), what)(nth)
+
     child = os.fork()
     if child == 0:
         try:
-            getattr(ctypes.CDLL(None), what)(nth)
-            run_pipeline(folder)
+            comes_to("start")
+            if case == "splits":
+                run_splits(folder)
+            else:
+                run_rows(folder, comes_to, data_ends=case in ENDING)
             os._exit(0)
         except (OSError, hf.RegionalQueryError):
             os._exit(FAILED)
@@ -143,9 +184,11 @@ def seen_in(folder: Path) -> dict[str, Any]:
     ids = checkpoint_ids(checkpoint) if (checkpoint / "metadata").exists() else []
     verification = Verification(checkpoint)
     verdicts = [verification.verify(number, lambda done, of: None) for number in ids]
+    entries = read_metadata(checkpoint, ids[-1]).regions.values() if ids else ()
     return {
         "rows": output_of(folder / "out") if (folder / "out").exists() else [],
         "checkpoints": ids,
+        "finished": sum(entry.finished for entry in entries),
         "damage": [damage.message for verdict in verdicts for damage in verdict.damage],
     }
 
@@ -165,16 +208,17 @@ def needed_segment_files(folder: Path) -> list[str]:
     return sorted({ref.file for entry in entries for _, _, ref in entry.refs()})
 
 
-def run(source: str, what: str, folder: Path, nth: int) -> dict[str, Any]:
+def run(case: str, what: str, folder: Path, nth: int) -> dict[str, Any]:
     """One pipeline from its start to its end, through both of its failures."""
     folder.mkdir()
-    if source == "splits":
+    if case == "splits":
         for number in range(FILES):
             write_ids(folder / "in", number)
     outcomes, after = [], []
     # Early and late in the restart, in any combination with the first failure.
     for point in (nth, 1 + nth * 17 % RESTART_CHANGES, 0):
-        outcomes.append(outcome(RUNS[source], what, folder, point))
+        origin = "start" if outcomes or case not in ENDING else case
+        outcomes.append(outcome(case, what, origin, folder, point))
         after.append(seen_in(folder))
     return {
         "outcomes": outcomes,
@@ -184,9 +228,9 @@ def run(source: str, what: str, folder: Path, nth: int) -> dict[str, Any]:
     }
 
 
-def main(source: str, what: str, folder: Path, first: int, step: int) -> None:
+def main(case: str, what: str, folder: Path, first: int, step: int) -> None:
     for nth in itertools.count(first, step):
-        result = run(source, what, folder / str(nth), nth)
+        result = run(case, what, folder / str(nth), nth)
         print(json.dumps(result))
         shutil.rmtree(folder / str(nth))
         # What failed may have done no harm, so that nobody can tell the last one.

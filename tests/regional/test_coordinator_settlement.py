@@ -342,6 +342,23 @@ def test_a_final_checkpoint_asks_every_region_that_has_not_finished() -> None:  
     assert [failed.region for failed in job.coordinator.history[-1].failed] == ["b"]
 
 
+def test_data_ends_in_a_final_attempt_only_and_not_where_the_pipeline_just_stops() -> None:  # R61
+    job = Job(MANY)
+    job.batch(healthy="a", finished="b")
+    job.handle(NoticeDelivered(checkpoint=job.latest.id, region="b"))
+    run = one(RunAttempt, job.trigger())
+    assert (run.end_of_data, run.finished) == (False, {"b": 2})
+    job.ack("a")
+    job.end()
+    event = Trigger(batch_id=job.batch_id, kind="final", now_ms=0, end_of_data=False)
+    run = one(RunAttempt, job.handle(event))
+    assert (run.end_of_data, set(run.owed)) == (False, set())
+    job.end()
+    run = one(RunAttempt, job.handle(dataclasses.replace(event, end_of_data=True)))
+    # Where a region finished is known for good: it takes part in nothing after that.
+    assert (run.end_of_data, set(run.owed), run.finished) == (True, {"a"}, {"b": 2})
+
+
 def test_a_final_checkpoint_with_a_failed_region_is_tried_again() -> None:  # R25
     job = Job(CoordinatorOptions())
     job.batch(healthy="abc")

@@ -419,6 +419,9 @@ def test_after_a_failed_publication_nothing_goes_on_before_a_restart(tmp_path: P
         for batch in (0, 1):  # neither the same one nor the next
             with pytest.raises(hf.RegionalQueryError, match="start it again"):
                 query.run_batch(partitions_of(batches[batch], 3), batch_id=batch)
+        # A savepoint would say nothing of the output that is not published.
+        with pytest.raises(hf.RegionalQueryError, match="start it again"):
+            query.stop_with_savepoint(tmp_path / "saved")
     with open_with_function(tmp_path, fail_at_first) as query:
         run(query, batches)
     assert calls == [len(batches[0])] * 2 + [len(rows) for rows in batches[1:]]

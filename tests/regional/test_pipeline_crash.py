@@ -7,11 +7,12 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_crash_job import BATCHES, FILES
+from pipeline_crash_job import BATCHES, FILES, FLUSHED, NONE, REGIONS
 
 from pipelines import expected
 
@@ -32,10 +33,10 @@ def crash_calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def disturbed(
-    source: str, what: str, library: Path, folder: Path, *, first: int, step: int
+    case: str, what: str, library: Path, folder: Path, *, first: int, step: int
 ) -> list[dict[str, Any]]:
     """What became of pipelines that failed at change `first`, `first` + `step`, and so on."""
-    job = [sys.executable, str(HERE / "pipeline_crash_job.py"), source, what, str(folder)]
+    job = [sys.executable, str(HERE / "pipeline_crash_job.py"), case, what, str(folder)]
     python_path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [*job, str(first), str(step)],
@@ -47,12 +48,17 @@ def disturbed(
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def check(pipeline: dict[str, Any]) -> None:
+def check(pipeline: dict[str, Any], flushed: Sequence[tuple[str, int, int, int]] = ()) -> None:
+    """Checks what became of a pipeline; `flushed` is what its operators put out in the end."""
+    wanted = sorted([*EXPECTED, *flushed])
     for seen in pipeline["after"]:
         rows = [tuple(row) for row in seen["rows"]]
         assert len(set(rows)) == len(rows), "no row is doubled"
-        assert set(rows) <= set(EXPECTED), "what can be read is right"
-    assert [tuple(row) for row in pipeline["after"][-1]["rows"]] == EXPECTED
+        assert set(rows) <= set(wanted), "what can be read is right"
+        assert seen["finished"] in (0, len(REGIONS)), "all regions finish at once, or none"
+        assert seen["finished"] or set(rows) <= set(EXPECTED), "nothing is published before that"
+    assert [tuple(row) for row in pipeline["after"][-1]["rows"]] == wanted
+    assert pipeline["after"][-1]["finished"] == len(flushed)
     check_files(pipeline)
 
 
@@ -111,6 +117,26 @@ def test_splits_are_read_once_wherever_the_process_was_killed(
         check_splits(pipeline)
     deaths = [pipeline["outcomes"].count("killed") for pipeline in pipelines]
     assert sum(deaths) > len(pipelines), "restarts are killed, too"
+
+
+@some_or_all(step=3)
+def test_death_at_the_end_of_data_loses_nothing_that_is_flushed_and_doubles_none(
+    crash_calls: Path, tmp_path: Path, step: int
+) -> None:
+    def die(case: str, first: int, step: int) -> list[dict[str, Any]]:
+        return disturbed(case, "die_before", crash_calls, tmp_path, first=first, step=step)
+
+    pipelines = die("last", 1, step)
+    # Until then it is an attempt like any other.
+    pipelines += die("end", 5 * step, 10 * step)
+    for pipeline in pipelines:
+        check(pipeline, FLUSHED)
+    # Before and after the last checkpoint was published, and before and after its output was.
+    firsts = [
+        pipeline["after"][0] for pipeline in pipelines if "killed" in pipeline["outcomes"][:1]
+    ]
+    states = {(seen["finished"], sum(row[1] == NONE for row in seen["rows"])) for seen in firsts}
+    assert {(0, 0), (len(REGIONS), 0), (len(REGIONS), len(REGIONS))} <= states
 
 
 @some_or_all(step=17)

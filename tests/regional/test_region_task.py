@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast._core import CheckpointMetadata, Owner, SegmentRef, SnapshotManager
+from holdfast._core import CheckpointMetadata, Owner, RegionEntry, SegmentRef, SnapshotManager
 from holdfast.regions.answers import Acked, Answer, Declined, Started
-from holdfast.regions.orders import AttemptOrder, TaskOptions
+from holdfast.regions.orders import AttemptOrder, ClosingOrder, EndedAttempt, TaskOptions
 from holdfast.regions.sinks import ParquetSink
 from holdfast.regions.task import OperatorCache, RegionTask
 from pipelines import COUNTED, Troubled, partitions_of, rows_of
@@ -99,3 +99,36 @@ def test_rows_that_could_not_be_made_durable_are_not_told(store: Store, tmp_path
     assert {decline.region for decline in declines} == set(REGIONS)
     assert [tuple(decline.in_flight) for decline in declines] == [(), ()]
     assert len(store.released) == len(REGIONS)
+
+
+class Kept:
+    """An operator instance that a process keeps; remembers what it is told."""
+
+    where = "operator"
+
+    def __init__(self) -> None:
+        self.seen: list[object] = []
+
+    def tell(self, ended: EndedAttempt, region: str) -> None:
+        self.seen.append((ended.attempt, region))
+
+    def close(self) -> None:
+        self.seen.append("closed")
+
+
+def test_operators_hear_of_their_last_checkpoint_only_if_it_has_their_state() -> None:  # R40, R61
+    cache = OperatorCache()
+    kept = {region: Kept() for region in ("r00", "r01")}
+    cache.prune("run", {})
+    for region, instance in kept.items():
+        instances: Any = ((instance,),)
+        cache.keep(region, RegionEntry(region, origin=5, finished=True), instances)
+    # Another worker has run r01 since, so that its instance here was left behind.
+    regions = [RegionEntry(region, origin=5, finished=True) for region in kept]
+    regions[1] = RegionEntry("r01", origin=6, finished=True)
+    base = CheckpointMetadata(6, 0, "final", 0, b"", regions).to_bytes()
+    order = ClosingOrder("run", base, (EndedAttempt(6, "global"),))
+    for _ in range(2):
+        cache.close(order)
+    assert kept["r00"].seen == [(6, "r00"), "closed"]
+    assert kept["r01"].seen == ["closed"]

@@ -114,6 +114,20 @@ def test_the_new_instances_open_with_it_and_the_first_checkpoint_is_global(
         assert sum(len(state["rows"]) for state in kept(query, "r0").values()) == 18
 
 
+def test_what_has_finished_stays_finished_in_any_number_of_instances(
+    tmp_path: Path,
+) -> None:  # R60
+    query = keeping(tmp_path, 1, "old")
+    query.run_batch(partitions_of(rows_of(0, REGIONS, each=9), 1))
+    query.end_of_data()
+    query.stop_with_savepoint(tmp_path / "saved")
+    origin = hf.restore(tmp_path / "saved")
+    with keeping(tmp_path, 3, "new", checkpoint="next", restore=origin) as query:
+        for entry in query.latest.regions.values():
+            assert entry.finished
+            assert [operator.finished for operator in entry.operators] == [True] * 3
+
+
 def test_an_array_cannot_be_divided_and_is_named(tmp_path: Path) -> None:
     Keeping.with_array = True
     origin = saved(tmp_path, 2)

@@ -28,6 +28,9 @@ REGIONS = [f"r{number:02}" for number in range(6)]
 RATE_REGIONS = 8
 WAIT_SECONDS = 300
 
+#: In place of a row's id and of a count.
+NONE = -1
+
 #: What the first of two operators puts out.
 KEYED = ROWS.append(pa.field("of_key", pa.int64()))
 
@@ -49,11 +52,12 @@ def written(path: Path, count: int) -> list[list[Row]]:
 class Waiting(RunningCount):
     """Stands still in the middle of a batch until the test has done its part, once."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, region: str = "3") -> None:
         self.folder = folder
+        self.waits = region
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        if self.region == "3" and self.rows.value > 0 and not (self.folder / "go").exists():
+        if self.region == self.waits and self.rows.value > 0 and not (self.folder / "go").exists():
             (self.folder / "waiting").touch()
             wait_until((self.folder / "go").exists)
         return super().process(batch)
@@ -184,3 +188,84 @@ def test_two_pipelines_run_in_one_application_and_a_third_with_a_name_in_use_is_
     # The names are free again.
     start("one", "1").stop()
     assert output_of(tmp_path / "1" / "out") == expected(batches)
+
+
+class Summing(Waiting):
+    """At the end of data, puts out how many rows there were; leaves a mark when it is closed."""
+
+    told = 0
+
+    def on_end_of_data(self) -> pa.RecordBatch:
+        row = {"region": [self.region], "id": [NONE], "seen": [self.rows.value], "of_key": [NONE]}
+        return pa.RecordBatch.from_pydict(row, schema=COUNTED)
+
+    def on_checkpoint_completed(self, checkpoint: int) -> None:
+        self.told = checkpoint
+
+    def close(self) -> None:
+        (self.folder / f"closed-{self.told}-{self.region}").touch()
+
+
+def bounded_pipeline(spark: SparkSession, path: Path, **options: Any) -> holdfast.RegionalQuery:
+    trigger = options.pop("trigger", {"availableNow": True})
+    return (
+        holdfast.regional(regional_source(spark, path / "in"), region_by="region")
+        .apply(Summing(path, region=REGIONS[3]), schema=COUNTED, name="count")
+        .write_parquet(path / "out")
+        .start(path / "ckpt", trigger=trigger, bounded=True, **options)
+    )
+
+
+def with_sums(batches: list[list[Row]]) -> list[tuple[str, int, int, int]]:
+    sums = [(region, NONE, 60 * len(batches), NONE) for region in REGIONS]
+    return sorted(expected(batches) + sums)
+
+
+def test_a_bounded_query_flushes_when_it_has_read_everything_and_only_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    batches = written(tmp_path, 2)
+    query = bounded_pipeline(spark, tmp_path)
+    wait_until((tmp_path / "waiting").exists)
+    with ThreadPoolExecutor() as threads:
+        stopped = threads.submit(query.stream.stop)
+        wait_until(lambda: not query.stream.isActive)
+        (tmp_path / "go").touch()
+        stopped.result(timeout=WAIT_SECONDS)
+    query.awaitTermination()
+    # Not by `query.stop`, but it was stopped.
+    assert query.status()["finished"] == 0
+    assert set(output_of(tmp_path / "out")) <= set(expected(batches))
+
+    query = bounded_pipeline(spark, tmp_path)
+    query.awaitTermination()
+    assert (query.latest.kind, query.status()["finished"]) == ("final", len(REGIONS))
+    assert output_of(tmp_path / "out") == with_sums(batches)
+    last = query.latest.id
+    closed = sorted(path.name for path in tmp_path.glob(f"closed-{last}-*"))
+    assert closed == [f"closed-{last}-{region}" for region in REGIONS]
+
+    query = bounded_pipeline(spark, tmp_path)
+    query.awaitTermination()
+    assert query.latest.id == last
+
+    batches = written(tmp_path, 3)
+    query = bounded_pipeline(spark, tmp_path)
+    with pytest.raises(
+        holdfast.RegionalQueryError, match=f"data ended in checkpoint {last}.*{last - 1}"
+    ):
+        query.awaitTermination()
+    query = bounded_pipeline(spark, tmp_path, checkpoint_id=last - 1)
+    query.awaitTermination()
+    assert output_of(tmp_path / "out") == with_sums(batches)
+
+
+@pytest.mark.parametrize("trigger", [None, {"processingTime": "1 second"}, {"once": True}])
+def test_a_query_that_may_end_before_it_has_read_everything_cannot_be_bounded(
+    spark: SparkSession, tmp_path: Path, trigger: dict[str, Any] | None
+) -> None:
+    (tmp_path / "in").mkdir()
+    found = "no trigger" if trigger is None else next(iter(trigger))
+    with pytest.raises(ValueError, match=f"bounded=True .*{found}.*'availableNow': True"):
+        bounded_pipeline(spark, tmp_path, trigger=trigger)
+    assert not (tmp_path / "ckpt").exists()

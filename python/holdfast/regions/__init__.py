@@ -12,7 +12,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.regions.coordinator import CheckpointInfo
-from holdfast.regions.errors import RegionalQueryError, RegionInTwoTasksError, SavepointError
+from holdfast.regions.errors import (
+    RegionalQueryError,
+    RegionFinishedError,
+    RegionInTwoTasksError,
+    SavepointError,
+)
 from holdfast.regions.intact import DamagedCheckpointError
 from holdfast.regions.local import LocalQuery
 from holdfast.regions.operators import Operator, OperatorContext
@@ -39,6 +44,7 @@ __all__ = [
     "Operator",
     "OperatorContext",
     "PipelineOptions",
+    "RegionFinishedError",
     "RegionInTwoTasksError",
     "RegionalPipeline",
     "RegionalQuery",

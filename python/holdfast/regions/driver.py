@@ -27,6 +27,7 @@ from holdfast.regions.coordinator import (
     Event,
     FailQuery,
     HistoryRecord,
+    NoticeDelivered,
     NotifyCoordinator,
     NotifyManagers,
     Publish,
@@ -45,12 +46,17 @@ from holdfast.regions.coordinator import (
     Trigger,
 )
 from holdfast.regions.coordinator_host import CoordinatorHost
-from holdfast.regions.errors import RegionalQueryError, RegionInTwoTasksError, SavepointError
+from holdfast.regions.errors import (
+    RegionalQueryError,
+    RegionFinishedError,
+    RegionInTwoTasksError,
+    SavepointError,
+)
 from holdfast.regions.folders import CheckpointFolders
 from holdfast.regions.image import require_free, write_image
 from holdfast.regions.layout import LAYOUT_PROPERTY, Layout
 from holdfast.regions.opening import open_folder
-from holdfast.regions.orders import AttemptOrder, EndedAttempt, PipelinePlan
+from holdfast.regions.orders import AttemptOrder, ClosingOrder, EndedAttempt, PipelinePlan
 from holdfast.regions.sinks import Publisher
 from holdfast.regions.task import now_ms
 
@@ -107,6 +113,9 @@ class TaskRunner(Protocol):
         TasksLostError
             After the last answer, if some task came to no end of its own.
         """
+
+    def close_operators(self, order: ClosingOrder) -> None:
+        """Notify the operators that are kept between attempts, and close them; best effort."""
 
     def tell_managers(self, message: NotifyManagers) -> None:
         """Pass a message on to every manager; best effort."""
@@ -216,6 +225,8 @@ class PipelineDriver:
         )
         if not self._perform(self.coordinator.handle(Start(now_ms=now_ms())), None, now_ms()):
             self._until_done(INITIAL_BATCH, "checkpoint", None)
+        # What they staged is committed by now, and of their operators none is left to be told.
+        self._note_delivered(self._finished)
 
     @property
     def coordinator(self) -> CheckpointCoordinator:
@@ -257,8 +268,7 @@ class PipelineDriver:
             If the coordinator gave up; nothing that was completed before is touched.
         """
         with self._lock:
-            if self._saved:
-                raise RegionalQueryError("the pipeline was stopped with a savepoint")
+            self._require_unsaved()
             self._until_done(batch_id, "checkpoint", source, global_only=global_only)
 
     def finish(self) -> None:
@@ -272,6 +282,21 @@ class PipelineDriver:
         with self._lock:
             if self._owes:
                 self._until_done(self.latest.batch_id, "final", None)
+
+    def end_of_data(self) -> None:
+        """Let every region flush, and hold all as finished in a global checkpoint (R25, R61).
+
+        Raises
+        ------
+        RegionalQueryError
+            If some region keeps failing. No region is finished then.
+        """
+        with self._lock:
+            self._require_unsaved()
+            self._require_intact()
+            if len(self._finished) < len(self.latest.regions):
+                self._until_done(self.latest.batch_id, "final", None, end_of_data=True)
+                self._close_operators()
 
     def stop_with_savepoint(self, path: Path, *, max_file_bytes: int) -> None:
         """Write a savepoint between two batches, after which no batch runs any more (R25).
@@ -294,6 +319,7 @@ class PipelineDriver:
         """
         require_free(path)
         with self._lock:
+            self._require_intact()
             # Of the kind that drains: in the pipeline's own folder, a checkpoint of the kind
             # "savepoint" would stay for ever.
             for _ in range(SAVEPOINT_ATTEMPTS):
@@ -327,30 +353,56 @@ class PipelineDriver:
         """Whether rows of the stream are in no state yet."""
         return any(entry.failed or entry.in_flight_bytes for entry in self.latest.regions.values())
 
-    # --- attempts -------------------------------------------------------------------------------
+    @property
+    def _finished(self) -> list[str]:
+        """Regions whose data has ended."""
+        return [region for region, entry in self.latest.regions.items() if entry.finished]
 
-    def _until_done(
-        self, batch_id: int, kind: Kind, source: object | None, *, global_only: bool = False
-    ) -> None:
-        while not self._attempt(batch_id, kind, source, global_only=global_only):
-            LOG.info("batch %d is attempted again", batch_id)
+    def _require_unsaved(self) -> None:
+        if self._saved:
+            raise RegionalQueryError("the pipeline was stopped with a savepoint")
 
-    def _attempt(
-        self, batch_id: int, kind: Kind, source: object | None, *, global_only: bool
-    ) -> bool:
-        """Make one attempt; False when it has to be repeated."""
+    def _require_intact(self) -> None:
         if self._failed:
             raise RegionalQueryError(
                 "the pipeline failed before, and may not have published what its last checkpoint "
                 "holds: start it again, which does that and goes on from there"
             )
+
+    # --- attempts -------------------------------------------------------------------------------
+
+    def _until_done(
+        self,
+        batch_id: int,
+        kind: Kind,
+        source: object | None,
+        *,
+        global_only: bool = False,
+        end_of_data: bool = False,
+    ) -> None:
+        while not self._attempt(
+            batch_id, kind, source, global_only=global_only, end_of_data=end_of_data
+        ):
+            LOG.info("batch %d is attempted again", batch_id)
+
+    def _attempt(
+        self,
+        batch_id: int,
+        kind: Kind,
+        source: object | None,
+        *,
+        global_only: bool,
+        end_of_data: bool = False,
+    ) -> bool:
+        """Make one attempt; False when it has to be repeated."""
+        self._require_intact()
         at_ms = now_ms()
         trigger = Trigger(
             batch_id=batch_id,
             kind=kind,
             now_ms=at_ms,
             properties=self._properties,
-            end_of_data=False,
+            end_of_data=end_of_data,
             global_only=global_only,
         )
         return self._perform(self.coordinator.handle(trigger), source, at_ms)
@@ -422,6 +474,17 @@ class PipelineDriver:
         fallbacks = dict(self.latest.failed) if action.outcome == "regional" else {}
         self._ended.append(EndedAttempt(action.attempt, action.outcome, fallbacks))
 
+    def _close_operators(self) -> None:
+        """Close what has finished, but not before it was told of its checkpoint (R61, R62)."""
+        order = ClosingOrder(self._plan.run, self.latest.to_bytes(), tuple(self._ended))
+        self._ended.clear()
+        self._runner.close_operators(order)
+        self._note_delivered(self._finished)
+
+    def _note_delivered(self, regions: Iterable[str]) -> None:
+        for region in regions:
+            self.coordinator.handle(NoticeDelivered(checkpoint=self.latest.id, region=region))
+
     def _segments(self, retained: Iterable[CheckpointMetadata]) -> dict[int, Segments]:
         return {metadata.id: metadata.segments(self._plan.pipeline) for metadata in retained}
 
@@ -433,13 +496,14 @@ class PipelineDriver:
             created_ms=at_ms,
             base=self.latest.to_bytes(),
             drain=action.kind != "checkpoint",
+            end_of_data=action.end_of_data,
             restart=action.restart,
             ended=tuple(self._ended),
             events=self._coordinators.take_events(),
         )
         self._ended.clear()
         self._folders.note_attempt(action.attempt)
-        watch = _AttemptWatch(action)
+        watch = _AttemptWatch(action, [metadata.id for metadata in self.coordinator.retained])
         for region in order.events:
             # Without an answer, what it was sent would be nowhere.
             yield RegionStarted(attempt=order.attempt, region=region, member=TASK_MEMBER)
@@ -499,13 +563,19 @@ class PipelineDriver:
 class _AttemptWatch:
     """Which regions of an attempt were seen where."""
 
-    def __init__(self, action: RunAttempt) -> None:
+    def __init__(self, action: RunAttempt, retained: Sequence[int]) -> None:
         self.attempt = action.attempt
+        self._finished = action.finished
+        self._retained = retained
         self.partitions: dict[str, int] = {}
         self.answered: set[str] = set()
 
     def events(self, told: Iterable[answers.Answer], *, check: bool = True) -> Iterator[Event]:
-        """Turn answers into events; with `check`, a region in two partitions is an error."""
+        """Turn answers into events.
+
+        With `check`, they are of regions with rows: one that is in two partitions or has finished
+        is an error.
+        """
         for answer in told:
             if answer.attempt != self.attempt:
                 LOG.info("region %r answers for attempt %d late", answer.region, answer.attempt)
@@ -513,7 +583,14 @@ class _AttemptWatch:
             seen_in = self.partitions.setdefault(answer.region, answer.partition)
             if check and seen_in != answer.partition:
                 raise RegionInTwoTasksError(answer.region, seen_in, answer.partition)
+            if check and answer.region in self._finished:
+                raise self._finished_error(answer.region)
             yield self._event(answer)
+
+    def _finished_error(self, region: str) -> RegionFinishedError:
+        finished = self._finished[region]
+        older = max((id for id in self._retained if id < finished), default=None)
+        return RegionFinishedError(region, finished, older)
 
     def _event(self, answer: answers.Answer) -> Event:
         common: Any = {"attempt": answer.attempt, "region": answer.region, "member": TASK_MEMBER}

@@ -51,3 +51,30 @@ class RegionInTwoTasksError(RegionalQueryError):
             "repartition by these columns before hf.regional(...), which connects all regions, so "
             "that checkpoints are global only"
         )
+
+
+class RegionFinishedError(RegionalQueryError):
+    """Rows arrived for a region after its data had ended.
+
+    Parameters
+    ----------
+    region : str
+        Name of the region.
+    finished : int
+        The checkpoint in which it finished.
+    older : int or None
+        The newest retained checkpoint before that; None: there is none.
+    """
+
+    def __init__(self, region: str, finished: int, older: int | None) -> None:
+        back = (
+            "no older checkpoint is retained"
+            if older is None
+            else f"start with checkpoint_id={older}, which takes back the end of data and the "
+            "output since then"
+        )
+        super().__init__(
+            f"rows arrived for region {region!r}, whose data ended in checkpoint {finished}: its "
+            "operators have flushed, and do not run again. To process more rows, begin with a new "
+            f"checkpoint folder, or go back to before the end of data: {back}"
+        )

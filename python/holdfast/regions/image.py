@@ -96,11 +96,18 @@ class SegmentCopies:
         return InFlight(data.created, data.channel, data.rows, data.bytes, ref=ref)
 
     def new_operator(
-        self, region: str, origin: int, name: str, states: Sequence[SavedState]
+        self,
+        region: str,
+        origin: int,
+        name: str,
+        states: Sequence[SavedState],
+        *,
+        finished: bool,
     ) -> OperatorEntry:
         """Write states of an operator (instance) that are made from those of others."""
         self._created.add(origin)
-        return write_operator(self._store, self._owners(region), origin, name, states)
+        owners = self._owners(region)
+        return write_operator(self._store, owners, origin, name, states, finished=finished)
 
     def persist(self) -> None:
         """Make everything that was written durable."""

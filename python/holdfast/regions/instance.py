@@ -141,6 +141,17 @@ def _nothing_granted(state: str, refs: Sequence[SegmentRef]) -> Sequence[bool]:
     return [False] * len(refs)
 
 
+def tell_instances(instances: Instances, ended: Sequence[EndedAttempt], region: str) -> None:
+    """Notify operators that are not used again; one that fails at it is only logged."""
+    for stage in instances:
+        for instance in stage:
+            try:
+                for attempt in ended:
+                    instance.tell(attempt, region)
+            except Exception:
+                LOG.warning("an %s failed when it was notified", instance.where, exc_info=True)
+
+
 def close_instances(instances: Instances) -> None:
     """Close operators that are not used again; one that fails to close is only logged."""
     for stage in instances:

@@ -15,7 +15,7 @@ from holdfast.regions.coordinator import HistoryRecord, NotifyManagers
 from holdfast.regions.driver import PipelineDriver, Segments, TasksLostError
 from holdfast.regions.folders import local_folder
 from holdfast.regions.managers import tell
-from holdfast.regions.orders import AttemptOrder, PipelinePlan
+from holdfast.regions.orders import AttemptOrder, ClosingOrder, PipelinePlan
 from holdfast.regions.splits.file_splits import REGION_COLUMN
 from holdfast.regions.task import OperatorCache, RegionTask
 
@@ -80,6 +80,10 @@ class LocalRunner:
                 yield message
         if problems:
             raise problems[0]
+
+    def close_operators(self, order: ClosingOrder) -> None:
+        """See `holdfast.regions.driver.TaskRunner`."""
+        self._cache.close(order)
 
     def tell_managers(self, message: NotifyManagers) -> None:
         """See `holdfast.regions.driver.TaskRunner`."""
@@ -164,6 +168,8 @@ class LocalQuery:
 
         Raises
         ------
+        RegionFinishedError
+            If there are rows of a region whose data has ended.
         RegionalQueryError
             If the pipeline cannot go on. The checkpoints stay as they are.
         ValueError
@@ -212,6 +218,21 @@ class LocalQuery:
     def finish(self) -> None:
         """Replay what failed regions still owe, until one global checkpoint holds everything."""
         self._driver.finish()
+
+    def end_of_data(self) -> None:
+        """End data: no row will ever follow. Repeating it does nothing.
+
+        Regions replay what they still owe, then their operators flush, see
+        `Operator.on_end_of_data`. One global checkpoint holds the flushed state, and every region
+        as finished: its operators never run again, also after a restart. Going back to an older
+        checkpoint takes that back. Rows of regions that are new may still be given.
+
+        Raises
+        ------
+        RegionalQueryError
+            If some region keeps failing. Then data has not ended, and no region is finished.
+        """
+        self._driver.end_of_data()
 
     def stop_with_savepoint(self, path: str | Path) -> None:
         """Write a savepoint, then close; see `RegionalQuery.stop_with_savepoint`.

@@ -100,7 +100,18 @@ class Operator:
         raise NotImplementedError(f"{type(self).__name__} does not define process(batch)")
 
     def on_end_of_data(self) -> Batches:
-        """Return what is still to come when no row will ever follow (SEMANTICS R61)."""
+        """Return what is still to come when no row will ever follow (SEMANTICS R61).
+
+        Called when data ends: after the last row of a pipeline with the option ``bounded``, or by
+        `LocalQuery.end_of_data`. The last checkpoint holds the state as it is afterwards, and the
+        instance is closed when that checkpoint has completed. If it does not complete, another
+        instance flushes once more, from the state before.
+
+        Returns
+        -------
+        pyarrow.RecordBatch, iterable of pyarrow.RecordBatch, or None
+            As for `process`.
+        """
         return None
 
     def on_checkpoint_completed(self, checkpoint: int) -> None:

@@ -45,6 +45,12 @@ class PipelineOptions:
         Aborted attempts in a row that do not end the pipeline (R24).
     max_file_bytes : int, default 32 MiB
         Size at which a merged file is sealed.
+    bounded : bool, default False
+        The source has an end. When a query with the trigger ``availableNow`` has read everything,
+        data has ended: operators flush (``on_end_of_data``), sinks commit what was flushed, and a
+        last global checkpoint holds every region as finished (R25, R60). A query that fails
+        before, or is stopped, has not come to the end of data. Not for ``open_local``, which has
+        ``LocalQuery.end_of_data``.
     verify_state : bool, default True
         Whether everything that the restored checkpoint needs is read at the start, so that damage
         is found before the first batch. False: only that it is there; damage makes its region
@@ -72,6 +78,7 @@ class PipelineOptions:
     num_retained: int = 3
     tolerable_failed_checkpoints: int = 0
     max_file_bytes: int = 32 * 1024 * 1024
+    bounded: bool = False
     verify_state: bool = True
     region_threads: int = DEFAULT_THREADS
     channel_batches: int = DEFAULT_CAPACITY_BATCHES

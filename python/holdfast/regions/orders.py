@@ -160,6 +160,8 @@ class AttemptOrder:
         Metadata of the latest completed checkpoint, encoded.
     drain : bool
         The checkpoint must hold no in-flight data: no barrier overtakes anything (R25).
+    end_of_data : bool
+        No row will ever follow: behind what the regions replay comes the end of data (R61).
     restart : frozenset of str
         Regions that must not continue a cached operator.
     answered : frozenset of str
@@ -179,6 +181,7 @@ class AttemptOrder:
     created_ms: int
     base: bytes
     drain: bool = False
+    end_of_data: bool = False
     restart: frozenset[str] = frozenset()
     answered: frozenset[str] = frozenset()
     lost: frozenset[int] | None = frozenset()
@@ -189,3 +192,22 @@ class AttemptOrder:
     def only_stores(self, partition: int) -> bool:
         """Say whether no operator runs in a partition."""
         return self.lost is None or partition in self.lost
+
+
+@dataclass(frozen=True)
+class ClosingOrder:
+    """What a process does with the operators that it keeps once all regions have finished (R61).
+
+    Parameters
+    ----------
+    run : str
+        Start of the pipeline that they belong to.
+    base : bytes
+        Metadata of the checkpoint that holds the regions as finished, encoded.
+    ended : tuple of EndedAttempt
+        Attempts that ended since the last order: that checkpoint's, above all.
+    """
+
+    run: str
+    base: bytes
+    ended: tuple[EndedAttempt, ...]

@@ -265,6 +265,11 @@ class RegionalWriter:
         from holdfast.regions.restoring import begin_from
 
         settings = PipelineOptions(**options)
+        if settings.bounded:
+            raise ValueError(
+                "bounded=True is not allowed without Spark: call end_of_data() on the LocalQuery "
+                "when all rows were given"
+            )
         folders = CheckpointFolders(local_folder(checkpoint))
         sink, publisher = self._sink(folders, local_delivery)
         enumerator = self._enumerator()
@@ -344,6 +349,8 @@ class RegionalWriter:
         from holdfast.regions.spark.runner import SparkRunner
 
         settings = PipelineOptions(**options)
+        if settings.bounded:
+            _require_end(trigger)
         with ExitStack() as opened:
             enumerator = self._enumerator()
             source = self._rows(enumerator, opened)
@@ -375,6 +382,7 @@ class RegionalWriter:
                 folders,
                 trigger or {},
                 regional=settings.regional,
+                bounded=settings.bounded,
                 max_file_bytes=settings.max_file_bytes,
                 opened=opened,
             )
@@ -451,6 +459,16 @@ class RegionalWriter:
 def _host(settings: PipelineOptions, enumerator: SplitEnumerator | None) -> CoordinatorHost:
     coordinators = {} if enumerator is None else {SOURCE_OPERATOR: enumerator}
     return CoordinatorHost(coordinators, timeout_s=settings.region_timeout.total_seconds())
+
+
+def _require_end(trigger: Mapping[str, Any] | None) -> None:
+    """Check that the query ends by itself, and not before it has read everything."""
+    if not (trigger or {}).get("availableNow"):
+        found = f"trigger={dict(trigger)!r}" if trigger else "no trigger"
+        raise ValueError(
+            f"bounded=True is not allowed with {found}: only a query with the trigger "
+            "{'availableNow': True} ends when it has read everything"
+        )
 
 
 def _code_of(operator: Operator) -> bytes:

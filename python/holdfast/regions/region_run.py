@@ -294,6 +294,9 @@ class RegionRun:
             return True
         graph = self._graph
         if self._barrier_is_due(now_ms):
+            if self._order.end_of_data:
+                # In front of the barrier, so that the snapshot holds what was flushed (R61).
+                graph.end()
             graph.barrier(
                 self._order.attempt, self._order.created_ms, now_ms, aligned=self._order.drain
             )
@@ -345,6 +348,8 @@ class RegionRun:
 
     def _open(self) -> None:
         """Operators first, then in-flight data in front of new rows (R55)."""
+        if self._base is not None and self._base.finished:
+            raise RuntimeError(f"its data ended in checkpoint {self._base.origin}")  # R60
         if self._instances is None:
             self._instances = tuple(
                 tuple(self._restored(stage, index) for index in range(stage.parallelism))
@@ -412,7 +417,14 @@ class RegionRun:
             for index in range(plan.parallelism):
                 name = plan.instance_name(index)
                 states = cast("Sequence[FrozenState]", snapshot.states[plan.name, index])
-                entry = write_operator(self._store, self._owners, self._order.attempt, name, states)
+                entry = write_operator(
+                    self._store,
+                    self._owners,
+                    self._order.attempt,
+                    name,
+                    states,
+                    finished=(plan.name, index) in snapshot.finished,
+                )
                 entries.append(entry)
                 segments.extend(segments_of(self._owners, entry))
         in_flight = self._captured(snapshot)
@@ -425,6 +437,7 @@ class RegionRun:
             operators=entries,
             in_flight=in_flight,
             staged=() if staged is None else (staged,),
+            finished=all(entry.finished for entry in entries),
         )
         # No data moved since the snapshots were taken, so the operators are exactly at them.
         keep, self._instances = self._instances, None

@@ -142,7 +142,11 @@ def _regroup(
     ]
     return [
         copies.new_operator(
-            entry.region, entry.origin, name, [states[number] for states in divided]
+            entry.region,
+            entry.origin,
+            name,
+            [states[number] for states in divided],
+            finished=entry.finished,
         )
         for number, name in enumerate(now.instances)
     ]

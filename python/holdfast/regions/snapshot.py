@@ -85,6 +85,8 @@ def write_operator(
     checkpoint: int,
     name: str,
     states: Sequence[FrozenState],
+    *,
+    finished: bool = False,
 ) -> OperatorEntry:
     """Write the states of one operator.
 
@@ -103,6 +105,8 @@ def write_operator(
         Name of the operator (instance).
     states : sequence of SavedState or FrozenArray
         What `StateRegistry.freeze` returned.
+    finished : bool, default False
+        The operator has flushed at the end of its data (SEMANTICS R60).
 
     Returns
     -------
@@ -125,7 +129,7 @@ def write_operator(
         else:
             whole = Piece(append(state.data), 0, state.data.nbytes)
             entries.append(_entry(state, pieces=[whole]))
-    return OperatorEntry(name, entries)
+    return OperatorEntry(name, entries, finished=finished)
 
 
 def read_operator(

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast._core import CheckpointMetadata, RegionEntry
 from holdfast.regions.answers import Acked, Answer, Declined, Started
-from holdfast.regions.instance import Instances, close_instances
-from holdfast.regions.orders import AttemptOrder, PipelinePlan
+from holdfast.regions.instance import Instances, close_instances, tell_instances
+from holdfast.regions.orders import AttemptOrder, ClosingOrder, PipelinePlan
 from holdfast.regions.region_run import Answered, RegionRun
 from holdfast.regions.snapshot import SegmentStore
 from holdfast.regions.splits.file_split import FileSplit
@@ -72,6 +72,15 @@ class OperatorCache:
             closing = [self._kept.pop(region)[1] for region in stale]
             self._run = run
         for instances in closing:
+            close_instances(instances)
+
+    def close(self, order: ClosingOrder) -> None:
+        """Tell the operators of finished regions that their checkpoint completed; close all."""
+        self.prune(order.run, CheckpointMetadata.from_bytes(order.base).regions)
+        with self._lock:
+            kept, self._kept = self._kept, {}
+        for region, (_, instances) in kept.items():
+            tell_instances(instances, order.ended, region)
             close_instances(instances)
 
 

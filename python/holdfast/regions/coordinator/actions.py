@@ -81,6 +81,11 @@ class RunAttempt:
         commit (R62), and for a final checkpoint every region that has not finished (R61).
     new_rows : bool
         False where the latest checkpoint covers the batch: only what is owed is processed.
+    end_of_data : bool
+        No row will ever follow: behind what they are owed, the regions flush (R61).
+    finished : mapping of str to int
+        Regions that have finished, and in which checkpoint. Rows for one of them are an error of
+        the query: their operators never run again (R60).
     """
 
     attempt: int
@@ -90,6 +95,8 @@ class RunAttempt:
     restart: frozenset[str]
     owed: Mapping[str, RegionEntry]
     new_rows: bool
+    end_of_data: bool
+    finished: Mapping[str, int]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -83,6 +83,8 @@ class PendingAttempt:
         The attempt must be global though the pipeline is regional (R10, R25).
     fail_fast : bool
         The first decline aborts (R8).
+    end_of_data : bool
+        The sources are exhausted, so that every region flushes (R61).
     restart : frozenset of str
         Regions past their staleness bound.
     owed : dict of str to RegionEntry
@@ -106,6 +108,7 @@ class PendingAttempt:
     now_ms: int
     mandatory: bool
     fail_fast: bool
+    end_of_data: bool
     restart: frozenset[str]
     owed: dict[str, RegionEntry]
     properties: Mapping[str, str]

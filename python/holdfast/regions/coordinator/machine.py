@@ -275,7 +275,7 @@ class CheckpointCoordinator:
         attempt.phase = Phase.RUNNING
         if attempt.batch_id == INITIAL_BATCH:
             return self._evaluate(attempt)
-        return [planning.run(attempt, self.latest)]
+        return [planning.run(attempt, self.latest, self._base or {})]
 
     def _origin(self, region: str) -> int:
         """Return the origin of the state a region restarts from; unknown regions have none."""

@@ -34,6 +34,7 @@ def open_attempt(
     layout_changed : bool
         No checkpoint has completed in the pipeline's layout yet (R14).
     """
+    end_of_data = event.kind == "final" and event.end_of_data
     regional = options.regional and topology.regional and options.max_consecutive_failures > 0
     return PendingAttempt(
         id=id,
@@ -46,6 +47,7 @@ def open_attempt(
         or limits.force_global  # R21
         or layout_changed,  # R14
         fail_fast=event.kind == "savepoint" or not regional,  # R8, R23
+        end_of_data=end_of_data,
         restart=limits.past_bound(base, event.now_ms),
         owed={
             region: entry
@@ -53,14 +55,18 @@ def open_attempt(
             if entry.failed
             or entry.in_flight_bytes
             or region in must_ack
-            or (event.kind == "final" and event.end_of_data and not entry.finished)
+            or (end_of_data and not entry.finished)
         },
         properties=event.properties,
     )
 
 
-def run(attempt: PendingAttempt, latest: CheckpointMetadata | None) -> RunAttempt:
-    """Return the order to run the attempt's batch."""
+def run(
+    attempt: PendingAttempt,
+    latest: CheckpointMetadata | None,
+    base: Mapping[str, RegionEntry],
+) -> RunAttempt:
+    """Return the order to run the attempt's batch; `base` are the regions of `latest`."""
     return RunAttempt(
         attempt=attempt.id,
         batch_id=attempt.batch_id,
@@ -69,4 +75,7 @@ def run(attempt: PendingAttempt, latest: CheckpointMetadata | None) -> RunAttemp
         restart=attempt.restart,
         owed=attempt.owed,
         new_rows=latest is None or attempt.batch_id > latest.batch_id,
+        end_of_data=attempt.end_of_data,
+        # A finished region never runs again, so its origin is where it finished.
+        finished={region: entry.origin for region, entry in base.items() if entry.finished},
     )

@@ -45,10 +45,13 @@ class RegionalQuery:
         trigger: Mapping[str, Any],
         *,
         regional: bool,
+        bounded: bool,
         max_file_bytes: int,
         opened: ExitStack,
     ) -> None:
         self.name = name
+        self._bounded = bounded
+        self._stopped = False
         self._max_file_bytes = max_file_bytes
         self._session = source.sparkSession
         self._regional = regional
@@ -91,8 +94,9 @@ class RegionalQuery:
         -------
         dict
             ``active`` (bool), ``checkpoint`` and ``batch`` (int: the latest completed ones),
-            ``regions`` (int: known), ``failed`` (dict: region to origin of its state),
-            ``in_flight_rows`` (int: stored and not yet in any state), ``message`` (Spark's words).
+            ``regions`` (int: known), ``finished`` (int: those whose data has ended), ``failed``
+            (dict: region to origin of its state), ``in_flight_rows`` (int: stored and not yet in
+            any state), ``message`` (Spark's words).
         """
         latest = self.latest
         regions = latest.regions
@@ -101,6 +105,7 @@ class RegionalQuery:
             "checkpoint": latest.id,
             "batch": latest.batch_id,
             "regions": len(regions),
+            "finished": sum(entry.finished for entry in regions.values()),
             "failed": dict(latest.failed),
             "in_flight_rows": sum(
                 data.rows
@@ -159,6 +164,7 @@ class RegionalQuery:
         RegionalQueryError
             If some region keeps failing. What it owes stays in the checkpoint.
         """
+        self._stopped = True
         self._query.stop()
         self.awaitTermination()
 
@@ -209,7 +215,10 @@ class RegionalQuery:
         """Spark's query ends by itself, by an error, or by `stop`; the pipeline after it."""
         try:
             self._query.awaitTermination()
-            self._driver.finish()
+            if self._bounded and self._has_read_everything():
+                self._driver.end_of_data()
+            else:
+                self._driver.finish()
         except Exception as e:
             # The batch that a savepoint came before is refused, which Spark takes for an error.
             if not self._driver.saved:
@@ -218,3 +227,11 @@ class RegionalQuery:
         finally:
             self._opened.close()
             self._done.set()
+
+    def _has_read_everything(self) -> bool:
+        """Say whether Spark's query ended because its source had nothing more to read.
+
+        It may have been stopped by others than `stop`: through `stream`, or with its session.
+        """
+        stream: Any = self._query
+        return not self._stopped and bool(stream._jsq.streamingQuery().noNewData())

@@ -8,6 +8,7 @@ import re
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast._core import SnapshotManager, manager_message
@@ -16,8 +17,8 @@ from holdfast.regions.coordinator import NotifyManagers
 from holdfast.regions.driver import Segments, TasksLostError
 from holdfast.regions.folders import CheckpointFolders
 from holdfast.regions.managers import tell
-from holdfast.regions.orders import AttemptOrder, PipelinePlan
-from holdfast.regions.spark.worker import run_region_task
+from holdfast.regions.orders import AttemptOrder, ClosingOrder, PipelinePlan
+from holdfast.regions.spark.worker import close_kept_operators, run_region_task
 from holdfast.regions.task import now_ms
 
 if TYPE_CHECKING:
@@ -94,6 +95,23 @@ class SparkRunner:
             raise TasksLostError(
                 job.cancelled or _reason(job.problem), partition=partition
             ) from job.problem
+
+    def close_operators(self, order: ClosingOrder) -> None:
+        """See `holdfast.regions.driver.TaskRunner`.
+
+        Nothing says which worker keeps which operators, so there are as many tasks as may run at
+        the same time: executors hand tasks to their idle workers in turn.
+        """
+        slices = self._context.defaultParallelism
+        task: Any = partial(close_kept_operators, self._plan.pipeline, order)
+        job = _Job(self._spark, f"holdfast-{self._plan.pipeline}-close")
+        job.start(
+            lambda: self._spark.range(0, slices, 1, slices).mapInArrow(task, SUMMARY).collect()
+        )
+        job.wait(self._plan.options.region_timeout_ms / 1000)
+        job.stop()
+        if job.problem is not None:
+            LOG.warning("operators may not be closed: %s", _reason(job.problem))
 
     def tell_managers(self, message: NotifyManagers) -> None:
         """See `holdfast.regions.driver.TaskRunner`."""
@@ -223,6 +241,11 @@ class _Job:
             self.cancelled = reason
             LOG.warning("%s is cancelled: %s", self._name, reason)
             self._context.cancelJobGroup(self._group)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until it ended, but not for longer."""
+        if self._thread is not None:
+            self._thread.join(seconds)
 
     def stop(self) -> None:
         """Wait until it ended; ends it first if nobody waits for its answers any more."""

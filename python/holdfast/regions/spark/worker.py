@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast._core import ManagerClient, executor_socket
 from holdfast.regions.answers import Answer, encode
-from holdfast.regions.orders import AttemptOrder, PipelinePlan
+from holdfast.regions.orders import AttemptOrder, ClosingOrder, PipelinePlan
 from holdfast.regions.task import OperatorCache, RegionTask
 
 if TYPE_CHECKING:
@@ -76,3 +76,30 @@ def run_region_task(
             "regions": pa.array([answered], pa.int32()),
         }
     )
+
+
+def close_kept_operators(
+    pipeline: str, order: ClosingOrder, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Notify and close the operators that this worker keeps.
+
+    Parameters
+    ----------
+    pipeline : str
+        Name of the pipeline.
+    order : ClosingOrder
+        What they are told.
+    batches : iterable of pyarrow.RecordBatch
+        Of no matter: Spark has no tasks without rows.
+
+    Returns
+    -------
+    iterator of pyarrow.RecordBatch
+        Empty.
+    """
+    for _ in batches:
+        pass
+    cache = _CACHES.get(pipeline)
+    if cache is not None:
+        cache.close(order)
+    return iter(())
