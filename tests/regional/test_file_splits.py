@@ -235,6 +235,21 @@ def test_a_savepoint_holds_what_no_region_has(tmp_path: Path) -> None:
     assert read_ids(tmp_path) == ids
 
 
+def test_when_data_has_ended_no_further_file_is_read(tmp_path: Path) -> None:  # R60
+    ids = list(write_ids(tmp_path / "in", 1))
+    with open_pipeline(tmp_path) as query:
+        query.run_available()
+        query.end_of_data()
+        assert all(entry.finished for entry in query.latest.regions.values())
+    write_ids(tmp_path / "in", 2)
+    with (
+        open_pipeline(tmp_path) as query,
+        pytest.raises(holdfast.RegionFinishedError, match="data ended in checkpoint"),
+    ):
+        query.run_available()
+    assert read_ids(tmp_path) == ids
+
+
 def test_more_or_fewer_regions_share_what_is_left(tmp_path: Path) -> None:
     ids = [*write_ids(tmp_path / "in", 1), *write_ids(tmp_path / "in", 2)]
     with open_pipeline(tmp_path, {"splits_per_region": 1}) as query:
