@@ -308,8 +308,9 @@ def test_without_a_region_data_has_not_ended_for_any(tmp_path: Path) -> None:  #
 # --- notices ------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("tasks", [1, 2])
 def test_operators_are_closed_after_they_were_told_of_the_published_checkpoint(
-    tmp_path: Path,
+    tmp_path: Path, tasks: int
 ) -> None:  # R61, R62
     published: list[int] = []
 
@@ -322,7 +323,7 @@ def test_operators_are_closed_after_they_were_told_of_the_published_checkpoint(
         hf.regional(region_by="region")
         .apply(Summed(), schema=COUNTED)
         .foreach_batch(publish)
-        .open_local(tmp_path / "ckpt")
+        .open_local(tmp_path / "ckpt", tasks=tasks)
     )
     with query:
         run(query, batches_of(2))
