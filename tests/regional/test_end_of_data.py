@@ -6,121 +6,36 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
 
 import holdfast as hf
-from holdfast.__main__ import main
-from pipelines import (
-    COUNTED,
-    ROWS,
-    Gate,
-    Row,
-    RunningCount,
-    expected,
-    output_of,
-    partitions_of,
-    rows_of,
+from ending import (
+    NONE,
+    REGIONS,
+    Summed,
+    all_of,
+    batches_of,
+    calm,
+    finished,
+    happened,
+    pipeline,
+    run,
+    summaries,
 )
-
-REGIONS = [f"r{number:02}" for number in range(4)]
-
-#: What a summary has in place of a row's id and of a count.
-NONE = -1
-
-
-class Summed(RunningCount):
-    """Puts out every row, and at the end of data one with the number of all rows."""
-
-    #: Called when rows are taken in, and when data ends; to fail or to wait.
-    on_rows: ClassVar[Callable[[str, Sequence[int]], None] | None] = None
-    on_flush: ClassVar[Callable[[str], None] | None] = None
-    #: What became of instances: what, region, number of an attempt.
-    seen: ClassVar[list[tuple[str, str, int]]] = []
-
-    def open(self, ctx: hf.OperatorContext) -> None:
-        super().open(ctx)
-        self.note("opened")
-
-    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        on_rows = Summed.on_rows
-        if on_rows is not None:
-            on_rows(self.region, batch.column("id").to_pylist())
-        return super().process(batch)
-
-    def on_end_of_data(self) -> Iterator[pa.RecordBatch]:
-        self.note("flushed")
-        if Summed.on_flush is not None:
-            Summed.on_flush(self.region)
-        row = {"region": [self.region], "id": [NONE], "seen": [self.rows.value], "of_key": [NONE]}
-        # State that is changed by the flush is in the last checkpoint.
-        self.rows.value = NONE
-        yield pa.RecordBatch.from_pydict(row, schema=COUNTED)
-
-    def on_checkpoint_completed(self, checkpoint: int) -> None:
-        self.note("told", checkpoint)
-
-    def close(self) -> None:
-        self.note("closed")
-
-    def note(self, what: str, number: int = 0) -> None:
-        Summed.seen.append((what, self.region, number))
+from pipelines import COUNTED, ROWS, Gate, expected, output_of, rows_of
 
 
 @pytest.fixture(autouse=True)
-def calm() -> Iterator[None]:
-    Summed.on_rows = Summed.on_flush = None
-    Summed.seen = []
+def calmed() -> Iterator[None]:
+    calm()
     yield
-    Summed.on_rows = Summed.on_flush = None
-
-
-def pipeline(path: Path, **options: Any) -> hf.LocalQuery:
-    return (
-        hf.regional(region_by="region")
-        .apply(Summed(), schema=COUNTED, name="sum")
-        .write_parquet(path / options.pop("output", "out"))
-        .open_local(path / options.pop("checkpoint", "ckpt"), **options)
-    )
-
-
-def run(query: hf.LocalQuery, batches: Sequence[Sequence[Row]], *, first: int = 0) -> None:
-    for number, rows in enumerate(batches[first:], start=first):
-        query.run_batch(partitions_of(rows, 2), batch_id=number)
-
-
-def batches_of(count: int) -> list[list[Row]]:
-    return [rows_of(number, REGIONS) for number in range(count)]
-
-
-def summaries(batches: Sequence[Sequence[Row]]) -> list[tuple[str, int, int, int]]:
-    """What the operators flush when these were all the rows."""
-    regions = sorted({row[0] for rows in batches for row in rows})
-    return [
-        (region, NONE, sum(row[0] == region for rows in batches for row in rows), NONE)
-        for region in regions
-    ]
-
-
-def all_of(batches: Sequence[Sequence[Row]]) -> list[tuple[str, int, int, int]]:
-    return sorted(expected(batches) + summaries(batches))
-
-
-def finished(query: hf.LocalQuery) -> list[str]:
-    return [region for region, entry in query.latest.regions.items() if entry.finished]
-
-
-def happened(what: str, *, region: str | None = None) -> list[str]:
-    return [at for event, at, _ in Summed.seen if event == what and region in (None, at)]
+    calm()
 
 
 def outcomes(query: hf.LocalQuery) -> list[str]:
     return [row.outcome for row in query.history()]
-
-
-# --- flushing -----------------------------------------------------------------------------------
 
 
 def test_every_region_flushes_also_without_rows_in_the_last_batch(tmp_path: Path) -> None:
@@ -308,8 +223,9 @@ def test_without_a_region_data_has_not_ended_for_any(tmp_path: Path) -> None:  #
 # --- notices ------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("tasks", [1, 2])
 def test_operators_are_closed_after_they_were_told_of_the_published_checkpoint(
-    tmp_path: Path,
+    tmp_path: Path, tasks: int
 ) -> None:  # R61, R62
     published: list[int] = []
 
@@ -322,7 +238,7 @@ def test_operators_are_closed_after_they_were_told_of_the_published_checkpoint(
         hf.regional(region_by="region")
         .apply(Summed(), schema=COUNTED)
         .foreach_batch(publish)
-        .open_local(tmp_path / "ckpt")
+        .open_local(tmp_path / "ckpt", tasks=tasks)
     )
     with query:
         run(query, batches_of(2))
@@ -351,150 +267,6 @@ def test_an_operator_that_takes_its_notice_badly_is_closed_all_the_same(
         query.end_of_data()
         assert (query.latest.id, finished(query)) == (last, REGIONS)
     assert sorted(happened("closed")) == REGIONS
-
-
-# --- finished -----------------------------------------------------------------------------------
-
-
-def test_a_finished_pipeline_runs_no_operator_again(tmp_path: Path) -> None:  # R60
-    batches = batches_of(2)
-    with pipeline(tmp_path) as query:
-        run(query, batches)
-        query.end_of_data()
-        last = query.latest.id
-    Summed.seen = []
-    for _ in range(2):
-        with pipeline(tmp_path) as query:
-            run(query, batches)
-            query.end_of_data()
-            query.end_of_data()
-            query.finish()
-            assert query.latest.id == last
-    assert Summed.seen == []
-    assert output_of(tmp_path / "out") == all_of(batches)
-
-
-def test_what_was_flushed_is_published_by_the_next_start_if_need_be(tmp_path: Path) -> None:
-    batches = batches_of(1)  # R74, R81
-    got: dict[int, list[Any]] = {}
-    refused: list[int] = []
-
-    def publish(rows: pa.Table, checkpoint: int) -> None:
-        if checkpoint == 3 and not refused:
-            refused.append(checkpoint)
-            raise ConnectionError("the database is away")
-        got[checkpoint] = [tuple(row.values()) for row in rows.to_pylist()]
-
-    def open_query() -> hf.LocalQuery:
-        return (
-            hf.regional(region_by="region")
-            .apply(Summed(), schema=COUNTED)
-            .foreach_batch(publish)
-            .open_local(tmp_path / "ckpt")
-        )
-
-    with open_query() as query:
-        run(query, batches)
-        with pytest.raises(ConnectionError):
-            query.end_of_data()
-        with pytest.raises(hf.RegionalQueryError, match="start it again"):
-            query.end_of_data()
-    Summed.seen = []
-    with open_query() as query:
-        assert sorted(got[3]) == summaries(batches)
-        query.end_of_data()
-        assert query.latest.id == 3
-    assert (sorted(got), Summed.seen) == ([2, 3], [])
-
-
-@pytest.mark.parametrize("restarted", [False, True])
-def test_rows_of_a_finished_region_are_refused_by_name_with_the_way_back(
-    tmp_path: Path, restarted: bool
-) -> None:
-    batches = batches_of(3)
-    query = pipeline(tmp_path)
-    run(query, batches[:2])
-    before = query.latest.id
-    query.end_of_data()
-    last = query.latest.id
-    if restarted:
-        query.close()
-        query = pipeline(tmp_path)
-    Summed.seen = []
-    late = [row for row in batches[2] if row[0] == "r01"]
-    with query, pytest.raises(hf.RegionFinishedError) as raised:
-        run(query, [*batches[:2], late], first=2)
-    error = str(raised.value)
-    assert f"region 'r01', whose data ended in checkpoint {last}" in error
-    assert f"checkpoint_id={before}" in error
-    assert "new checkpoint folder" in error
-    assert (query.latest.id, Summed.seen) == (last, [])
-    assert output_of(tmp_path / "out") == all_of(batches[:2])
-
-
-def test_without_an_older_checkpoint_there_is_no_way_back(tmp_path: Path) -> None:
-    batches = batches_of(2)
-    with pipeline(tmp_path, num_retained=1) as query:
-        run(query, batches[:1])
-        query.end_of_data()
-        with pytest.raises(hf.RegionFinishedError, match="no older checkpoint is retained"):
-            run(query, batches, first=1)
-
-
-def test_going_back_takes_back_the_end_of_data_and_what_was_flushed(tmp_path: Path) -> None:  # R60
-    batches = batches_of(3)
-    with pipeline(tmp_path) as query:
-        run(query, batches[:2])
-        before = query.latest.id
-        query.end_of_data()
-    with pipeline(tmp_path, checkpoint_id=before) as query:
-        assert finished(query) == []
-        assert output_of(tmp_path / "out") == expected(batches[:2])
-        run(query, batches, first=2)
-        query.end_of_data()
-        assert finished(query) == REGIONS
-    assert output_of(tmp_path / "out") == all_of(batches)
-
-
-@pytest.mark.parametrize("restarted", [False, True])
-def test_a_new_region_runs_and_finishes_behind_the_others(tmp_path: Path, restarted: bool) -> None:
-    batches = [rows_of(0, REGIONS[:3]), rows_of(1, REGIONS[3:]), rows_of(2, REGIONS[3:])]
-    query = pipeline(tmp_path)
-    run(query, batches[:1])
-    query.end_of_data()
-    if restarted:
-        query.close()
-        query = pipeline(tmp_path)
-    Summed.seen = []
-    with query:
-        run(query, batches, first=1)
-        assert finished(query) == REGIONS[:3]
-        assert query.latest.finished_operators == ()
-        query.end_of_data()
-        assert finished(query) == REGIONS
-    assert {region for _, region, _ in Summed.seen} == {"r03"}
-    assert output_of(tmp_path / "out") == all_of(batches)
-
-
-def test_a_savepoint_of_a_finished_pipeline_is_finished(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    batches = batches_of(1)
-    query = pipeline(tmp_path)
-    run(query, batches)
-    query.end_of_data()
-    query.stop_with_savepoint(tmp_path / "saved")
-    assert main(["show", str(tmp_path / "saved"), "--id", "3"]) == 0
-    shown = capsys.readouterr().out.splitlines()[1:]
-    assert [line.split()[:2] for line in shown] == [[region, "finished"] for region in REGIONS]
-    Summed.seen = []
-    restored = hf.restore(tmp_path / "saved")
-    with pipeline(tmp_path, checkpoint="next", output="out-2", restore=restored) as query:
-        query.end_of_data()
-        assert (query.latest.id, finished(query)) == (3, REGIONS)
-        with pytest.raises(hf.RegionFinishedError, match="no older checkpoint is retained"):
-            run(query, batches_of(2), first=1)
-    assert Summed.seen == []
 
 
 def test_a_pipeline_without_spark_is_told_of_the_end_instead_of_waiting_for_it(

@@ -253,6 +253,24 @@ def test_small_pieces_of_rows_reach_the_operator_together(tmp_path: Path) -> Non
     assert output_of(tmp_path / "out") == expected(batches)
 
 
+def test_operators_stay_open_whatever_other_tasks_run_in_their_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    open_operator = RunningCount.open
+
+    def note(self: RunningCount, ctx: hf.OperatorContext) -> None:
+        opened.append(ctx.region)
+        open_operator(self, ctx)
+
+    monkeypatch.setattr(RunningCount, "open", note)
+    batches = [rows_of(number, REGIONS) for number in range(3)]
+    with pipeline(tmp_path, RunningCount(), tasks=1) as query:
+        run(query, batches)
+    assert sorted(opened) == REGIONS
+    assert output_of(tmp_path / "out") == expected(batches)
+
+
 def test_when_too_many_regions_fail_nothing_is_published(tmp_path: Path) -> None:  # R12
     batches = [rows_of(number, REGIONS) for number in range(2)]
 

@@ -57,7 +57,13 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "segments")
 
 
-def run(store: Store, path: Path, *, each: int) -> list[list[Answer]]:
+def run(
+    store: Store,
+    path: Path,
+    *,
+    each: int,
+    base: bytes = EMPTY,
+) -> list[list[Answer]]:
     """Run one task over all regions; returns what it told, call by call."""
     plan = (
         holdfast.regional(region_by="region")
@@ -65,7 +71,7 @@ def run(store: Store, path: Path, *, each: int) -> list[list[Answer]]:
         .plan("test", ParquetSink(path / "out"), TaskOptions())
     )
     told: list[list[Answer]] = []
-    order = AttemptOrder(attempt=2, created_ms=time.time_ns() // 1_000_000, base=EMPTY)
+    order = AttemptOrder(attempt=2, created_ms=time.time_ns() // 1_000_000, base=base)
     task = RegionTask(
         plan,
         order,
@@ -132,3 +138,17 @@ def test_operators_hear_of_their_last_checkpoint_only_if_it_has_their_state() ->
         cache.close(order)
     assert kept["r00"].seen == [(6, "r00"), "closed"]
     assert kept["r01"].seen == ["closed"]
+
+
+def test_a_finished_region_with_rows_declines_and_no_operator_runs(
+    store: Store, tmp_path: Path
+) -> None:  # R60
+    def trouble(region: str, ids: Sequence[int]) -> None:
+        raise AssertionError(f"an operator of {region} runs")
+
+    Troubled.trouble = trouble
+    entries = [RegionEntry(region, origin=1, finished=True) for region in REGIONS]
+    base = CheckpointMetadata(1, 0, "final", 0, b"", entries).to_bytes()
+    told = run(store, tmp_path, each=5, base=base)
+    declines = [a for answers in told for a in answers if isinstance(a, Declined)]
+    assert [decline.cause for decline in declines] == ["its data ended in checkpoint 1"] * 2

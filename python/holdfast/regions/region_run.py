@@ -150,6 +150,10 @@ class RegionRun:
         self._lock = threading.Lock()
         self._failure: str | None = None
         self.answer: Answered | None = None
+        if base is not None and base.finished:
+            # R60. The driver ends the query when it learns that there are rows.
+            self._failure = f"its data ended in checkpoint {base.origin}"
+            self._close_instances()
 
     # --- input ----------------------------------------------------------------------------------
 
@@ -348,8 +352,6 @@ class RegionRun:
 
     def _open(self) -> None:
         """Operators first, then in-flight data in front of new rows (R55)."""
-        if self._base is not None and self._base.finished:
-            raise RuntimeError(f"its data ended in checkpoint {self._base.origin}")  # R60
         if self._instances is None:
             self._instances = tuple(
                 tuple(self._restored(stage, index) for index in range(stage.parallelism))

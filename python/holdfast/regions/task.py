@@ -61,13 +61,19 @@ class OperatorCache:
         with self._lock:
             self._kept[region] = (entry, instances)
 
-    def prune(self, run: str, bases: Mapping[str, RegionEntry]) -> None:
-        """Let go of what no later attempt can use, and of everything of another run."""
+    def prune(
+        self, run: str, bases: Mapping[str, RegionEntry], *, attempt: int | None = None
+    ) -> None:
+        """Let go of what no later attempt can use, and of everything of another run.
+
+        What other tasks of `attempt`, which is under way, have kept in this process stays.
+        """
         with self._lock:
             stale = [
                 region
                 for region, (entry, _) in self._kept.items()
-                if run != self._run or not _same_state(entry, bases.get(region))
+                if run != self._run
+                or (entry.origin != attempt and not _same_state(entry, bases.get(region)))
             ]
             closing = [self._kept.pop(region)[1] for region in stale]
             self._run = run
@@ -130,7 +136,7 @@ class RegionTask:
         self._tell = tell
         self._cache = cache
         self._bases = dict(CheckpointMetadata.from_bytes(order.base).regions)
-        cache.prune(plan.run, self._bases)
+        cache.prune(plan.run, self._bases, attempt=order.attempt)
         self._xp = _array_module(gpu=plan.options.gpu)
         self._runs: dict[str, RegionRun] = {}
         self._told: set[str] = set()

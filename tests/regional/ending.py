@@ -1,0 +1,100 @@
+"""A pipeline whose data ends, for tests of what is flushed then and of what has finished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+import holdfast as hf
+from pipelines import COUNTED, Row, RunningCount, expected, partitions_of, rows_of
+
+REGIONS = [f"r{number:02}" for number in range(4)]
+
+#: What a summary has in place of a row's id and of a count.
+NONE = -1
+
+
+class Summed(RunningCount):
+    """Puts out every row, and at the end of data one with the number of all rows."""
+
+    #: Called when rows are taken in, and when data ends; to fail or to wait.
+    on_rows: ClassVar[Callable[[str, Sequence[int]], None] | None] = None
+    on_flush: ClassVar[Callable[[str], None] | None] = None
+    #: What became of instances: what, region, number of an attempt.
+    seen: ClassVar[list[tuple[str, str, int]]] = []
+
+    def open(self, ctx: hf.OperatorContext) -> None:
+        super().open(ctx)
+        self.note("opened")
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        on_rows = Summed.on_rows
+        if on_rows is not None:
+            on_rows(self.region, batch.column("id").to_pylist())
+        return super().process(batch)
+
+    def on_end_of_data(self) -> Iterator[pa.RecordBatch]:
+        self.note("flushed")
+        if Summed.on_flush is not None:
+            Summed.on_flush(self.region)
+        row = {"region": [self.region], "id": [NONE], "seen": [self.rows.value], "of_key": [NONE]}
+        # State that is changed by the flush is in the last checkpoint.
+        self.rows.value = NONE
+        yield pa.RecordBatch.from_pydict(row, schema=COUNTED)
+
+    def on_checkpoint_completed(self, checkpoint: int) -> None:
+        self.note("told", checkpoint)
+
+    def close(self) -> None:
+        self.note("closed")
+
+    def note(self, what: str, number: int = 0) -> None:
+        Summed.seen.append((what, self.region, number))
+
+
+def calm() -> None:
+    """Let everything succeed, and forget what instances did."""
+    Summed.on_rows = Summed.on_flush = None
+    Summed.seen = []
+
+
+def pipeline(path: Path, **options: Any) -> hf.LocalQuery:
+    return (
+        hf.regional(region_by="region")
+        .apply(Summed(), schema=COUNTED, name="sum")
+        .write_parquet(path / options.pop("output", "out"))
+        .open_local(path / options.pop("checkpoint", "ckpt"), **options)
+    )
+
+
+def run(query: hf.LocalQuery, batches: Sequence[Sequence[Row]], *, first: int = 0) -> None:
+    for number, rows in enumerate(batches[first:], start=first):
+        query.run_batch(partitions_of(rows, 2), batch_id=number)
+
+
+def batches_of(count: int) -> list[list[Row]]:
+    return [rows_of(number, REGIONS) for number in range(count)]
+
+
+def summaries(batches: Sequence[Sequence[Row]]) -> list[tuple[str, int, int, int]]:
+    """What the operators flush when these were all the rows."""
+    regions = sorted({row[0] for rows in batches for row in rows})
+    return [
+        (region, NONE, sum(row[0] == region for rows in batches for row in rows), NONE)
+        for region in regions
+    ]
+
+
+def all_of(batches: Sequence[Sequence[Row]]) -> list[tuple[str, int, int, int]]:
+    return sorted(expected(batches) + summaries(batches))
+
+
+def finished(query: hf.LocalQuery) -> list[str]:
+    return [region for region, entry in query.latest.regions.items() if entry.finished]
+
+
+def happened(what: str, *, region: str | None = None) -> list[str]:
+    return [at for event, at, _ in Summed.seen if event == what and region in (None, at)]
