@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,20 +64,3 @@ class CheckpointFolders:
         staged = self.last_attempt.with_suffix(".new")
         staged.write_text(str(attempt))
         staged.replace(self.last_attempt)
-
-
-def local_folder(path: str | os.PathLike[str]) -> Path:
-    """Return the absolute path of a folder of checkpoints.
-
-    Raises
-    ------
-    ValueError
-        If it has another scheme than ``file``.
-    """
-    text = os.fspath(path)
-    if "://" in text.removeprefix("file:") or (":" in text and not text.startswith("file:")):
-        raise ValueError(
-            f"{text!r} is not allowed: checkpoints of regional pipelines lie on a file system that "
-            "is mounted on driver and executors; give a path"
-        )
-    return Path(text.removeprefix("file:")).resolve()

@@ -13,7 +13,7 @@ from holdfast._core import CheckpointMetadata, SnapshotManager
 from holdfast.regions.answers import Answer
 from holdfast.regions.coordinator import HistoryRecord, NotifyManagers
 from holdfast.regions.driver import PipelineDriver, Segments, TasksLostError
-from holdfast.regions.folders import local_folder
+from holdfast.regions.local_path import local_folder
 from holdfast.regions.managers import tell
 from holdfast.regions.orders import AttemptOrder, ClosingOrder, PipelinePlan
 from holdfast.regions.splits.file_splits import REGION_COLUMN

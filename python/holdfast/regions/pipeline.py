@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.regions.coordinator import Topology
 from holdfast.regions.coordinator_host import CoordinatorHost
 from holdfast.regions.layout import Layout
+from holdfast.regions.local_path import local_folder
 from holdfast.regions.operators import Operator
 from holdfast.regions.options import PipelineOptions
 from holdfast.regions.orders import PipelinePlan, StagePlan, TaskOptions
@@ -260,7 +261,7 @@ class RegionalWriter:
             value that is not allowed.
         """
         from holdfast.regions.driver import PipelineDriver
-        from holdfast.regions.folders import CheckpointFolders, local_folder
+        from holdfast.regions.folders import CheckpointFolders
         from holdfast.regions.local import LocalQuery, LocalRunner
         from holdfast.regions.restoring import begin_from
 
@@ -342,7 +343,7 @@ class RegionalWriter:
             If the application does not run the Holdfast plugin; see `holdfast.configure`.
         """
         from holdfast.regions.driver import PipelineDriver
-        from holdfast.regions.folders import CheckpointFolders, local_folder
+        from holdfast.regions.folders import CheckpointFolders
         from holdfast.regions.restoring import begin_from
         from holdfast.regions.spark.plan import planned_exchanges
         from holdfast.regions.spark.query import RegionalQuery

@@ -20,10 +20,11 @@ from holdfast._inspect import (
     RESTORED_FROM_PROPERTY,
     read_metadata,
 )
-from holdfast.regions.folders import CheckpointFolders, local_folder
+from holdfast.regions.folders import CheckpointFolders
 from holdfast.regions.image import copy_region, require_free, write_image
 from holdfast.regions.intact import choose, require_intact
 from holdfast.regions.layout import LAYOUT_PROPERTY, Layout
+from holdfast.regions.local_path import local_folder
 from holdfast.regions.orders import PipelinePlan
 from holdfast.regions.rescale import Rescaling
 from holdfast.regions.sinks import TwoPhaseSink

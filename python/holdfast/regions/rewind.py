@@ -8,13 +8,12 @@ down first, so that a crash at any moment leaves a folder in which the next star
 from __future__ import annotations
 
 import logging
-import os
 from typing import Final
 
 from holdfast._core import CheckpointMetadata
 from holdfast.regions.folders import CheckpointFolders
 from holdfast.regions.sinks import TwoPhaseSink
-from holdfast.regions.sinks.durable import sync_folder
+from holdfast.regions.sinks.durable import sync_folder, write_number
 from holdfast.regions.stream_log import rewind_stream
 
 LOG: Final = logging.getLogger(__name__)
@@ -30,13 +29,7 @@ def begin_rewind(folders: CheckpointFolders, checkpoint: int) -> None:
     checkpoint : int
         A retained checkpoint that is intact.
     """
-    staged = folders.rewind.with_suffix(".new")
-    with staged.open("w") as file:
-        file.write(str(checkpoint))
-        file.flush()
-        os.fsync(file.fileno())
-    staged.replace(folders.rewind)
-    sync_folder(folders.root)
+    write_number(folders.rewind, checkpoint)
 
 
 def finish_rewind(folders: CheckpointFolders, sink: TwoPhaseSink) -> None:

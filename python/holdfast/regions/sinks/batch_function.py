@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast._core import Staged
-from holdfast.regions.sinks.durable import sync_folder
+from holdfast.regions.sinks.durable import write_number
 from holdfast.regions.sinks.layout import published_attempt
 from holdfast.regions.sinks.parquet import SUFFIX, ParquetSink
 from holdfast.regions.sinks.sink import Publisher
@@ -56,7 +56,7 @@ class BatchFunction(Publisher):
         self.staging.commit(files)
         paths = [self.staging.root / file.target for file in files]
         self._deliver(paths, checkpoint)
-        self._note_delivered(checkpoint)
+        write_number(self.staging.root / _DONE, checkpoint)
         for path in paths:
             path.unlink()
 
@@ -72,13 +72,6 @@ class BatchFunction(Publisher):
         with suppress(FileNotFoundError):
             return int((self.staging.root / _DONE).read_text())
         return 0
-
-    def _note_delivered(self, checkpoint: int) -> None:
-        noted = self.staging.root / _DONE
-        staged = noted.with_suffix(".new")
-        staged.write_text(str(checkpoint))
-        staged.replace(noted)
-        sync_folder(self.staging.root)
 
 
 def spark_delivery(spark: Any, function: Callable[[Any, int], None]) -> Callable[..., None]:

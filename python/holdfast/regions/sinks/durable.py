@@ -29,6 +29,17 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def write_number(path: Path, number: int) -> None:
+    """Replace a file that holds a number: durably, and at once for whoever reads it."""
+    staged = path.with_suffix(".new")
+    with staged.open("w") as file:
+        file.write(str(number))
+        file.flush()
+        os.fsync(file.fileno())
+    staged.replace(path)
+    sync_folder(path.parent)
+
+
 def sync_path(root: Path, folder: Path) -> None:
     """Make the names in `folder` durable, and those of all folders from `root` down to it.
 

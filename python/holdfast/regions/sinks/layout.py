@@ -1,4 +1,4 @@
-"""Where files of a sink are: the names inside its folder, and which folders it can use.
+"""Where files of a sink are: the names inside its folder.
 
 ::
 
@@ -12,7 +12,6 @@ agree on this. A staged name has no suffix of its format, for readers that look 
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import secrets
 from pathlib import Path
@@ -20,44 +19,8 @@ from typing import Final
 
 STAGED_FOLDER: Final = "_holdfast/staged"
 
-_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _READABLE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _TARGET: Final = re.compile(rf"part-(\d{{10,}})-(?:{_READABLE.pattern}-)?[0-9a-f]{{20}}", re.ASCII)
-
-
-def local_folder(path: str | os.PathLike[str]) -> Path:
-    """Return the absolute path of a local folder.
-
-    Parameters
-    ----------
-    path : str or os.PathLike
-        A path, or as a string also a URI ``file:/...`` or ``file:///...``. As in Spark, nothing
-        in the URI is unescaped.
-
-    Raises
-    ------
-    ValueError
-        If the path is empty, of another scheme than ``file``, or of another host.
-    """
-    text = os.fspath(path)
-    scheme = _SCHEME.match(text) if isinstance(path, str) else None
-    if scheme is not None:
-        if scheme[1].lower() != "file":
-            raise ValueError(
-                f"cannot write to {text!r}: expected a local folder, as a path or with the scheme "
-                f"'file', found the scheme {scheme[1]!r}, which this sink does not support"
-            )
-        text = text[scheme.end() :]
-        if text.startswith("//"):
-            host, slash, rest = text[2:].partition("/")
-            if host not in ("", "localhost"):
-                raise ValueError(f"cannot write to {path!r}: expected no host, found {host!r}")
-            text = slash + rest
-        if not text.startswith("/"):
-            raise ValueError(f"cannot write to {path!r}: expected an absolute path in a URI")
-    if not text:
-        raise ValueError("cannot write to '': expected the path of a folder")
-    return Path(os.path.abspath(text))
 
 
 def target_name(region: str, attempt: int, suffix: str) -> str:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.regions.coordinator import HistoryRecord
 from holdfast.regions.driver import PipelineDriver
 from holdfast.regions.errors import RegionalQueryError
-from holdfast.regions.folders import CheckpointFolders, local_folder
+from holdfast.regions.folders import CheckpointFolders
+from holdfast.regions.local_path import local_folder
 from holdfast.regions.progress import history_rows, print_history
 from holdfast.regions.spark.plan import batch_exchanges
 

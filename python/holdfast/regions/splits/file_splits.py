@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.regions.local_path import local_folder
 from holdfast.regions.schemas import arrow_schema
 from holdfast.regions.splits.enumerator import SplitEnumerator
 from holdfast.regions.splits.reader import SplitReader, file_format
@@ -91,7 +92,7 @@ class FileSplits:
     @property
     def path(self) -> Path:
         """The folder."""
-        return Path(self.folder).resolve()
+        return local_folder(self.folder)
 
     @property
     def region_names(self) -> tuple[str, ...]:
