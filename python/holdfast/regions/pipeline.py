@@ -402,13 +402,17 @@ class RegionalWriter:
             )
         if not isinstance(source, FileSplits) or enumerator is None:
             return source
+        from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
 
         from holdfast.regions.spark.split_stream import SplitStream
 
-        session = SparkSession.getActiveSession()
-        if session is None:
-            raise ValueError("there is no SparkSession to start the pipeline in: create one first")
+        try:
+            session = SparkSession.active()
+        except PySparkException as e:
+            raise ValueError(
+                "there is no SparkSession to start the pipeline in: create one first"
+            ) from e
         stream = SplitStream(enumerator)
         opened.callback(stream.close)
         return stream.rows(session, source.region_names)
