@@ -25,6 +25,8 @@ def arrow_schema(schema: Any) -> pa.Schema:
     ------
     TypeError
         If it is something else.
+    ValueError
+        If it is in DDL form and there is no SparkSession, which parses it.
     """
     import pyarrow as pa
 
@@ -38,10 +40,22 @@ def arrow_schema(schema: Any) -> pa.Schema:
             f"without PySpark, a schema is a pyarrow.Schema, not {type(schema).__name__}"
         ) from None
     if isinstance(schema, str):
-        schema = StructType.fromDDL(schema)
+        schema = _parsed(schema)
     if not isinstance(schema, StructType):
         raise TypeError(
             "a schema is a pyarrow.Schema, a pyspark StructType or a str in Spark's DDL form, not "
             f"{type(schema).__name__}"
         )
     return to_arrow_schema(schema, timezone="UTC")
+
+
+def _parsed(ddl: str) -> Any:
+    from pyspark import SparkContext
+    from pyspark.sql.types import StructType
+
+    if SparkContext._active_spark_context is None:
+        raise ValueError(
+            f"the schema {ddl!r} is in DDL form, which Spark parses: create a SparkSession first, "
+            "or give a pyarrow.Schema"
+        )
+    return StructType.fromDDL(ddl)
