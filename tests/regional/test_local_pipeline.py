@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import SparkContext
 
 import holdfast as hf
 from pipelines import (
@@ -443,3 +444,9 @@ def test_after_a_failed_publication_nothing_goes_on_before_a_restart(tmp_path: P
     with open_with_function(tmp_path, fail_at_first) as query:
         run(query, batches)
     assert calls == [len(batches[0])] * 2 + [len(rows) for rows in batches[1:]]
+
+
+def test_a_schema_that_spark_parses_needs_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    with pytest.raises(ValueError, match="create a SparkSession first, or give a pyarrow.Schema"):
+        hf.regional(region_by="region").apply(RunningCount(), schema="id long")
