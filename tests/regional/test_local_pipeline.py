@@ -448,5 +448,5 @@ def test_after_a_failed_publication_nothing_goes_on_before_a_restart(tmp_path: P
 
 def test_a_schema_that_spark_parses_needs_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
-    with pytest.raises(ValueError, match="create a SparkSession first, or give a pyarrow.Schema"):
+    with pytest.raises(ValueError, match="create a SparkSession first, or give a pyarrow"):
         hf.regional(region_by="region").apply(RunningCount(), schema="id long")
