@@ -41,6 +41,7 @@ def test_a_task_that_fails_after_its_commit_is_retried(world: World) -> None:
     world.assert_rows()
 
 
+@pytest.mark.full
 def test_a_stage_is_retried_when_its_shuffle_files_are_lost(world: World) -> None:
     world.feed(4)
     world.arm("task", nth=2)

@@ -150,7 +150,7 @@ def test_driver_killed_in_the_middle_of_a_batch(
 @pytest.mark.parametrize(
     ("master", "restarted_on"),
     [
-        (LOCAL, "local[1]"),
+        pytest.param(LOCAL, "local[1]", marks=pytest.mark.full),
         pytest.param(CLUSTER, "local-cluster[1,1,1024]", marks=pytest.mark.full),
     ],
 )
