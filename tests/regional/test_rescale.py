@@ -337,9 +337,9 @@ def waiting(query: hf.LocalQuery) -> dict[str, int]:
     return found
 
 
-def rows_owed(checkpoint: CheckpointMetadata) -> dict[str, int]:
+def rows_owed(checkpoint: CheckpointMetadata) -> dict[str, list[tuple[int, str, int]]]:
     return {
-        region: sum(data.rows for data in entry.in_flight)
+        region: [(data.created, data.channel, data.rows) for data in entry.in_flight]
         for region, entry in checkpoint.regions.items()
     }
 

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 class Rerouting:
     """Splits what waits in a channel over the channels of another layout.
 
-    A row goes to the instance that its operator's route says now. By which instance of the operator
-    in front it was put out does not matter any more: all rows of one channel are given to the same
-    one, so that they keep their order.
+    A row goes to the instance that its operator's route says now. Which instance of the operator in
+    front put it out does not matter any more: the first one, which every layout has, stands for it.
 
     Parameters
     ----------
@@ -67,8 +66,9 @@ class Rerouting:
             )
         producer, (name, _) = self._ends[channel]
         stage = self._same_way(channel, name)
+        first = None if producer is None else (producer[0], 0)
         return [
-            (channel_name(self._instance_now(producer), (name, number)), rows)
+            (channel_name(first, (name, number)), rows)
             for number, rows in enumerate(self._routed(channel, stage, batch))
             if rows is not None
         ]
@@ -91,13 +91,6 @@ class Rerouting:
             "would miss an operator or pass one twice; stop the old pipeline with "
             "stop_with_savepoint(), which lets them through, and restore that"
         )
-
-    def _instance_now(self, producer: InstanceKey | None) -> InstanceKey | None:
-        if producer is None:
-            return None
-        name, number = producer
-        stage = self._new.stages[self._new.names.index(name)]
-        return name, number % stage.parallelism
 
     def _routed(
         self, channel: str, stage: StageLayout, batch: pa.RecordBatch
