@@ -269,24 +269,33 @@ def folder_with_rows_in(path: Path, channel: str, **parallelism: int) -> None:
 # --- rows that wait between operators (R57) -----------------------------------------------------
 
 
-class Once(hf.Operator):
-    """Passes rows on one by one, in the order they come; it never sees one twice."""
+class Stateless(hf.Operator):
+    """Passes rows on one by one, in the order they come."""
 
     region_safe = True
 
-    def open(self, ctx: hf.OperatorContext) -> None:
-        self.instance = ctx.instance
-        self.ids = ctx.state.list("ids")
-
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        ids = batch.column("id").to_pylist()
-        assert not set(ids).intersection(self.ids.items)
-        self.ids.items += ids
         for number in range(batch.num_rows):
             yield self.passed_on(batch.slice(number, 1))
 
     def passed_on(self, row: pa.RecordBatch) -> pa.RecordBatch:
         return row
+
+
+class Once(Stateless):
+    """Never sees a row twice."""
+
+    def open(self, ctx: hf.OperatorContext) -> None:
+        self.region, self.instance = ctx.region, ctx.instance
+        self.ids = ctx.state.list("ids")
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        ids = batch.column("id").to_pylist()
+        if Troubled.trouble is not None:
+            Troubled.trouble(self.region, ids)
+        assert not set(ids).intersection(self.ids.items)
+        self.ids.items += ids
+        return super().process(batch)
 
 
 class Last(Once):
@@ -296,15 +305,6 @@ class Last(Once):
         return pa.RecordBatch.from_arrays(
             [*row.columns, pa.array([self.instance])], schema=WITH_INSTANCE
         )
-
-
-class Stateless(hf.Operator):
-    """Passes rows on as they come."""
-
-    region_safe = True
-
-    def process(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return batch
 
 
 def two_stages(
@@ -492,8 +492,24 @@ def test_wherever_rows_wait_over_however_many_layouts_each_key_keeps_its_order(
         assert [row for row in found if row % KEYS == key] == list(range(key, fed, KEYS))
 
 
+def test_rows_of_a_failed_region_follow_those_that_waited_before(tmp_path: Path) -> None:
+    batches = [rows_of(number, REGIONS, each=90) for number in range(3)]
+    with two_stages(tmp_path, (2, 2), "ckpt", aligned_timeout=timedelta(0)) as query:
+        query.run_batch(partitions_of(batches[0], 1))
+        fail_for("r0", range(10_000))
+        query.run_batch(partitions_of(batches[1], 1))
+        assert set(query.latest.failed) == {"r0"}
+        channels = waiting(query)
+        assert between(channels)
+        assert channels[SOURCE] >= 90
+    no_trouble()
+    with two_stages(tmp_path, (5, 3), "next", restore=hf.restore(tmp_path / "ckpt")) as query:
+        query.run_batch(partitions_of(batches[2], 1))
+    assert by_key(tmp_path) == undisturbed(batches)
+
+
 def test_an_operator_without_state_is_rescaled_with_the_rows_it_put_out(tmp_path: Path) -> None:
-    rows = rows_of(0, REGIONS, each=40)
+    rows = rows_of(0, REGIONS, each=90)
     overtaking = {"first": Stateless, "aligned_timeout": timedelta(0)}
     with two_stages(tmp_path, (3, 1), "ckpt", **overtaking) as query:
         query.run_batch(partitions_of(rows, 1))
@@ -505,7 +521,7 @@ def test_an_operator_without_state_is_rescaled_with_the_rows_it_put_out(tmp_path
 
 
 def test_rows_that_wait_follow_another_route(tmp_path: Path) -> None:
-    rows = rows_of(0, REGIONS, each=40)
+    rows = rows_of(0, REGIONS, each=90)
     with two_stages(tmp_path, (1, 3), "ckpt", aligned_timeout=timedelta(0)) as query:
         query.run_batch(partitions_of(rows, 1))
         assert between(waiting(query))
@@ -521,7 +537,7 @@ def test_rows_that_wait_follow_another_route(tmp_path: Path) -> None:
 
 def test_rows_that_cannot_follow_another_route_are_named(tmp_path: Path) -> None:
     with two_stages(tmp_path, (1, 3), "ckpt", aligned_timeout=timedelta(0)) as query:
-        query.run_batch(partitions_of(rows_of(0, REGIONS, each=40), 1))
+        query.run_batch(partitions_of(rows_of(0, REGIONS, each=90), 1))
     origin = hf.restore(tmp_path / "ckpt")
     with pytest.raises(
         hf.LayoutChangedError,
