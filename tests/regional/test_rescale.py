@@ -251,7 +251,10 @@ def folder_with_rows_in(path: Path, channel: str, **parallelism: int) -> None:
     """A checkpoint folder in which one region has two rows that wait in a channel."""
     batches = partitions_of(rows_of(0, ["r0"], each=2), 1)[0]
     payload = encode_channels([ChannelData(channel, tuple(batches), "input")])
-    name = SOURCE if channel == SOURCE else "graph"
+    folder_with(path, SOURCE if channel == SOURCE else "graph", payload, **parallelism)
+
+
+def folder_with(path: Path, name: str, payload: bytes, **parallelism: int) -> None:
     data = InFlight(1, name, 2, len(payload), inline=payload)
     layout = layout_of(**parallelism or {"keep": 1})
     (path / "metadata").mkdir(parents=True)
@@ -629,6 +632,14 @@ def test_rows_in_a_channel_that_the_checkpoint_cannot_have_are_bad_data(
     with pytest.raises(
         ValueError, match=f"'r0' has rows that wait in '{channel}': expected one of source, source-"
     ):
+        keeping(tmp_path, 2, "new", checkpoint="next", restore=origin)
+    assert not (tmp_path / "next").exists()
+
+
+def test_rows_that_cannot_be_read_are_bad_data(tmp_path: Path) -> None:
+    folder_with(tmp_path / "ckpt", "graph", b"HFIF and so on")
+    origin = hf.restore(tmp_path / "ckpt")
+    with pytest.raises(ValueError, match="region 'r0', checkpoint 1: in-flight data"):
         keeping(tmp_path, 2, "new", checkpoint="next", restore=origin)
     assert not (tmp_path / "next").exists()
 

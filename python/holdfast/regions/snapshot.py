@@ -199,8 +199,13 @@ def read_in_flight(
         If they are not what `write_in_flight` wrote.
     """
     if data.ref is None:
-        return decode_channels(data.inline or b"")
-    return decode_channels(store.read(data.ref, owners.in_flight(data.created)))
+        payload = data.inline or b""
+    else:
+        payload = store.read(data.ref, owners.in_flight(data.created))
+    try:
+        return decode_channels(payload)
+    except ValueError as e:
+        raise ValueError(f"region {owners.region!r}, checkpoint {data.created}: {e}") from e
 
 
 def segments_of(
