@@ -1,4 +1,4 @@
-"""In-flight data that is put back (R55) or divided among other regions (R57)."""
+"""In-flight data that is put back (R55) or divided over other channels (R57)."""
 
 from __future__ import annotations
 
@@ -48,10 +48,38 @@ def test_restored_data_goes_to_its_channel_in_front_of_new_data() -> None:
             channel_data("a.0->b.0", rows(0), rows(1), kind="output"),
         ]
     )
+    run(graph)
     graph.feed(rows(4))
     run(graph)
     assert first.seen == [2, 3, 4]
     assert second.seen == outputs(graph) == [0, 1, 2, 3, 4]
+
+
+def test_new_data_waits_until_what_was_restored_is_through() -> None:
+    graph, _, second = chain()
+    graph.restore([channel_data("source->a.0", rows(1))])
+    while second.seen != [1]:
+        assert graph.room() == 0
+        with pytest.raises(RuntimeError, match="without room"):
+            graph.feed(rows(2))
+        graph.step(0)
+    assert graph.room() == 10
+
+
+def test_rows_nearest_the_end_go_first_whatever_channel_they_come_in() -> None:  # R57
+    firsts, last = [Seen(), Seen()], Seen()
+    graph = graph_of(StageSpec("a", firsts, by_number), StageSpec("b", [last]))
+    graph.restore(
+        [
+            channel_data("source->a.0", rows(6), rows(8)),
+            channel_data("source->a.1", rows(5), rows(7)),
+            channel_data("a.0->b.0", rows(1), rows(2), rows(3), rows(4), kind="output"),
+        ]
+    )
+    run(graph)
+    assert last.seen[:4] == [1, 2, 3, 4]
+    assert [first.seen for first in firsts] == [[6, 8], [5, 7]]
+    assert sorted(last.seen[4:]) == [5, 6, 7, 8]
 
 
 def test_input_comes_before_output_and_rows_of_the_source_last() -> None:
@@ -134,55 +162,55 @@ def test_restoring_comes_before_anything_else(use: Callable[[RegionGraph], objec
         graph.restore([])
 
 
-# --- other regions ------------------------------------------------------------------------------
+# --- other channels -----------------------------------------------------------------------------
 
 
-def by_last_digit(batch: pa.RecordBatch) -> Sequence[tuple[str, pa.RecordBatch]]:
+def by_last_digit(channel: str, batch: pa.RecordBatch) -> Sequence[tuple[str, pa.RecordBatch]]:
     found: dict[str, list[int]] = {}
     for number in numbers([batch]):
-        found.setdefault(str(number % 10), []).append(number)
-    return [(region, rows(*part)) for region, part in found.items()]
+        found.setdefault(f"{channel}{number % 10}", []).append(number)
+    return [(to, rows(*part)) for to, part in found.items()]
 
 
 def found_in(data: Sequence[ChannelData]) -> list[tuple[str, str, list[int]]]:
     return [(entry.channel, entry.kind, numbers(entry.batches)) for entry in data]
 
 
-def test_every_row_goes_to_the_region_it_is_in_now_in_order() -> None:
-    regions = redistribute(
+def test_every_row_goes_to_one_channel_in_order() -> None:
+    divided = redistribute(
         [
-            channel_data("source->a.0", rows(1, 2, 11), rows(21)),
-            channel_data("a.0->b.0", rows(3, 31), kind="output"),
-            channel_data(SOURCE, rows(41)),
+            channel_data("source->a.", rows(1, 2, 11), rows(21)),
+            channel_data("a.0->b.", rows(3, 31), kind="output"),
+            channel_data("source->a.", rows(41)),
         ],
         by_last_digit,
     )
-    assert {region: found_in(data) for region, data in regions.items()} == {
-        "1": [
-            ("source->a.0", "input", [1, 11, 21]),
-            ("a.0->b.0", "output", [31]),
-            (SOURCE, "input", [41]),
-        ],
-        "2": [("source->a.0", "input", [2])],
-        "3": [("a.0->b.0", "output", [3])],
-    }
+    assert found_in(divided) == [
+        ("source->a.1", "input", [1, 11, 21]),
+        ("source->a.2", "input", [2]),
+        ("a.0->b.3", "output", [3]),
+        ("a.0->b.1", "output", [31]),
+        ("source->a.1", "input", [41]),
+    ]
 
 
-def test_no_data_is_for_no_region() -> None:
-    assert (
-        redistribute([channel_data("source->a.0"), channel_data(SOURCE, rows())], by_last_digit)
-        == {}
-    )
+def test_no_data_is_for_no_channel() -> None:
+    assert redistribute([channel_data("source->a.0"), channel_data(SOURCE, rows())], same) == ()
     assert redistribute(
-        [channel_data(SOURCE, rows(1))], lambda batch: [("x", batch), ("y", rows())]
-    ) == {"x": (channel_data(SOURCE, rows(1)),)}
+        [channel_data(SOURCE, rows(1))], lambda channel, batch: [("x", batch), ("y", rows())]
+    ) == (channel_data("x", rows(1)),)
+
+
+def same(channel: str, batch: pa.RecordBatch) -> Sequence[tuple[str, pa.RecordBatch]]:
+    return [(channel, batch)]
 
 
 @pytest.mark.parametrize("copies", [0, 2])
-def test_a_region_function_that_loses_or_doubles_rows_is_refused(copies: int) -> None:
+def test_a_function_that_loses_or_doubles_rows_is_refused(copies: int) -> None:
     with pytest.raises(
         ValueError, match=f"source->a.0: expected .* its 2 rows, found {2 * copies}"
     ):
         redistribute(
-            [channel_data("source->a.0", rows(1, 2))], lambda batch: [("x", batch)] * copies
+            [channel_data("source->a.0", rows(1, 2))],
+            lambda channel, batch: [("x", batch)] * copies,
         )

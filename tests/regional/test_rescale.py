@@ -1,20 +1,52 @@
-"""State for another number of instances of an operator (R73)."""
+"""State, and rows that wait, for another number of instances of an operator (R57, R73)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import holdfast as hf
-from pipelines import COUNTED, Troubled, expected, output_of, partitions_of, rows_of
+from graph_cases import Seen, graph_of, outputs, run, snapshot_of
+from holdfast._core import CheckpointMetadata, InFlight, RegionEntry
+from holdfast.regions.graph import (
+    SOURCE,
+    AlignmentMode,
+    ChannelData,
+    StageSpec,
+    encode_channels,
+    redistribute,
+)
+from holdfast.regions.layout import LAYOUT_PROPERTY, Layout, StageLayout
+from holdfast.regions.rerouting import Rerouting
+from holdfast.regions.routing import route_by
+from holdfast.regions.snapshot import RegionOwners, read_in_flight, read_operator
+from holdfast.regions.state import _decode_value
+from pipelines import (
+    COUNTED,
+    KEYS,
+    ROWS,
+    Row,
+    Troubled,
+    expected,
+    output_of,
+    partitions_of,
+    rows_of,
+)
 from restorable import fail_for, no_trouble
 
 REGIONS = ["r0", "r1"]
 SEEN = pa.schema([("region", pa.string()), ("instance", pa.int64()), ("content", pa.string())])
+WITH_INSTANCE = ROWS.append(pa.field("instance", pa.int64()))
 
 
 class Keeping(hf.Operator):
@@ -69,9 +101,6 @@ def saved(path: Path, parallelism: int, **options: Any) -> hf.regions.Restore:
 
 def kept(query: hf.LocalQuery, region: str) -> dict[str, dict[str, Any]]:
     """Content of the states of a region in the latest checkpoint, by instance and name."""
-    from holdfast.regions.snapshot import RegionOwners, read_operator
-    from holdfast.regions.state import _decode_value
-
     owners = RegionOwners("pipeline", region)
     return {
         entry.name: {
@@ -209,17 +238,25 @@ def test_rows_that_a_region_owes_reach_the_new_instances_once(tmp_path: Path) ->
     assert found == sorted((region, row) for region, row, _, _ in expected(rows))
 
 
-def folder_with_rows_in(path: Path, channel: str) -> None:
-    """A checkpoint folder in which one region has rows that wait in a channel."""
-    from holdfast._core import CheckpointMetadata, InFlight, RegionEntry
-    from holdfast.regions.graph import SOURCE, ChannelData, encode_channels
-    from holdfast.regions.layout import LAYOUT_PROPERTY, Layout, StageLayout
+def layout_of(**parallelism: int) -> Layout:
+    """Operators with these names, routed by the key where there are several instances."""
+    stages = (
+        StageLayout(name, count, ("key",) if count > 1 else ())
+        for name, count in parallelism.items()
+    )
+    return Layout(("region",), tuple(stages))
 
+
+def folder_with_rows_in(path: Path, channel: str, **parallelism: int) -> None:
+    """A checkpoint folder in which one region has two rows that wait in a channel."""
     batches = partitions_of(rows_of(0, ["r0"], each=2), 1)[0]
     payload = encode_channels([ChannelData(channel, tuple(batches), "input")])
-    name = SOURCE if channel == SOURCE else "graph"
+    folder_with(path, SOURCE if channel == SOURCE else "graph", payload, **parallelism)
+
+
+def folder_with(path: Path, name: str, payload: bytes, **parallelism: int) -> None:
     data = InFlight(1, name, 2, len(payload), inline=payload)
-    layout = Layout(("region",), (StageLayout("keep", 1, ()),))
+    layout = layout_of(**parallelism or {"keep": 1})
     (path / "metadata").mkdir(parents=True)
     CheckpointMetadata(
         1,
@@ -232,20 +269,379 @@ def folder_with_rows_in(path: Path, channel: str) -> None:
     ).write(path / "metadata")
 
 
-def test_rows_between_operators_need_the_graph_they_are_in(tmp_path: Path) -> None:
+# --- rows that wait between operators (R57) -----------------------------------------------------
+
+
+class Stateless(hf.Operator):
+    """Passes rows on one by one, in the order they come."""
+
+    region_safe = True
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        for number in range(batch.num_rows):
+            yield self.passed_on(batch.slice(number, 1))
+
+    def passed_on(self, row: pa.RecordBatch) -> pa.RecordBatch:
+        return row
+
+
+class Once(Stateless):
+    """Never sees a row twice."""
+
+    def open(self, ctx: hf.OperatorContext) -> None:
+        self.region, self.instance = ctx.region, ctx.instance
+        self.ids = ctx.state.list("ids")
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        ids = batch.column("id").to_pylist()
+        if Troubled.trouble is not None:
+            Troubled.trouble(self.region, ids)
+        assert not set(ids).intersection(self.ids.items)
+        self.ids.items += ids
+        return super().process(batch)
+
+
+class Last(Once):
+    """Adds which instance it was."""
+
+    def passed_on(self, row: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays(
+            [*row.columns, pa.array([self.instance])], schema=WITH_INSTANCE
+        )
+
+
+def two_stages(
+    path: Path,
+    parallelism: tuple[int, int],
+    checkpoint: str,
+    *,
+    first: type[hf.Operator] = Once,
+    route_by: str = "key",
+    **options: Any,
+) -> hf.LocalQuery:
+    """Two operators, in which rows wait if barriers overtake at once."""
+    before, after = parallelism
+    return (
+        hf.regional(region_by="region")
+        .apply(first(), schema=ROWS, name="first", parallelism=before, route_by="key")
+        .apply(Last(), schema=WITH_INSTANCE, name="last", parallelism=after, route_by=route_by)
+        .write_parquet(path / "out")
+        .open_local(path / checkpoint, **options)
+    )
+
+
+def waiting(query: hf.LocalQuery) -> dict[str, int]:
+    """Number of rows that wait in each channel of region r0 in the latest checkpoint."""
+    found: dict[str, int] = {}
+    for data in query.latest.regions["r0"].in_flight:
+        for entry in read_in_flight(query.manager, RegionOwners("pipeline", "r0"), data):
+            rows = sum(batch.num_rows for batch in entry.batches)
+            found[entry.channel] = found.get(entry.channel, 0) + rows
+    return found
+
+
+def rows_owed(checkpoint: CheckpointMetadata) -> dict[str, list[tuple[int, str, int]]]:
+    return {
+        region: [(data.created, data.channel, data.rows) for data in entry.in_flight]
+        for region, entry in checkpoint.regions.items()
+    }
+
+
+def between(channels: Iterable[str]) -> list[str]:
+    return [channel for channel in channels if channel.startswith("first.")]
+
+
+def came_out(path: Path, *, after: int = 0) -> list[dict[str, Any]]:
+    """Rows of each region in the order in which they came out, of checkpoints after this one."""
+    # The names of the files begin with the checkpoint.
+    files = sorted((path / "out").glob("*.parquet"))
+    later = [file for file in files if int(file.name.split("-")[1]) > after]
+    return [row for file in later for row in pq.read_table(file).to_pylist()]
+
+
+def by_key(path: Path) -> dict[tuple[str, int], list[int]]:
+    """Ids of each region and key, in the order in which they came out."""
+    found: dict[tuple[str, int], list[int]] = {}
+    for row in came_out(path):
+        found.setdefault((row["region"], row["key"]), []).append(row["id"])
+    return found
+
+
+def undisturbed(batches: Iterable[Sequence[Row]]) -> dict[tuple[str, int], list[int]]:
+    found: dict[tuple[str, int], list[int]] = {}
+    for rows in batches:
+        for region, row, key in rows:
+            found.setdefault((region, key), []).append(row)
+    return found
+
+
+def instance_of(key: int, parallelism: int) -> int:
+    return zlib.crc32(str(key).encode()) % parallelism
+
+
+def run_over_a_rescale(
+    path: Path, before: tuple[int, int], after: tuple[int, int], *, each: int, **options: Any
+) -> list[str]:
+    """Run with rows that wait inside, go on in another layout, and check all that comes out.
+
+    Returns the channels in which rows waited when the layout changed.
+    """
+    batches = [rows_of(number, REGIONS, each=each) for number in range(3)]
+    overtaking = {"aligned_timeout": timedelta(0), **options}
+    with two_stages(path, before, "ckpt", **overtaking) as query:
+        query.run_batch(partitions_of(batches[0], 1))
+        channels, old = waiting(query), query.latest
+    origin = hf.restore(path / "ckpt")
+    with two_stages(path, after, "next", restore=origin, **overtaking) as query:
+        assert sum(waiting(query).values()) == sum(channels.values())
+        assert rows_owed(query.latest) == rows_owed(old)
+        # Rows go on waiting, over a restart.
+        query.run_batch(partitions_of(batches[1], 1))
+    with two_stages(path, after, "next", **options) as query:
+        query.run_batch(partitions_of(batches[2], 1))
+        assert waiting(query) == {}
+        for region in REGIONS:
+            ids = [row for rows in batches for at, row, _ in rows if at == region]
+            assert ids_seen(query, region, "first") == ids_seen(query, region, "last") == ids
+    assert by_key(path) == undisturbed(batches)
+    for row in came_out(path, after=old.id):
+        assert row["instance"] == instance_of(row["key"], after[1])
+    return list(channels)
+
+
+def ids_seen(query: hf.LocalQuery, region: str, operator: str) -> list[int]:
+    states = kept(query, region).items()
+    return sorted(
+        row for name, state in states if name.startswith(operator) for row in state["ids"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ((1, 1), (3, 3)),
+        ((3, 3), (1, 1)),
+        ((2, 2), (5, 5)),
+        ((1, 3), (1, 2)),
+        ((3, 1), (2, 1)),
+        ((2, 1), (1, 4)),
+    ],
+)
+def test_rows_that_wait_between_operators_go_where_the_new_routes_say(
+    tmp_path: Path, before: tuple[int, int], after: tuple[int, int]
+) -> None:
+    # So many that they cannot be through before the barrier overtakes.
+    assert between(run_over_a_rescale(tmp_path, before, after, each=90))
+
+
+SIZES = st.tuples(st.integers(1, 5), st.integers(1, 5))
+
+
+@given(SIZES, SIZES, st.integers(1, 5))
+@settings(max_examples=15, deadline=None)
+def test_in_any_two_layouts_the_output_is_that_of_an_undisturbed_run(
+    before: tuple[int, int], after: tuple[int, int], channel_batches: int
+) -> None:
+    with TemporaryDirectory() as folder:
+        run_over_a_rescale(Path(folder), before, after, each=25, channel_batches=channel_batches)
+
+
+def rows_with_key(first: int, count: int) -> pa.RecordBatch:
+    ids = range(first, first + count)
+    return pa.record_batch({"id": ids, "key": [number % KEYS for number in ids]})
+
+
+THREE_STAGES = st.tuples(*[st.integers(1, 5)] * 3)
+# Rows to feed; 0: steps.
+WORK = st.lists(st.sampled_from([3, 0, 0, 7, 0]), max_size=20)
+
+
+@given(st.lists(st.tuples(THREE_STAGES, WORK), min_size=2, max_size=4), st.integers(1, 4))
+@settings(max_examples=150, deadline=None)
+def test_wherever_rows_wait_over_however_many_layouts_each_key_keeps_its_order(
+    layouts: list[tuple[tuple[int, ...], list[int]]], capacity: int
+) -> None:
+    fed = 0
+    found: list[int] = []
+    old: Layout | None = None
+    in_flight: tuple[ChannelData, ...] = ()
+    for attempt, (sizes, work) in enumerate(layouts, start=1):
+        layout = layout_of(**dict(zip("abc", sizes, strict=True)))
+        instances = {stage.name: [Seen() for _ in stage.instances] for stage in layout.stages}
+        graph = graph_of(
+            *(
+                StageSpec(stage.name, instances[stage.name], route_by(stage.route_by or ["key"]))
+                for stage in layout.stages
+            ),
+            capacity=capacity,
+            mode=AlignmentMode.unaligned(),
+        )
+        graph.restore(redistribute(in_flight, Rerouting(old or layout, layout, "r0")))
+        for count in [*work, 5]:
+            if count and graph.room():
+                graph.feed(rows_with_key(fed, count))
+                fed += count
+            graph.step(0)
+        if attempt == len(layouts):
+            run(graph)
+        graph.barrier(attempt, 0, 0)
+        in_flight, old = snapshot_of(graph).in_flight, layout
+        found += outputs(graph)
+        for several in instances.values():
+            for number, instance in enumerate(several):
+                assert {instance_of(row % KEYS, len(several)) for row in instance.seen} <= {number}
+    assert sorted(found) == list(range(fed))
+    for key in range(KEYS):
+        assert [row for row in found if row % KEYS == key] == list(range(key, fed, KEYS))
+
+
+def test_rows_of_a_failed_region_follow_those_that_waited_before(tmp_path: Path) -> None:
+    batches = [rows_of(number, REGIONS, each=90) for number in range(3)]
+    with two_stages(tmp_path, (2, 2), "ckpt", aligned_timeout=timedelta(0)) as query:
+        query.run_batch(partitions_of(batches[0], 1))
+        fail_for("r0", range(10_000))
+        query.run_batch(partitions_of(batches[1], 1))
+        assert set(query.latest.failed) == {"r0"}
+        channels = waiting(query)
+        assert between(channels)
+        assert channels[SOURCE] >= 90
+    no_trouble()
+    with two_stages(tmp_path, (5, 3), "next", restore=hf.restore(tmp_path / "ckpt")) as query:
+        query.run_batch(partitions_of(batches[2], 1))
+    assert by_key(tmp_path) == undisturbed(batches)
+
+
+def test_an_operator_without_state_is_rescaled_with_the_rows_it_put_out(tmp_path: Path) -> None:
+    rows = rows_of(0, REGIONS, each=90)
+    overtaking = {"first": Stateless, "aligned_timeout": timedelta(0)}
+    with two_stages(tmp_path, (3, 1), "ckpt", **overtaking) as query:
+        query.run_batch(partitions_of(rows, 1))
+        assert between(waiting(query))
+    origin = hf.restore(tmp_path / "ckpt")
+    with two_stages(tmp_path, (2, 1), "next", first=Stateless, restore=origin) as query:
+        query.finish()
+    assert by_key(tmp_path) == undisturbed([rows])
+
+
+def test_rows_that_wait_follow_another_route(tmp_path: Path) -> None:
+    rows = rows_of(0, REGIONS, each=90)
+    with two_stages(tmp_path, (1, 3), "ckpt", aligned_timeout=timedelta(0)) as query:
+        query.run_batch(partitions_of(rows, 1))
+        assert between(waiting(query))
+        before = query.latest
+    origin = hf.restore(tmp_path / "ckpt")
+    with two_stages(tmp_path, (1, 3), "next", route_by="id", restore=origin) as query:
+        query.finish()
+    found = {of: sorted(ids) for of, ids in by_key(tmp_path).items()}
+    assert found == undisturbed([rows]), "rows of one key go different ways"
+    for row in came_out(tmp_path, after=before.id):
+        assert row["instance"] == instance_of(row["id"], 3)
+
+
+def test_rows_that_cannot_follow_another_route_are_named(tmp_path: Path) -> None:
+    with two_stages(tmp_path, (1, 3), "ckpt", aligned_timeout=timedelta(0)) as query:
+        query.run_batch(partitions_of(rows_of(0, REGIONS, each=90), 1))
+    origin = hf.restore(tmp_path / "ckpt")
+    with pytest.raises(
+        hf.LayoutChangedError,
+        match=r"'r0' has rows that wait in first\.0->last\.0, which cannot be routed to the 2 "
+        "instances of operator 'last': .*'nothing'",
+    ):
+        two_stages(tmp_path, (1, 2), "next", route_by="nothing", restore=origin)
+    assert not (tmp_path / "next").exists()
+
+
+def opened(path: Path, names: str, checkpoint: str, **options: Any) -> hf.LocalQuery:
+    """A pipeline of operators with these names, one after the other."""
+    pipeline = hf.regional(region_by="region")
+    for name in names.split():
+        pipeline = pipeline.apply(Once(), schema=ROWS, name=name)
+    return pipeline.write_parquet(path / "out").open_local(path / checkpoint, **options)
+
+
+def rows_inside(path: Path, channel: str) -> hf.regions.Restore:
+    """A checkpoint of operators a, b and c with rows that wait in a channel."""
+    folder_with_rows_in(path / "ckpt", channel, a=1, b=1, c=1)
+    return hf.restore(path / "ckpt")
+
+
+@pytest.mark.parametrize(
+    ("channel", "names", "problem"),
+    [
+        (
+            "a.0->b.0",
+            "a x b c",
+            "now operator 'b' comes after operator 'x', not after operator 'a'",
+        ),
+        ("a.0->b.0", "b a c", "now operator 'b' comes after the source, not after operator 'a'"),
+        ("a.0->b.0", "a c b", "now operator 'b' comes after operator 'c', not after operator 'a'"),
+        ("a.0->b.0", "c a b", "now operator 'c' comes before them"),
+        ("b.0->c.0", "b c a", "now operator 'a' comes after them"),
+        (
+            "source->a.0",
+            "x a b c",
+            "now operator 'a' comes after operator 'x', not after the source",
+        ),
+        ("a.0->b.0", "a c", "the checkpoint has state of operator 'b'"),
+        ("a.0->b.0", "b c", "the checkpoint has state of operator 'a'"),
+    ],
+)
+def test_rows_between_operators_need_the_same_ones_behind_and_before_them(
+    tmp_path: Path, channel: str, names: str, problem: str
+) -> None:
+    origin = rows_inside(tmp_path, channel)
+    with pytest.raises(hf.LayoutChangedError, match=problem):
+        opened(tmp_path, names, "next", restore=origin)
+    assert not (tmp_path / "next").exists()
+
+
+@pytest.mark.parametrize("names", ["a b c x", "x a b c", "a b x c"])
+def test_operators_elsewhere_do_not_matter_to_rows_that_wait(tmp_path: Path, names: str) -> None:
+    origin = rows_inside(tmp_path, "a.0->b.0")
+    with opened(tmp_path, names, "next", restore=origin) as query:
+        query.finish()
+        seen = {name: state["ids"] for name, state in kept(query, "r0").items()}
+    assert (seen["a"], seen["b"], seen["c"]) == ([], [0, 10], [0, 10])
+
+
+def test_in_its_own_folder_rows_between_operators_keep_their_graph(tmp_path: Path) -> None:
+    rows_inside(tmp_path, "a.0->b.0")
+    with pytest.raises(hf.LayoutChangedError, match="'r0' has rows that wait between operators"):
+        opened(tmp_path, "a b c x", "ckpt")
+    opened(tmp_path, "a b c", "ckpt").close()
+
+
+def test_rows_that_were_routed_to_the_first_operator_are_routed_anew(tmp_path: Path) -> None:
     folder_with_rows_in(tmp_path / "ckpt", "source->keep.0")
     origin = hf.restore(tmp_path / "ckpt")
-    with pytest.raises(hf.LayoutChangedError, match=r"wait in source->keep\.0.*savepoint"):
+    with keeping(tmp_path, 3, "new", checkpoint="next", restore=origin) as query:
+        assert sum(waiting(query).values()) == 2
+        query.run_batch(())
+        found = {name: state["rows"] for name, state in kept(query, "r0").items()}
+    for row in (0, 10):
+        assert row in found[f"keep#{instance_of(row, 3)}"]
+    assert sum(map(len, found.values())) == 2
+
+
+@pytest.mark.parametrize("channel", ["source->keep.1", "keep.0->more.0", "nonsense"])
+def test_rows_in_a_channel_that_the_checkpoint_cannot_have_are_bad_data(
+    tmp_path: Path, channel: str
+) -> None:
+    folder_with_rows_in(tmp_path / "ckpt", channel)
+    origin = hf.restore(tmp_path / "ckpt")
+    with pytest.raises(
+        ValueError, match=f"'r0' has rows that wait in '{channel}': expected one of source, source-"
+    ):
         keeping(tmp_path, 2, "new", checkpoint="next", restore=origin)
-    keeping(tmp_path, 1, "new", checkpoint="next", restore=origin).close()
-    two = (
-        hf.regional(region_by="region")
-        .apply(Keeping(), schema=SEEN, name="keep")
-        .apply(Keeping(), schema=SEEN, name="more")
-        .write_parquet(tmp_path / "new")
-    )
-    with pytest.raises(hf.LayoutChangedError, match="'r0' has rows that wait between operators"):
-        two.open_local(tmp_path / "ckpt", regional=False)
+    assert not (tmp_path / "next").exists()
+
+
+def test_rows_that_cannot_be_read_are_bad_data(tmp_path: Path) -> None:
+    folder_with(tmp_path / "ckpt", "graph", b"HFIF and so on")
+    origin = hf.restore(tmp_path / "ckpt")
+    with pytest.raises(ValueError, match="region 'r0', checkpoint 1: in-flight data"):
+        keeping(tmp_path, 2, "new", checkpoint="next", restore=origin)
+    assert not (tmp_path / "next").exists()
 
 
 def test_rows_in_front_of_the_operators_fit_every_graph(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.regions.coordinator import CheckpointInfo
 from holdfast.regions.errors import (
+    LayoutChangedError,
     RegionalQueryError,
     RegionFinishedError,
     RegionInTwoTasksError,
@@ -23,7 +24,6 @@ from holdfast.regions.local import LocalQuery
 from holdfast.regions.operators import Operator, OperatorContext
 from holdfast.regions.options import PipelineOptions
 from holdfast.regions.pipeline import RegionalPipeline, RegionalWriter
-from holdfast.regions.rescale import LayoutChangedError
 from holdfast.regions.restoring import Restore, restore
 from holdfast.regions.saved import StateError
 from holdfast.regions.spark.query import RegionalQuery

@@ -13,6 +13,10 @@ class RegionalQueryError(RuntimeError):
     """
 
 
+class LayoutChangedError(ValueError):
+    """A checkpoint cannot be continued by a pipeline with this layout; the message says why."""
+
+
 class SavepointError(RegionalQueryError):
     """No savepoint could be taken, because some region keeps failing. The pipeline goes on.
 

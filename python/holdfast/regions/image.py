@@ -29,10 +29,16 @@ from holdfast._core import (
 )
 from holdfast._inspect import PIPELINE_PROPERTY
 from holdfast.regions.folders import CheckpointFolders
-from holdfast.regions.graph import ChannelData, decode_channels
+from holdfast.regions.graph import ChannelData
 from holdfast.regions.saved import SavedState
 from holdfast.regions.sinks.durable import sync_folder
-from holdfast.regions.snapshot import RegionOwners, read_operator, write_operator
+from holdfast.regions.snapshot import (
+    RegionOwners,
+    read_in_flight,
+    read_operator,
+    write_in_flight,
+    write_operator,
+)
 from holdfast.regions.stream_log import copy_stream, rewind_stream
 
 Kind = Literal["checkpoint", "savepoint"]
@@ -67,10 +73,7 @@ class SegmentCopies:
 
     def rows_owed(self, region: str, data: InFlight) -> tuple[ChannelData, ...]:
         """Read rows that a region owes in the original."""
-        if data.ref is None:
-            return decode_channels(data.inline or b"")
-        owner = self._original_owners(region).in_flight(data.created)
-        return decode_channels(self.read(data.ref, owner))
+        return read_in_flight(self, self._original_owners(region), data)
 
     def read(self, ref: SegmentRef, owner: Owner) -> bytes:
         """Read a segment of the original, and verify it."""
@@ -94,6 +97,14 @@ class SegmentCopies:
             entries=data.rows,
         )
         return InFlight(data.created, data.channel, data.rows, data.bytes, ref=ref)
+
+    def new_in_flight(
+        self, region: str, data: InFlight, channels: Sequence[ChannelData]
+    ) -> InFlight:
+        """Write rows that a region owes, in other channels than in the original."""
+        self._created.add(data.created)
+        owners = self._owners(region)
+        return write_in_flight(self._store, owners, data.created, data.channel, channels)
 
     def new_operator(
         self,

@@ -98,6 +98,11 @@ class Layout:
         """A digest of all of it."""
         return hashlib.sha256(self.to_json().encode()).digest()
 
+    @property
+    def names(self) -> list[str]:
+        """Names of the operators, first to last."""
+        return [stage.name for stage in self.stages]
+
     def stage(self, name: str) -> StageLayout | None:
         """Return a stage by its name; None if there is none."""
         return next((stage for stage in self.stages if stage.name == name), None)

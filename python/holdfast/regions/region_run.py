@@ -21,8 +21,6 @@ from holdfast.regions.graph import (
     RegionGraph,
     RegionSnapshot,
     StageSpec,
-    decode_channels,
-    encode_channels,
 )
 from holdfast.regions.instance import (
     Instances,
@@ -33,11 +31,12 @@ from holdfast.regions.instance import (
 from holdfast.regions.orders import AttemptOrder, PipelinePlan
 from holdfast.regions.routing import route_by
 from holdfast.regions.snapshot import (
-    INLINE_BYTES,
     RegionOwners,
     SegmentStore,
+    read_in_flight,
     read_operator,
     segments_of,
+    write_in_flight,
     write_operator,
 )
 from holdfast.regions.state import FrozenState
@@ -376,7 +375,9 @@ class RegionRun:
         )
         stored = self._base.in_flight if self._base is not None else ()
         channels = [
-            channel for data in stored for channel in decode_channels(self._in_flight_payload(data))
+            channel
+            for data in stored
+            for channel in read_in_flight(self._store, self._owners, data)
         ]
         graph.restore(channel for channel in channels if channel.channel != SOURCE)
         # Rows that no operator has seen are fed like new ones, and may be overtaken once more.
@@ -462,20 +463,7 @@ class RegionRun:
         return (self._store_in_flight("graph", channels),) if channels else ()
 
     def _store_in_flight(self, channel: str, data: Sequence[ChannelData]) -> InFlight:
-        attempt = self._order.attempt
-        payload = encode_channels(data)
-        rows = sum(batch.num_rows for entry in data for batch in entry.batches)
-        if len(payload) <= INLINE_BYTES:
-            return InFlight(attempt, channel, rows, len(payload), inline=payload)
-        ref = self._store.append(
-            self._owners.in_flight(attempt), attempt, payload, kind="in_flight", entries=rows
-        )
-        return InFlight(attempt, channel, rows, len(payload), ref=ref)
-
-    def _in_flight_payload(self, data: InFlight) -> bytes:
-        if data.ref is None:
-            return bytes(data.inline or b"")
-        return self._store.read(data.ref, self._owners.in_flight(data.created))
+        return write_in_flight(self._store, self._owners, self._order.attempt, channel, data)
 
     def _in_flight_segments(
         self, in_flight: Sequence[InFlight]

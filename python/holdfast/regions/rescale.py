@@ -1,9 +1,9 @@
-"""A region's state for another number of instances of its operators (R73).
+"""A region's state and its in-flight data for another number of instances (R57, R73).
 
 Regions come from the data, so a checkpoint fits any number of them. What can change is the layout
 inside a region: list state is split evenly over the new instances, union state goes to all,
 broadcast state is copied. Arrays and values belong to the rows that were routed to an instance, and
-cannot be divided without knowing how.
+cannot be divided without knowing how. Rows that wait between operators go where the new routes say.
 """
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast._core import CheckpointMetadata, InFlight, OperatorEntry, RegionEntry
-from holdfast.regions.graph import SOURCE
+from holdfast.regions.errors import LayoutChangedError
+from holdfast.regions.graph import SOURCE, redistribute
 from holdfast.regions.image import SegmentCopies
 from holdfast.regions.layout import Layout, StageLayout
+from holdfast.regions.rerouting import Rerouting
 from holdfast.regions.saved import SavedState
 from holdfast.regions.state import JSON
-
-
-class LayoutChangedError(ValueError):
-    """A checkpoint cannot be continued by a pipeline with this layout; the message says why."""
 
 
 def require_no_loss(old: Layout, new: Layout) -> None:
@@ -66,8 +64,9 @@ def require_in_place(metadata: CheckpointMetadata, old: Layout, new: Layout) -> 
     if old != new and (waiting := _regions_with_rows_inside(metadata)):
         raise LayoutChangedError(
             f"region {waiting[0]!r} has rows that wait between operators, and the pipeline joins "
-            "its operators in another way now: start the old pipeline once more and end it with "
-            "stop(), which lets them through"
+            "its operators in another way now: start in a new checkpoint folder, with "
+            "restore=holdfast.restore(...) of this one, or start the old pipeline once more and "
+            "end it with stop(), on Spark, or finish(), which lets them through"
         )
 
 
@@ -99,10 +98,11 @@ class Rescaling:
         Raises
         ------
         LayoutChangedError
-            If one of its states cannot be divided, or rows wait between its operators.
+            If one of its states cannot be divided, or rows that wait between its operators would
+            miss one, or pass one twice.
+        ValueError
+            If rows wait where the checkpoint's layout has no channel.
         """
-        if self._rewired:
-            self._require_no_rows_inside(copies, entry)
         known = {operator.name: operator for operator in entry.operators}
         operators: list[OperatorEntry] = []
         for stage in self._old.stages:
@@ -114,18 +114,16 @@ class Rescaling:
                 ]
             elif found:
                 operators += _regroup(copies, entry, found, now)
-        return operators, [copies.in_flight(entry.region, data) for data in entry.in_flight]
+        return operators, [self._in_flight(copies, entry.region, data) for data in entry.in_flight]
 
-    def _require_no_rows_inside(self, copies: SegmentCopies, entry: RegionEntry) -> None:
-        """Only rows in front of the first operator find their way in another graph."""
-        for data in entry.in_flight:
-            for channel in copies.rows_owed(entry.region, data):
-                if channel.channel != SOURCE:
-                    raise LayoutChangedError(
-                        f"region {entry.region!r} has rows that wait in {channel.channel}, between "
-                        "operators that the pipeline joins in another way; stop the old pipeline "
-                        "with stop_with_savepoint(), which lets them through, and restore that"
-                    )
+    def _in_flight(self, copies: SegmentCopies, region: str, data: InFlight) -> InFlight:
+        """Copy rows that a region owes into the channels they wait in now."""
+        # Where nothing was routed yet, nothing is read.
+        if not self._rewired or data.channel == SOURCE:
+            return copies.in_flight(region, data)
+        rerouting = Rerouting(self._old, self._new, region)
+        rerouted = redistribute(copies.rows_owed(region, data), rerouting)
+        return copies.new_in_flight(region, data, rerouted)
 
 
 def _regroup(

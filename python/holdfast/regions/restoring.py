@@ -64,8 +64,9 @@ def restore(
     it is. A savepoint may be restored any number of times.
 
     The pipeline may have another name. Its operators are found by their names; their parallelism
-    may differ where they have no array and value state: lists are divided, union and broadcast
-    state goes to all instances (SEMANTICS R73).
+    and `route_by` may differ where they have no array and value state: lists are divided, union and
+    broadcast state goes to all instances (SEMANTICS R73), and rows that wait between operators go
+    to the instances that the routes say now (R57). Operators may be added, but not where rows wait.
 
     Starting again with the same `path` goes on from the new folder's own latest checkpoint.
 

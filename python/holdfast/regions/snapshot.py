@@ -8,7 +8,8 @@ from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-from holdfast._core import OperatorEntry, Owner, Piece, SegmentRef, StateEntry
+from holdfast._core import InFlight, OperatorEntry, Owner, Piece, SegmentRef, StateEntry
+from holdfast.regions.graph import ChannelData, decode_channels, encode_channels
 from holdfast.regions.saved import Kind, SavedState, StoredPiece
 from holdfast.regions.state import FrozenState
 
@@ -148,6 +149,63 @@ def read_operator(
         else:
             data, stored = _read_pieces(store, owners.state(entry.name, state.name), state.pieces)
         yield SavedState(state.name, state.kind, state.dtype, state.shape, data, tuple(stored))
+
+
+def write_in_flight(
+    store: SegmentStore,
+    owners: RegionOwners,
+    attempt: int,
+    channel: str,
+    data: Sequence[ChannelData],
+) -> InFlight:
+    """Write rows that a region owes: few lie inline, more in a segment.
+
+    Parameters
+    ----------
+    store : SegmentStore
+        Where to.
+    owners : RegionOwners
+        Owners of the segments.
+    attempt : int
+        The attempt they are stored by.
+    channel : str
+        What the metadata says about where they wait: one channel, or a name for several.
+    data : sequence of ChannelData
+        The rows.
+
+    Raises
+    ------
+    OSError
+        If the segment cannot be written.
+    """
+    payload = encode_channels(data)
+    rows = sum(batch.num_rows for entry in data for batch in entry.batches)
+    if len(payload) <= INLINE_BYTES:
+        return InFlight(attempt, channel, rows, len(payload), inline=payload)
+    ref = store.append(owners.in_flight(attempt), attempt, payload, kind="in_flight", entries=rows)
+    return InFlight(attempt, channel, rows, len(payload), ref=ref)
+
+
+def read_in_flight(
+    store: SegmentReader, owners: RegionOwners, data: InFlight
+) -> tuple[ChannelData, ...]:
+    """Read rows that a region owes back.
+
+    Raises
+    ------
+    CorruptSegmentError, FileNotFoundError
+        If their segment is damaged or missing.
+    ValueError
+        If they are not what `write_in_flight` wrote.
+    """
+    if data.ref is None:
+        payload = data.inline or b""
+    else:
+        payload = store.read(data.ref, owners.in_flight(data.created))
+    try:
+        return decode_channels(payload)
+    except ValueError as e:
+        raise ValueError(f"region {owners.region!r}, checkpoint {data.created}: {e}") from e
 
 
 def segments_of(

@@ -7,7 +7,7 @@ R50 to R58 and R61 of the checkpoint semantics.
 - `RegionGraph`: the graph; `StageSpec`, `StageOperator` and `AlignmentMode` say what it is made of.
 - `Output`, `RegionSnapshot`, `ChannelData`, `Progress`: what comes out of it.
 - `encode_channels`, `decode_channels`: in-flight data as the payload of one segment.
-- `redistribute`: in-flight data for another division into regions.
+- `redistribute`: in-flight data for other channels; `channel_name`: what they are called.
 """
 
 from holdfast.regions.graph.codec import decode_channels, encode_channels
@@ -20,6 +20,7 @@ from holdfast.regions.graph.data import (
     RegionSnapshot,
 )
 from holdfast.regions.graph.graph import DEFAULT_MAX_IN_FLIGHT_BYTES, RegionGraph
+from holdfast.regions.graph.naming import channel_name
 from holdfast.regions.graph.redistribution import redistribute
 from holdfast.regions.graph.spec import AlignmentMode, Route, StageOperator, StageSpec
 
@@ -36,6 +37,7 @@ __all__ = [
     "Route",
     "StageOperator",
     "StageSpec",
+    "channel_name",
     "decode_channels",
     "encode_channels",
     "redistribute",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.regions.graph.data import ChannelData, InstanceKey, RegionSnapshot
+from holdfast.regions.graph.naming import instance_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +40,7 @@ class Instance:
     @property
     def name(self) -> str:
         """Its part of the names of channels."""
-        return f"{self.key[0]}.{self.key[1]}"
+        return instance_name(self.key)
 
 
 @dataclass(eq=False, slots=True)

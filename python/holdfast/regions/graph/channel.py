@@ -69,6 +69,11 @@ class Channel:
         return max(0, self._capacity - len(self._queue))
 
     @property
+    def holds_rows(self) -> bool:
+        """A batch is queued, whatever stands in front of it."""
+        return bool(self._queue)
+
+    @property
     def readable(self) -> bool:
         """A batch is at the head."""
         return bool(self._queue) and not (self.barrier and self._ahead == 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from holdfast.regions.graph.attempt import Attempt, Instance
@@ -50,6 +51,11 @@ class RegionGraph:
         check, made by every step, and it fires once. A barrier that is late but completes
         alignment without overtaking leaves the snapshot aligned. A barrier never interrupts the
         batch that is being processed, because that is inside one step.
+
+    What was restored (R55, R57)
+        It may come from a graph with other channels, so nothing newer may pass it in any channel:
+        until it is all the way through, there is no room for new rows, and steps take from the
+        channels nearest the end first, whose rows are the oldest.
 
     In-flight bound (R58)
         Before the barrier overtakes, the bytes it would capture are known. While they are more
@@ -106,6 +112,8 @@ class RegionGraph:
         self._newest: int | None = None
         self._outputs: list[Output] = []
         self._source_ended = False
+        # Restored rows, or what became of them, are in the graph.
+        self._replaying = False
         self._used = False
         self._lost = False
 
@@ -118,12 +126,12 @@ class RegionGraph:
 
         Per channel, input comes before output, and otherwise the order given is kept, so the data
         of several checkpoints is given oldest first. Rows of the channel `SOURCE` are split over
-        stage 0 and come last.
+        stage 0 and come last. There is no room for new data until all of it is through.
 
         Parameters
         ----------
         in_flight
-            From snapshots of a graph with the same channels.
+            From snapshots of a graph with the same channels; see `redistribute` for others.
         finished
             `RegionSnapshot.finished` of the snapshot whose states the operators have now. These
             instances do not flush again (R60). If there are any, the source had ended before.
@@ -157,12 +165,16 @@ class RegionGraph:
                         self._source.send(batch)
                     elif batch.num_rows:
                         channels[entry.channel].push(batch)
+            self._replaying = self._holds_rows()
             if finished:
                 self._restore_finished(frozenset(finished))
 
     def room(self) -> int:
-        """Return how many batches may be fed now, wherever they are routed; 0 after the end."""
-        return 0 if self._source_ended else self._source.room
+        """Return how many batches may be fed now, wherever they are routed.
+
+        0 after the end, and as long as what was restored is on its way.
+        """
+        return 0 if self._source_ended or self._replaying else self._source.room
 
     def feed(self, batch: pa.RecordBatch) -> None:
         """Queue a batch of the source's rows.
@@ -175,8 +187,8 @@ class RegionGraph:
         self._require_intact()
         if self._source_ended:
             raise RuntimeError("a batch was fed after the end of the source")
-        if not self._source.room:
-            raise RuntimeError("a batch was fed without room in the channels of the source")
+        if not self.room():
+            raise RuntimeError("a batch was fed without room in the graph")
         self._used = True
         with self._lost_on_error():
             self._source.send(batch)
@@ -263,7 +275,8 @@ class RegionGraph:
         """Do one unit of work: one instance takes one batch, its barriers, or one end.
 
         Barriers go first. Otherwise the channels take turns, starting behind the one that was read
-        last. As long as something is queued, there is something to do.
+        last; as long as what was restored is on its way, those nearest the end go first. As long as
+        something is queued, there is something to do.
 
         Returns
         -------
@@ -356,9 +369,7 @@ class RegionGraph:
                 channel.put_barrier()
 
     def _take_item(self) -> bool:
-        count = len(self._readers)
-        for offset in range(count):
-            index = (self._cursor + offset) % count
+        for index in self._turns():
             channel, instance = self._readers[index]
             if channel.readable:
                 if instance.outlet is not None and not instance.outlet.room:
@@ -369,8 +380,21 @@ class RegionGraph:
             else:
                 continue
             self._cursor = index + 1
+            if self._replaying:
+                self._replaying = self._holds_rows()
             return True
         return False
+
+    def _turns(self) -> Iterable[int]:
+        """Return the numbers of the channels, in the order in which they may be read."""
+        count = len(self._readers)
+        if self._replaying:
+            return reversed(range(count))
+        start = self._cursor % count
+        return chain(range(start, count), range(start))
+
+    def _holds_rows(self) -> bool:
+        return any(channel.holds_rows for channel, _ in self._readers)
 
     def _take_end(self, instance: Instance, channel: Channel) -> None:
         channel.ended = True

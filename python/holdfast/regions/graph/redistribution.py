@@ -1,58 +1,57 @@
-"""In-flight data for another division of the rows into regions."""
+"""In-flight data for a graph with other channels."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast.regions.graph.data import ChannelData
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+ChannelsOf: TypeAlias = "Callable[[str, pa.RecordBatch], Sequence[tuple[str, pa.RecordBatch]]]"
+"""Splits a batch that waits in a channel into (new channel, rows in their order) pairs."""
 
-def redistribute(
-    data: Iterable[ChannelData],
-    region_of: Callable[[pa.RecordBatch], Sequence[tuple[str, pa.RecordBatch]]],
-) -> dict[str, tuple[ChannelData, ...]]:
-    """Divide in-flight data by the region function applied to each row (R57).
 
-    Every row goes to exactly one region, the one it would be in if it came from the source now; no
-    row is replicated. The order of rows within a channel is kept in each region.
+def redistribute(data: Iterable[ChannelData], channels_of: ChannelsOf) -> tuple[ChannelData, ...]:
+    """Divide in-flight data over other channels, by a function applied to each row (R57).
+
+    Every row goes to exactly one channel, no row is replicated. Rows of one old channel that go to
+    one new channel keep their order.
 
     Parameters
     ----------
     data
-        In-flight data of one old region. For several, concatenate what comes out per region.
-    region_of
-        Splits a batch into (region, rows in their order) pairs.
+        In-flight data of a region.
+    channels_of
+        Says where the rows of a batch go.
 
     Returns
     -------
-    dict
-        Per region one entry for each given one of which it got rows, in the same order.
+    tuple
+        One entry for each given one and each channel that got rows of it, in the order given.
 
     Raises
     ------
     ValueError
-        If ``region_of`` loses or doubles rows.
+        If ``channels_of`` loses or doubles rows.
     """
-    regions: dict[str, list[ChannelData]] = {}
+    divided: list[ChannelData] = []
     for entry in data:
         parts: dict[str, list[pa.RecordBatch]] = {}
         for batch in entry.batches:
             found = 0
-            for region, rows in region_of(batch):
+            for channel, rows in channels_of(entry.channel, batch):
                 found += rows.num_rows
                 if rows.num_rows:
-                    parts.setdefault(region, []).append(rows)
+                    parts.setdefault(channel, []).append(rows)
             if found != batch.num_rows:
                 raise ValueError(
-                    f"in-flight data of channel {entry.channel}: expected the regions of a batch "
-                    f"to have its {batch.num_rows} rows, found {found}"
+                    f"in-flight data of channel {entry.channel}: expected the new channels of a "
+                    f"batch to have its {batch.num_rows} rows, found {found}"
                 )
-        for region, batches in parts.items():
-            regions.setdefault(region, []).append(
-                ChannelData(entry.channel, tuple(batches), entry.kind)
-            )
-    return {region: tuple(entries) for region, entries in regions.items()}
+        divided += (
+            ChannelData(channel, tuple(batches), entry.kind) for channel, batches in parts.items()
+        )
+    return tuple(divided)

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 
 from holdfast.regions.graph.attempt import Instance
 from holdfast.regions.graph.channel import Channel, Outlet
-from holdfast.regions.graph.data import SOURCE
-from holdfast.regions.graph.spec import ARROW, StageSpec
+from holdfast.regions.graph.data import InstanceKey
+from holdfast.regions.graph.naming import channel_name
+from holdfast.regions.graph.spec import StageSpec
 
 
 def wire(
@@ -38,10 +39,10 @@ def wire(
     names = [spec.name for spec in stages]
     if len(set(names)) != len(names):
         raise ValueError(f"expected stages with different names, found {', '.join(names)}")
-    outlets, before = _join([SOURCE], stages[0], new_channel)
+    outlets, before = _join([None], stages[0], new_channel)
     source, instances = outlets[0], list(before)
     for spec in stages[1:]:
-        outlets, after = _join([instance.name for instance in before], spec, new_channel)
+        outlets, after = _join([instance.key for instance in before], spec, new_channel)
         for instance, outlet in zip(before, outlets, strict=True):
             instance.outlet = outlet
         instances += after
@@ -50,7 +51,7 @@ def wire(
 
 
 def _join(
-    producers: Sequence[str], spec: StageSpec, new_channel: Callable[[str], Channel]
+    producers: Sequence[InstanceKey | None], spec: StageSpec, new_channel: Callable[[str], Channel]
 ) -> tuple[list[Outlet], list[Instance]]:
     """Build one stage and the outlets of everything that writes to it."""
     count = len(spec.instances)
@@ -62,7 +63,7 @@ def _join(
     forward = spec.route is None and count > 1
     channels = [
         [
-            new_channel(f"{producer}{ARROW}{spec.name}.{number}")
+            new_channel(channel_name(producer, (spec.name, number)))
             for number in ([index] if forward else range(count))
         ]
         for index, producer in enumerate(producers)
