@@ -30,6 +30,7 @@ from support import builder
 
 PIPELINE = "sales"
 WAIT_SECONDS = 120
+FOR_EVER_MS = 86_400_000
 
 # Larger than what goes through a socket itself.
 STATE_BYTES = 300_000
@@ -248,11 +249,15 @@ def closed_and_opened_again(driver: Driver) -> dict[str, Any]:
         "folder_twice": driver.refused(lambda: bridge.open("other", f"file:{driver.segments}/")),
         "state_folder": driver.refused(lambda: bridge.open("other", "/ckpt/state/holdfast")),
     }
+    # Without that it would wait for longer than anybody waits for this job.
+    bridge.wake(PIPELINE)
+    found["woken"] = bridge.poll(PIPELINE, FOR_EVER_MS) is None
     ref = SegmentRef.from_bytes(bytes.fromhex(facts[0]["ref"]))
     file = Path(driver.segments, ref.file)
     found["open_bytes"] = file.stat().st_size
     bridge.close(PIPELINE)
     bridge.close(PIPELINE)
+    bridge.wake(PIPELINE)
     found["sealed_bytes"] = file.stat().st_size
     with SnapshotManager(driver.segments) as reader:
         found["readable"] = reader.read(ref, owner(0)) == state(0)

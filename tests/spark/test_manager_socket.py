@@ -106,6 +106,10 @@ def test_a_closed_pipeline_is_sealed_and_refuses_both_sides(facts: Facts) -> Non
     assert "'sales' is not open" in said
 
 
+def test_whoever_waits_for_messages_can_be_woken(facts: Facts) -> None:
+    assert facts["closed_and_opened_again"]["woken"]
+
+
 def test_a_worker_with_another_folder_is_told_the_right_one(facts: Facts) -> None:
     (said,) = facts["closed_and_opened_again"]["worker_elsewhere"]
     assert said.startswith("OSError: ")

@@ -85,7 +85,7 @@ class SparkRunner:
         # With the code of the task: Spark sends that once to every executor, as it is. A broadcast
         # of our own would cost several calls into the JVM.
         task = _task(self._plan_value, order, self._folder, self._max_file_bytes, bool(owed))
-        job.start(lambda: rows.mapInArrow(task, SUMMARY).collect())
+        job.start(lambda: rows.mapInArrow(task, SUMMARY).collect(), ended=self._wake)
         try:
             yield from self._answers(job, order)
         finally:
@@ -162,6 +162,10 @@ class SparkRunner:
             elif order.lost is not None and now_ms() > give_up_ms:
                 job.cancel("tasks did not answer within region_timeout")
 
+    def _wake(self) -> None:
+        """Let `_answers` find out that its job has ended."""
+        self._bridge.wake(self._plan.pipeline)
+
     def _owed_rows(self, owed: Sequence[str]) -> DataFrame:
         slices = min(len(owed), self._context.defaultParallelism)
         rows = self._context.parallelize([(region,) for region in owed], slices)
@@ -211,16 +215,19 @@ class _Job:
         self._group = f"{name}-{uuid.uuid4().hex[:8]}"
         self._name = name
         self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
         self.cancelled = ""
         self.problem: Exception | None = None
 
     @property
     def ended(self) -> bool:
         """No task of the job runs any more."""
-        return self._thread is not None and not self._thread.is_alive()
+        return self._ended.is_set()
 
-    def start(self, work: Callable[[], object]) -> None:
-        """Begin the job."""
+    def start(
+        self, work: Callable[[], object], *, ended: Callable[[], None] = lambda: None
+    ) -> None:
+        """Begin the job; calls `ended` once when it has ended."""
         from pyspark import inheritable_thread_target
 
         def run() -> None:
@@ -229,6 +236,9 @@ class _Job:
                 work()
             except Exception as e:
                 self.problem = e
+            finally:
+                self._ended.set()
+                ended()
 
         self._thread = threading.Thread(
             target=inheritable_thread_target(self._spark)(run), name=self._name, daemon=True

@@ -47,12 +47,21 @@ public final class RegionalBridge {
   }
 
   /**
-   * Returns the next message that a worker sent, or null if none came in time.
+   * Returns the next message that a worker sent, or null if none came in time or {@link #wake} was
+   * called.
    *
    * @throws IllegalStateException if the pipeline is not open, or is closed meanwhile
    */
   public static byte[] poll(String pipeline, long timeoutMs) {
     return pipelines().poll(pipeline, timeoutMs);
+  }
+
+  /**
+   * Lets a {@link #poll} that waits, or else the next one, return without a message: there is
+   * something to see to besides messages. Nothing happens if the pipeline is not open.
+   */
+  public static void wake(String pipeline) {
+    pipelines().wake(pipeline);
   }
 
   /**

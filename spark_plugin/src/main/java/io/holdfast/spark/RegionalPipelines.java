@@ -23,6 +23,7 @@ final class RegionalPipelines {
     private long queuedBytes;
     private byte[] answer = {};
     private boolean closed;
+    private boolean woken;
 
     Pipeline(RegionalMessages.Run run, StateFolder folder) {
       this.run = run;
@@ -47,6 +48,10 @@ final class RegionalPipelines {
     synchronized byte[] poll(long timeoutMs) {
       long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeoutMs);
       while (queue.isEmpty() && !closed) {
+        if (woken) {
+          woken = false;
+          return null;
+        }
         long left = deadline - System.nanoTime();
         if (left <= 0) {
           return null;
@@ -64,6 +69,11 @@ final class RegionalPipelines {
       }
       queuedBytes -= data.length;
       return data;
+    }
+
+    synchronized void wake() {
+      woken = true;
+      notifyAll();
     }
 
     synchronized void respond(byte[] bytes) {
@@ -135,9 +145,20 @@ final class RegionalPipelines {
     return pipeline.folder;
   }
 
-  /** The next message of a worker; null when none came in time. */
+  /** The next message of a worker; null when none came in time, or somebody called wake. */
   byte[] poll(String name, long timeoutMs) {
     return named(name).poll(timeoutMs);
+  }
+
+  /** Lets a poll return; nothing if the pipeline is not open. */
+  void wake(String name) {
+    Pipeline pipeline;
+    synchronized (this) {
+      pipeline = open.get(name);
+    }
+    if (pipeline != null) {
+      pipeline.wake();
+    }
   }
 
   /** What workers are answered from now on. */
