@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import holdfast as hf
 from holdfast.__main__ import main
 from holdfast.regions import restoring
 from holdfast.regions.sinks import ParquetSink
-from pipelines import expected, output_of, rows_of
+from pipelines import COUNTED, RunningCount, expected, output_of, rows_of
 from restorable import REGIONS, batches, damage, fail_for, no_trouble, open_pipeline, run
 
 
@@ -232,3 +234,61 @@ def test_output_that_was_staged_is_published_where_it_belongs(
         run(query, rows, first=2)
     folders = {tmp_path / "out", tmp_path / output}
     assert sorted(row for folder in folders for row in output_of(folder)) == expected(rows)
+
+
+class Deliveries:
+    """A function of ``foreach_batch`` that keeps what it is given; fails when it is told to."""
+
+    def __init__(self) -> None:
+        self.got: dict[int, list[tuple[object, ...]]] = {}
+        self.away = False
+
+    def __call__(self, rows: pa.Table, checkpoint: int) -> None:
+        if self.away:
+            raise ConnectionError("the database is away")
+        assert checkpoint not in self.got
+        self.got[checkpoint] = [tuple(row.values()) for row in rows.to_pylist()]
+
+    @property
+    def rows(self) -> list[tuple[object, ...]]:
+        return sorted(row for rows in self.got.values() for row in rows)
+
+    def open(self, path: Path, name: str, **options: Any) -> hf.LocalQuery:
+        pipeline = hf.regional(region_by="region").apply(
+            RunningCount(), schema=COUNTED, name="count"
+        )
+        return pipeline.foreach_batch(self).open_local(path / name, **options)
+
+
+@pytest.mark.parametrize("away", [False, True], ids=["delivered", "pending"])
+def test_a_function_has_every_row_once_across_a_restore(tmp_path: Path, away: bool) -> None:  # R81
+    rows, function = batches(4), Deliveries()
+    with function.open(tmp_path, "old") as query:
+        run(query, rows[:2])
+        if away:
+            function.away = True
+            with pytest.raises(ConnectionError):
+                run(query, rows[:3], first=2)
+    function.away = False
+    done = 3 if away else 2
+    with function.open(tmp_path, "new", restore=hf.restore(tmp_path / "old")) as query:
+        run(query, rows, first=done)
+    assert function.rows == expected(rows)
+
+
+def test_rows_for_a_function_that_is_gone_are_not_lost_in_silence(tmp_path: Path) -> None:
+    rows, function = batches(2), Deliveries()
+    with function.open(tmp_path, "ckpt") as query:
+        run(query, rows[:1])
+        function.away = True
+        with pytest.raises(ConnectionError):
+            run(query, rows, first=1)
+    before = content(tmp_path)
+    with pytest.raises(ValueError, match="the function of the old pipeline was not called for"):
+        open_pipeline(tmp_path, checkpoint="new", restore=hf.restore(tmp_path / "ckpt"))
+    assert content(tmp_path) == before
+    # Once it has had them, a pipeline that writes files may go on.
+    function.away = False
+    function.open(tmp_path, "ckpt").close()
+    open_pipeline(tmp_path, checkpoint="new", restore=hf.restore(tmp_path / "ckpt")).close()
+    assert function.rows == expected(rows)

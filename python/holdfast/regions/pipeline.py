@@ -277,7 +277,7 @@ class RegionalWriter:
         host = _host(settings, enumerator)
         plan, topology = self._prepared(settings, sink, host, gpu=gpu)
         if restore is not None:
-            begin_from(restore, plan, folders, max_file_bytes=settings.max_file_bytes)
+            begin_from(restore, plan, publisher, folders, max_file_bytes=settings.max_file_bytes)
         runner = LocalRunner(
             plan, folders.segments, tasks=tasks, max_file_bytes=settings.max_file_bytes
         )
@@ -367,7 +367,9 @@ class RegionalWriter:
             host = _host(settings, enumerator)
             plan, topology = self._prepared(settings, sink, host, gpu=gpu)
             if restore is not None:
-                begin_from(restore, plan, folders, max_file_bytes=settings.max_file_bytes)
+                begin_from(
+                    restore, plan, publisher, folders, max_file_bytes=settings.max_file_bytes
+                )
             runner = SparkRunner(
                 source.sparkSession, plan, folders, max_file_bytes=settings.max_file_bytes
             )

@@ -27,7 +27,7 @@ from holdfast.regions.layout import LAYOUT_PROPERTY, Layout
 from holdfast.regions.local_path import local_folder
 from holdfast.regions.orders import PipelinePlan
 from holdfast.regions.rescale import Rescaling
-from holdfast.regions.sinks import TwoPhaseSink
+from holdfast.regions.sinks import Publisher, TwoPhaseSink
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -102,7 +102,12 @@ def restore(
 
 
 def begin_from(
-    origin: Restore, plan: PipelinePlan, folders: CheckpointFolders, *, max_file_bytes: int
+    origin: Restore,
+    plan: PipelinePlan,
+    publisher: Publisher,
+    folders: CheckpointFolders,
+    *,
+    max_file_bytes: int,
 ) -> None:
     """Create a pipeline's checkpoint folder from another one.
 
@@ -112,6 +117,8 @@ def begin_from(
         What to begin from.
     plan : PipelinePlan
         The pipeline.
+    publisher : Publisher
+        The driver's half of its sink.
     folders : CheckpointFolders
         Its checkpoint folder: new, or begun from `origin` before.
     max_file_bytes : int
@@ -135,7 +142,7 @@ def begin_from(
     if not _begun_before(origin, folders):
         require_free(folders.root)
         metadata = _chosen(origin)
-        _publish_pending(plan.sink, metadata)
+        _publish_pending(plan.sink, publisher, CheckpointFolders(origin.path), metadata)
         _require_no_later_output(plan.sink, metadata)
         old, new = Layout.recorded(metadata), Layout.of(plan)
         write_image(
@@ -219,12 +226,18 @@ def _chosen(origin: Restore) -> CheckpointMetadata:
     return read_metadata(origin.path, chosen)
 
 
-def _publish_pending(sink: TwoPhaseSink, metadata: CheckpointMetadata) -> None:
+def _publish_pending(
+    sink: TwoPhaseSink, publisher: Publisher, old: CheckpointFolders, metadata: CheckpointMetadata
+) -> None:
     """Publish what the old pipeline staged for the checkpoint, if it did not get to it (R81).
 
-    It did so in the folder that the new pipeline writes to, or else where the checkpoint says.
+    It did so in the folder that the new pipeline writes to, or else where the checkpoint says. If
+    its output went to a function, that is called by whoever has one now.
     """
     staged = [one for entry in metadata.regions.values() for one in entry.staged]
+    if old.output.exists():
+        publisher.take_over(old.output, metadata.id, staged)
+        return
     try:
         sink.commit(staged)
     except FileNotFoundError:

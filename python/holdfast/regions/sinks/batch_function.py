@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from holdfast._core import Staged
-from holdfast.regions.sinks.durable import write_number
+from holdfast.regions.sinks.delivered import last_delivered, note_delivered
 from holdfast.regions.sinks.layout import published_attempt
 from holdfast.regions.sinks.parquet import SUFFIX, ParquetSink
 from holdfast.regions.sinks.sink import Publisher
-
-_DONE: Final = "last-delivered"
 
 
 class BatchFunction(Publisher):
@@ -51,27 +48,26 @@ class BatchFunction(Publisher):
             Whatever the function raises. It is called again after a restart.
         """
         files = list(staged)
-        if not files or checkpoint <= self._last_delivered():
+        if not files or checkpoint <= last_delivered(self.staging.root):
             return
         self.staging.commit(files)
         paths = [self.staging.root / file.target for file in files]
         self._deliver(paths, checkpoint)
-        write_number(self.staging.root / _DONE, checkpoint)
+        note_delivered(self.staging.root, checkpoint)
         for path in paths:
             path.unlink()
 
     def sweep(self, before_attempt: int) -> None:
         """Remove what earlier attempts staged, and what a crash left of delivered files."""
         self.staging.sweep(before_attempt)
-        delivered = self._last_delivered()
+        delivered = last_delivered(self.staging.root)
         for path in self.staging.root.glob("*.parquet"):
             if (published_attempt(path.name, SUFFIX) or 0) <= delivered:
                 path.unlink()
 
-    def _last_delivered(self) -> int:
-        with suppress(FileNotFoundError):
-            return int((self.staging.root / _DONE).read_text())
-        return 0
+    def take_over(self, folder: Path, checkpoint: int, staged: Iterable[Staged]) -> None:
+        """Call the function with what another pipeline staged, unless its own was called."""
+        BatchFunction(folder, self._deliver).commit(checkpoint, staged)
 
 
 def spark_delivery(spark: Any, function: Callable[[Any, int], None]) -> Callable[..., None]:

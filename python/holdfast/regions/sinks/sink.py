@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
 import pyarrow as pa
 
 from holdfast._core import Staged
+from holdfast.regions.sinks.delivered import last_delivered
 
 
 class Stage(Protocol):
@@ -51,6 +53,24 @@ class Publisher(Protocol):
     def sweep(self, before_attempt: int) -> None:
         """Throw away what earlier attempts staged and did not publish."""
 
+    def take_over(self, folder: Path, checkpoint: int, staged: Iterable[Staged]) -> None:
+        """See to what another pipeline staged for a function, if that was not called yet.
+
+        Parameters
+        ----------
+        folder : Path
+            Where the other pipeline staged it, see `BatchFunction`.
+        checkpoint : int
+            Id of the checkpoint.
+        staged : iterable of Staged
+            What its healthy regions staged.
+
+        Raises
+        ------
+        ValueError
+            If the function was not called, and there is none now.
+        """
+
 
 class SinkPublisher(Publisher):
     """The driver's half of a sink that tells checkpoints apart by what was staged."""
@@ -65,6 +85,15 @@ class SinkPublisher(Publisher):
     def sweep(self, before_attempt: int) -> None:
         """Throw away what earlier attempts staged and did not publish."""
         self._sink.sweep(before_attempt)
+
+    def take_over(self, folder: Path, checkpoint: int, staged: Iterable[Staged]) -> None:
+        """Refuse what was staged for a function and is still there."""
+        if list(staged) and checkpoint > last_delivered(folder):
+            raise ValueError(
+                f"the function of the old pipeline was not called for checkpoint {checkpoint} yet, "
+                "and the new one has no function: start the old pipeline once more and stop it, or "
+                "give the new one the function, with foreach_batch()"
+            )
 
 
 class TwoPhaseSink(Protocol):
