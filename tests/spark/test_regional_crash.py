@@ -68,7 +68,7 @@ def check_files(folder: Path) -> None:
 @pytest.mark.parametrize(
     "points",
     [
-        ("second-link",),
+        ("second-link", "done"),
         pytest.param(POINTS, marks=[pytest.mark.full, pytest.mark.timeout(1800)]),
     ],
     ids=["some", "all"],
