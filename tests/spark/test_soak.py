@@ -12,7 +12,7 @@ pytestmark = pytest.mark.timeout(900)
 
 
 def test_batches_with_random_restarts_under_contention(world: World) -> None:
-    report = soak(world, batches=30, restarts=2, seed=7)
+    report = soak(world, batches=40, restarts=3, seed=7)
     assert report.kills_at_points > 0
     # Ten batches lie between two clean-ups; a batch writes 1.5 kB, a file holds 20 kB.
     assert report.files_max <= 40
