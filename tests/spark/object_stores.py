@@ -13,6 +13,8 @@ from pathlib import Path
 
 from java_side import QUICK_START, jars, tool
 
+from support import on_class_path
+
 
 @dataclass(frozen=True)
 class Store:
@@ -24,11 +26,6 @@ class Store:
     folder: Path
     #: Settings of Spark with which jobs reach it.
     settings: dict[str, str]
-
-
-def on_class_path(path: str) -> dict[str, str]:
-    """Settings of Spark with ``path`` in front of every JVM's class path."""
-    return {"spark.driver.extraClassPath": path, "spark.executor.extraClassPath": path}
 
 
 def stand_in(helpers: Path, folder: Path) -> Store:

@@ -2,7 +2,8 @@
 
 With ``--kill POINT`` it kills its own process group, JVM included, when it comes to that point in
 batch ``--at`` (-1: while it drains). With ``--kill-executors`` the executor of one region is killed
-once in every third batch, in the middle of it. In every odd batch one region fails once.
+once in every third batch, in the middle of it. In every odd batch one region fails once. With
+``--kafka`` the first start copies the input files to a Kafka topic, which is read instead of them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
+from kafka_topic import feed, topic_source
 from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
 
 import holdfast
 import pipelines
@@ -24,7 +27,7 @@ from holdfast.regions.coordinator import CheckpointCoordinator, TasksEnded
 from holdfast.regions.spark.runner import SparkRunner
 from pipelines import COUNTED, RunningCount
 from regional_input import TASKS, regional_source
-from support import builder
+from support import builder, on_class_path
 
 #: In the order of a batch. The actions of the coordinator have their names.
 POINTS = (
@@ -160,6 +163,19 @@ def install(death: Death) -> None:
     death.lies_before(holdfast.regions.sinks.ParquetSink, "sweep", "sweep")
 
 
+def source(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
+    """What the pipeline reads."""
+    files: Path = args.folder / "in"
+    if args.kafka is None:
+        return regional_source(spark, files)
+    fed = args.folder / "marks" / "fed"
+    if not fed.exists():
+        for batch in sorted({path.stem.rpartition("-")[0] for path in files.iterdir()}):
+            feed(spark.read.parquet(str(files / f"{batch}-*")).sort("id"), args.kafka)
+        fed.touch()
+    return topic_source(spark, args.kafka, rows_per_batch=args.rows_per_batch)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--master", required=True)
@@ -167,6 +183,9 @@ def main() -> None:
     parser.add_argument("--kill", choices=POINTS)
     parser.add_argument("--at", type=int, default=0, help="batch to die in; -1: while draining")
     parser.add_argument("--kill-executors", action="store_true")
+    parser.add_argument("--kafka", metavar="SERVERS")
+    parser.add_argument("--class-path", help="to reach Kafka")
+    parser.add_argument("--rows-per-batch", type=int, help="to read from Kafka")
     args = parser.parse_args()
     # Python workers do not find this module: its classes travel as they are.
     cloudpickle.register_pickle_by_value(pipelines)
@@ -181,10 +200,13 @@ def main() -> None:
         # No batch begins before all executors are there, so that each has a part of it.
         .config("spark.scheduler.minRegisteredResourcesRatio", "1.0")
     )
+    if args.class_path:
+        for key, value in on_class_path(args.class_path).items():
+            settings = settings.config(key, value)
     spark = holdfast.configure(settings).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     query = (
-        holdfast.regional(regional_source(spark, folder / "in"), region_by="region")
+        holdfast.regional(source(spark, args), region_by="region")
         .apply(operator(folder / "marks"), schema=COUNTED, name="count")
         .write_parquet(folder / "out")
         .start(

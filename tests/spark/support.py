@@ -43,6 +43,11 @@ def builder(master: str, warehouse: Path) -> SparkSession.Builder:
     )
 
 
+def on_class_path(path: str) -> dict[str, str]:
+    """Settings of Spark with ``path`` in front of every JVM's class path."""
+    return {"spark.driver.extraClassPath": path, "spark.executor.extraClassPath": path}
+
+
 def local_session(warehouse: Path) -> SparkSession:
     """A ``local[2]`` session configured by :func:`holdfast.configure`."""
     session = holdfast.configure(builder("local[2]", warehouse)).getOrCreate()

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from java_side import skipped_without_jars
+from kafka_broker import KafkaBroker
 from regional_job import DRAINING, POINTS, REGIONS
 
 from holdfast._inspect import Verification, checkpoint_ids, read_metadata
@@ -101,3 +103,21 @@ def test_executors_killed_in_the_middle_of_batches(tmp_path: Path) -> None:
     assert output_of(tmp_path / "out") == expected(batches)
     # Without a restart: what the dead executors left goes while the query runs.
     check_files(tmp_path)
+
+
+def test_a_kafka_topic_is_read_once_whatever_fails(tmp_path: Path, helpers: Path) -> None:
+    batches = [rows_of(number, REGIONS, each=60) for number in range(4)]
+    for number, rows in enumerate(batches):
+        write_rows(tmp_path / "in", number, rows)
+    with skipped_without_jars():
+        broker = KafkaBroker(tmp_path, helpers, partitions=len(REGIONS))
+    job = ["--master", "local[2]", "--kafka", broker.servers, "--class-path", broker.client]
+    job += ["--rows-per-batch", str(len(batches[0]))]
+    code = run_job(tmp_path, *job, "--kill", "metadata", "--at", "1")
+    assert code == -signal.SIGKILL, log_of(tmp_path)
+    check_rows(tmp_path, batches)
+    assert run_job(tmp_path, *job) == 0, log_of(tmp_path)
+    assert {mark.name for mark in (tmp_path / "marks").iterdir()} >= {"1", "3"}, "regions failed"
+    assert output_of(tmp_path / "out") == expected(batches)
+    check_files(tmp_path)
+    broker.close()

@@ -1,3 +1,4 @@
+import java.io.IOException;
 import java.io.PrintStream;
 import java.util.Arrays;
 
@@ -9,11 +10,23 @@ public final class UntilInputEnds {
     // What the other program says goes where nobody has to read it.
     PrintStream out = System.out;
     System.setOut(System.err);
+    // Its main method may return, or not.
+    Thread input = new Thread(UntilInputEnds::awaitEnd, "input");
+    input.setDaemon(true);
+    input.start();
     String[] rest = Arrays.copyOfRange(args, 1, args.length);
     Class.forName(args[0]).getMethod("main", String[].class).invoke(null, (Object) rest);
     out.println("started");
-    while (System.in.read() >= 0) {
-      // Nothing is said to it.
+    input.join();
+  }
+
+  private static void awaitEnd() {
+    try {
+      while (System.in.read() >= 0) {
+        // Nothing is said to it.
+      }
+    } catch (IOException e) {
+      // Nobody is there any more, either.
     }
     Runtime.getRuntime().halt(0);
   }

@@ -1,0 +1,85 @@
+"""A real Kafka broker for tests."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from java_side import QUICK_START, jars, tool
+from object_stores import free_port
+
+#: 16 bytes, in base64.
+CLUSTER_ID = "holdfast-test-clusterA"
+START_SECONDS = 120
+
+
+class KafkaBroker:
+    """A broker on loopback, in a JVM of its own.
+
+    The JVM ends when its standard input does, so it never outlives this process.
+
+    Parameters
+    ----------
+    folder
+        Receives the topics and the log; must exist.
+    helpers
+        The compiled ``tests/spark/java``.
+    partitions
+        Of every topic; a topic comes into being when something is written to it.
+    """
+
+    def __init__(self, folder: Path, helpers: Path, *, partitions: int) -> None:
+        path = os.pathsep.join(map(str, [helpers, *jars("kafka")]))
+        #: Class path of applications that read the topics.
+        self.client = os.pathsep.join(map(str, jars("spark-kafka")))
+        port, controller = free_port(), free_port()
+        self.servers = f"127.0.0.1:{port}"
+        properties = folder / "kafka.properties"
+        properties.write_text(
+            "process.roles=broker,controller\n"
+            "node.id=1\n"
+            f"controller.quorum.voters=1@127.0.0.1:{controller}\n"
+            "controller.listener.names=CONTROLLER\n"
+            f"listeners=PLAINTEXT://{self.servers},CONTROLLER://127.0.0.1:{controller}\n"
+            f"log.dirs={folder / 'topics'}\n"
+            f"num.partitions={partitions}\n"
+            "offsets.topic.replication.factor=1\n"
+        )
+        logging = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+        java = [tool("java"), QUICK_START, "-Xmx256m", logging, "-cp", path]
+        log = folder / "kafka.log"
+        self._log = log.open("wb")
+        cluster = ["-t", CLUSTER_ID, "-c", str(properties)]
+        subprocess.run(
+            [*java, "kafka.tools.StorageTool", "format", *cluster],
+            stdout=self._log,
+            stderr=self._log,
+            timeout=START_SECONDS,
+            check=True,
+        )
+        self._process = subprocess.Popen(
+            [*java, "UntilInputEnds", "kafka.Kafka", str(properties)],
+            stdin=subprocess.PIPE,
+            stdout=self._log,
+            stderr=self._log,
+        )
+        deadline = time.monotonic() + START_SECONDS
+        while not _listens(port):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"the broker did not start: {log.read_text()[-4000:]}")
+            time.sleep(0.1)
+
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(timeout=60)
+        self._log.close()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
