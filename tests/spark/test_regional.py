@@ -15,6 +15,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 import holdfast
+from holdfast.regions.spark.runner import KEEP_FREED_MEMORY
 from pipelines import COUNTED, Row, RunningCount, expected, output_of, rows_of
 from regional_input import regional_source, write_rows
 
@@ -119,6 +120,35 @@ def test_what_regions_owe_is_replayed_before_the_query_ends(
     assert [row.kind for row in query.history()][-1] == "final"
     assert query.status()["failed"] == {}
     assert query.status()["in_flight_rows"] == 0
+    assert output_of(tmp_path / "out") == expected(batches)
+
+
+class NotingEnvironment(RunningCount):
+    """Writes down for how long the allocator of its worker keeps what is free."""
+
+    def __init__(self, note: Path) -> None:
+        self.note = note
+
+    def process(self, batch: pa.RecordBatch) -> Any:
+        self.note.write_text(os.environ.get(KEEP_FREED_MEMORY[0], ""))
+        return super().process(batch)
+
+
+@pytest.mark.parametrize(
+    ("setting", "found"), [({}, KEEP_FREED_MEMORY[1]), ({KEEP_FREED_MEMORY[0]: "7"}, "7")]
+)
+def test_workers_keep_freed_memory_for_the_next_batch_unless_the_user_said_how_long(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    setting: dict[str, str],
+    found: str,
+) -> None:
+    # As Spark has it of spark.executorEnv.
+    monkeypatch.setattr(spark.sparkContext, "environment", setting)
+    batches = written(tmp_path, 1)
+    start(spark, tmp_path, NotingEnvironment(tmp_path / "note")).awaitTermination()
+    assert (tmp_path / "note").read_text() == found
     assert output_of(tmp_path / "out") == expected(batches)
 
 
