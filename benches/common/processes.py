@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from pathlib import Path
+from holdfast.demo.process import cpu_seconds, process_stats
 
 
 def cpu_of_tree(root: int) -> float:
@@ -12,7 +10,7 @@ def cpu_of_tree(root: int) -> float:
 
     Spark's Python workers have a process group of their own, so a group does not hold them.
     """
-    stats = dict(_stats())
+    stats = dict(process_stats())
     tree = {root}
     # A child may have a smaller number than its parent: go on until nothing is added.
     grown = True
@@ -20,17 +18,4 @@ def cpu_of_tree(root: int) -> float:
         found = {pid for pid, fields in stats.items() if int(fields[1]) in tree}
         grown = not found <= tree
         tree |= found
-    ticks = sum(int(tick) for pid in tree & stats.keys() for tick in stats[pid][11:15])
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def _stats() -> Iterator[tuple[int, list[str]]]:
-    """Yield process id and fields of ``/proc/PID/stat``, from the state on."""
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            stat = (entry / "stat").read_text()
-        except OSError:
-            continue  # It ended while we looked.
-        yield int(entry.name), stat.rpartition(")")[2].split()
+    return cpu_seconds(stats[pid] for pid in tree & stats.keys())

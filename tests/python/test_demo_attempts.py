@@ -7,7 +7,8 @@ from dataclasses import asdict, replace
 import pytest
 
 from holdfast.demo.attempts import Attempt, verdicts
-from holdfast.regions.progress import FailedRegion, HistoryRow, Outcome
+from holdfast.regions.coordinator import FailedRegion, Outcome
+from holdfast.regions.progress import HistoryRow
 
 
 def attempt(id: int, batch: int, outcome: Outcome, *failed: str, **in_flight: int) -> Attempt:

@@ -58,8 +58,8 @@ ENDING = ("end", "last")
 ENDS = {0: "done", FAILED: "failed", -signal.SIGKILL: "killed"}
 
 
-class Ballasted(RunningCount):
-    """Has two states that must always be of the same age; r01 fails once. Counts up in the end."""
+class WithBallast(hf.Operator):
+    """Put in front of an operator: adds a state that is kept in segments, and fails once."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark
@@ -69,13 +69,25 @@ class Ballasted(RunningCount):
         self.ballast = ctx.state.array("ballast", shape=(BALLAST,), dtype="int64")
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        self.check()
-        ids = batch.column("id").to_pylist()
-        if self.region == "r01" and ids[0] in FAILING and not self.mark.exists():
+        if self.is_to_fail(batch.column("id")[0].as_py()) and not self.mark.exists():
             self.mark.touch()
             raise RuntimeError("in trouble, once")
         self.ballast += batch.num_rows
         yield from super().process(batch)
+
+    def is_to_fail(self, first_id: int) -> bool:
+        raise NotImplementedError
+
+
+class Ballasted(WithBallast, RunningCount):
+    """Has two states that must always be of the same age; r01 fails. Counts up in the end."""
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        self.check()
+        yield from super().process(batch)
+
+    def is_to_fail(self, first_id: int) -> bool:
+        return self.region == "r01" and first_id in FAILING
 
     def on_end_of_data(self) -> Iterator[pa.RecordBatch]:
         self.check()
@@ -87,22 +99,11 @@ class Ballasted(RunningCount):
             raise AssertionError(f"ballast {self.ballast[:4]} does not go with {self.rows.value}")
 
 
-class FailingOnce(Placed):
-    """Has a state that is kept in segments; fails once, at the first row of the second file."""
+class FailingOnce(WithBallast, Placed):
+    """Fails at the first row of the second file."""
 
-    def __init__(self, mark: Path) -> None:
-        self.mark = mark
-
-    def open(self, ctx: hf.OperatorContext) -> None:
-        super().open(ctx)
-        self.ballast = ctx.state.array("ballast", shape=(BALLAST,), dtype="int64")
-
-    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        if batch.column("id")[0].as_py() == 1000 and not self.mark.exists():
-            self.mark.touch()
-            raise RuntimeError("in trouble, once")
-        self.ballast += batch.num_rows
-        yield from super().process(batch)
+    def is_to_fail(self, first_id: int) -> bool:
+        return first_id == 1000
 
 
 def opened(pipeline: Any, folder: Path) -> hf.LocalQuery:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast.regions.local import LocalRunner
+from holdfast.regions.spark.split_stream import SplitStream
 from holdfast.regions.splits import FileSplit
 from holdfast.regions.splits.assignment import Assignment, Waiting
 from holdfast.regions.splits.discovery import list_files, split_file
@@ -411,6 +413,33 @@ def test_a_file_that_comes_while_others_are_read_waits_for_the_next_run(tmp_path
         assert read_ids(tmp_path) == ids
         query.run_available()
     assert read_ids(tmp_path) == [*ids, *range(2000, 2040)]
+
+
+class Unsafe(Placed):
+    region_safe = False
+
+
+def test_a_start_that_is_refused_leaves_no_thread(tmp_path: Path) -> None:
+    write_ids(tmp_path / "in", 0)
+    before = set(threading.enumerate())
+    pipeline = holdfast.regional(splits_of(tmp_path)).apply(Unsafe(), schema=PLACED, name="placed")
+    with pytest.raises(ValueError, match="region_safe"):
+        pipeline.write_parquet(tmp_path / "out").open_local(tmp_path / "ckpt")
+    for thread in set(threading.enumerate()) - before:
+        thread.join(timeout=60)
+        assert not thread.is_alive(), thread.name
+
+
+def test_a_temporary_folder_that_can_hold_no_socket_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    (tmp_path / "in").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    with pytest.raises(OSError, match=r"cannot listen on .*longlong.*TMPDIR"):
+        SplitStream(splits_of(tmp_path).enumerator())
+    assert list(folder.iterdir()) == []
 
 
 def test_row_groups_are_put_together_up_to_a_size(tmp_path: Path) -> None:

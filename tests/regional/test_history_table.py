@@ -17,9 +17,9 @@ from holdfast._core import (
     SegmentRef,
     StateEntry,
 )
-from holdfast.regions import coordinator, progress
+from holdfast.regions import progress
+from holdfast.regions.coordinator import FailedRegion, HistoryRecord
 from holdfast.regions.progress import (
-    FailedRegion,
     HistoryRow,
     history_rows,
     history_table,
@@ -112,13 +112,12 @@ def test_standard_output_is_where_the_table_goes(capsys: pytest.CaptureFixture[s
 
 
 def test_rows_are_made_of_what_the_coordinator_remembers(tmp_path: Path) -> None:
-    lost = coordinator.FailedRegion(region="JFK", origin=1, cause="KeyError: 7")
-    record = coordinator.HistoryRecord(
+    record = HistoryRecord(
         id=2,
         batch_id=1,
         kind="checkpoint",
         outcome="regional",
-        failed=(lost,),
+        failed=(JFK,),
         in_flight_rows=1234,
         cause="",
         started_ms=1_000,

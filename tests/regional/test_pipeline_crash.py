@@ -33,9 +33,13 @@ def crash_calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def disturbed(
-    case: str, what: str, library: Path, folder: Path, *, first: int, step: int
+    case: str, what: str, library: Path, folder: Path, *, step: int, first: int | None = None
 ) -> list[dict[str, Any]]:
-    """What became of pipelines that failed at change `first`, `first` + `step`, and so on."""
+    """What became of pipelines that failed at change `first`, `first` + `step`, and so on.
+
+    By default they begin in the middle of a step.
+    """
+    first = step // 2 + 1 if first is None else first
     job = [sys.executable, str(HERE / "pipeline_crash_job.py"), case, what, str(folder)]
     python_path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
@@ -96,8 +100,7 @@ def some_or_all(step: int) -> Any:
 def test_a_pipeline_that_was_killed_anywhere_ends_with_the_rows_of_an_undisturbed_run(
     crash_calls: Path, tmp_path: Path, step: int
 ) -> None:
-    first = step // 2 + 1
-    pipelines = disturbed("rows", "die_before", crash_calls, tmp_path, first=first, step=step)
+    pipelines = disturbed("rows", "die_before", crash_calls, tmp_path, step=step)
     for pipeline in pipelines:
         check(pipeline)
     deaths = [pipeline["outcomes"].count("killed") for pipeline in pipelines]
@@ -111,8 +114,7 @@ def test_a_pipeline_that_was_killed_anywhere_ends_with_the_rows_of_an_undisturbe
 def test_splits_are_read_once_wherever_the_process_was_killed(
     crash_calls: Path, tmp_path: Path, step: int
 ) -> None:
-    first = step // 2 + 1
-    pipelines = disturbed("splits", "die_before", crash_calls, tmp_path, first=first, step=step)
+    pipelines = disturbed("splits", "die_before", crash_calls, tmp_path, step=step)
     for pipeline in pipelines:
         check_splits(pipeline)
     deaths = [pipeline["outcomes"].count("killed") for pipeline in pipelines]
@@ -143,8 +145,7 @@ def test_death_at_the_end_of_data_loses_nothing_that_is_flushed_and_doubles_none
 def test_storage_that_fails_anywhere_costs_an_attempt_or_a_restart_but_no_row(
     crash_calls: Path, tmp_path: Path, step: int
 ) -> None:
-    first = step // 2 + 1
-    pipelines = disturbed("rows", "fail_at", crash_calls, tmp_path, first=first, step=step)
+    pipelines = disturbed("rows", "fail_at", crash_calls, tmp_path, step=step)
     for pipeline in pipelines:
         check(pipeline)
     assert {pipeline["outcomes"][0] for pipeline in pipelines} == {"done", "failed"}

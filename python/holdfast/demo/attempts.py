@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from holdfast.regions.progress import FailedRegion, HistoryRow
+from holdfast.regions.coordinator import FailedRegion
+from holdfast.regions.progress import HistoryRow
 
 
 @dataclass(frozen=True, kw_only=True)

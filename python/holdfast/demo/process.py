@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -164,13 +164,18 @@ def running_in_session(session: int) -> list[int]:
 
 def cpu_of_session(session: int) -> float:
     """Return the CPU seconds of a session's processes so far, ended children included."""
+    return cpu_seconds(fields for _, fields in _stats_of_session(session))
+
+
+def cpu_seconds(processes: Iterable[Sequence[str]]) -> float:
+    """Sum up the CPU seconds of processes, given by what `process_stats` yields of them."""
     # utime, stime, cutime and cstime are fields 14 to 17, the state is field 3.
-    ticks = sum(int(tick) for _, fields in _stats_of_session(session) for tick in fields[11:15])
+    ticks = sum(int(tick) for fields in processes for tick in fields[11:15])
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _stats_of_session(session: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield process id and fields of ``/proc/PID/stat``, from the state on."""
+def process_stats() -> Iterator[tuple[int, list[str]]]:
+    """Yield the id of every process, and its fields of ``/proc/PID/stat`` from the state on."""
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -178,10 +183,12 @@ def _stats_of_session(session: int) -> Iterator[tuple[int, list[str]]]:
             stat = (entry / "stat").read_text()
         except OSError:
             continue  # It ended while we looked.
-        # Fields after the command name, which is in parentheses: state, parent, group, session.
-        fields = stat.rpartition(")")[2].split()
-        if int(fields[3]) == session:
-            yield int(entry.name), fields
+        # After the command name, which is in parentheses: state, parent, group, session.
+        yield int(entry.name), stat.rpartition(")")[2].split()
+
+
+def _stats_of_session(session: int) -> Iterator[tuple[int, list[str]]]:
+    return ((pid, fields) for pid, fields in process_stats() if int(fields[3]) == session)
 
 
 class Reporter:

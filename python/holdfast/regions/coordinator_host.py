@@ -223,7 +223,6 @@ class _CallingThread:
     """A thread for calls that may never return; it does not keep the process alive."""
 
     def __init__(self, name: str, timeout_s: float) -> None:
-        self._name = name
         self._timeout_s = timeout_s
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         threading.Thread(target=self._work, name=name, daemon=True).start()

@@ -133,7 +133,7 @@ class TaskRunner(Protocol):
         """
 
     def close(self) -> None:
-        """Let go of what the runner holds; may be repeated."""
+        """Let go of what the runner holds."""
 
 
 class PipelineDriver:
@@ -337,11 +337,6 @@ class PipelineDriver:
                 max_file_bytes=max_file_bytes,
             )
             self._saved = True
-
-    def close(self) -> None:
-        """Let go of what the pipeline holds; may be repeated."""
-        self._coordinators.close()
-        self._runner.close()
 
     @property
     def saved(self) -> bool:

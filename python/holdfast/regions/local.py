@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -147,12 +148,15 @@ class LocalQuery:
         runner: LocalRunner,
         *,
         max_file_bytes: int,
-        enumerator: SplitEnumerator | None = None,
+        enumerator: SplitEnumerator | None,
+        opened: ExitStack,
     ) -> None:
         self._driver = driver
         self._runner = runner
         self._max_file_bytes = max_file_bytes
         self._enumerator = enumerator
+        # From here on, what was opened for the pipeline is closed by `close`.
+        self._opened = opened.pop_all()
 
     def run_batch(self, partitions: Partitions, *, batch_id: int | None = None) -> None:
         """Run one batch to a completed checkpoint.
@@ -270,7 +274,7 @@ class LocalQuery:
 
     def close(self) -> None:
         """Let go of the checkpoint; may be repeated."""
-        self._driver.close()
+        self._opened.close()
 
     def __enter__(self) -> Self:
         return self

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.regions.coordinator import Topology
 from holdfast.regions.coordinator_host import CoordinatorHost
@@ -37,10 +37,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from holdfast.regions.driver import PipelineDriver, TaskRunner
     from holdfast.regions.folders import CheckpointFolders
     from holdfast.regions.local import LocalQuery
     from holdfast.regions.restoring import Restore
     from holdfast.regions.spark.query import RegionalQuery
+
+Runner = TypeVar("Runner", bound="TaskRunner")
 
 
 @dataclass(frozen=True)
@@ -260,10 +263,8 @@ class RegionalWriter:
             If the checkpoint is that of a pipeline with another name or layout, or an option has a
             value that is not allowed.
         """
-        from holdfast.regions.driver import PipelineDriver
         from holdfast.regions.folders import CheckpointFolders
         from holdfast.regions.local import LocalQuery, LocalRunner
-        from holdfast.regions.restoring import begin_from
 
         settings = PipelineOptions(**options)
         if settings.bounded:
@@ -272,26 +273,32 @@ class RegionalWriter:
                 "when all rows were given"
             )
         folders = CheckpointFolders(local_folder(checkpoint))
-        sink, publisher = self._sink(folders, local_delivery)
         enumerator = self._enumerator()
-        host = _host(settings, enumerator)
-        plan, topology = self._prepared(settings, sink, host, gpu=gpu)
-        if restore is not None:
-            begin_from(restore, plan, publisher, folders, max_file_bytes=settings.max_file_bytes)
-        runner = LocalRunner(
-            plan, folders.segments, tasks=tasks, max_file_bytes=settings.max_file_bytes
-        )
-        driver = PipelineDriver(
-            plan, topology, settings.coordinator(), folders, runner, publisher, host
-        )
-        try:
-            driver.start(checkpoint_id=checkpoint_id, verify=settings.verify_state)
-        except BaseException:
-            driver.close()
-            raise
-        return LocalQuery(
-            driver, runner, max_file_bytes=settings.max_file_bytes, enumerator=enumerator
-        )
+
+        def runner_of(plan: PipelinePlan) -> LocalRunner:
+            return LocalRunner(
+                plan, folders.segments, tasks=tasks, max_file_bytes=settings.max_file_bytes
+            )
+
+        with ExitStack() as opened:
+            driver, runner = self._started(
+                folders,
+                settings,
+                opened,
+                runner_of=runner_of,
+                delivery=local_delivery,
+                enumerator=enumerator,
+                restore=restore,
+                checkpoint_id=checkpoint_id,
+                gpu=gpu,
+            )
+            return LocalQuery(
+                driver,
+                runner,
+                max_file_bytes=settings.max_file_bytes,
+                enumerator=enumerator,
+                opened=opened,
+            )
 
     def start(
         self,
@@ -342,9 +349,7 @@ class RegionalWriter:
         RuntimeError
             If the application does not run the Holdfast plugin; see `holdfast.configure`.
         """
-        from holdfast.regions.driver import PipelineDriver
         from holdfast.regions.folders import CheckpointFolders
-        from holdfast.regions.restoring import begin_from
         from holdfast.regions.spark.plan import planned_exchanges
         from holdfast.regions.spark.query import RegionalQuery
         from holdfast.regions.spark.runner import SparkRunner
@@ -355,6 +360,7 @@ class RegionalWriter:
         with ExitStack() as opened:
             enumerator = self._enumerator()
             source = self._rows(enumerator, opened)
+            session = source.sparkSession
             if settings.regional and (found := planned_exchanges(source)):
                 warnings.warn(
                     f"rows of different regions meet in {found[0].description}, so the pipeline "
@@ -363,21 +369,21 @@ class RegionalWriter:
                 )
                 settings = replace(settings, regional=False)
             folders = CheckpointFolders(local_folder(checkpoint))
-            sink, publisher = self._sink(folders, partial(spark_delivery, source.sparkSession))
-            host = _host(settings, enumerator)
-            plan, topology = self._prepared(settings, sink, host, gpu=gpu)
-            if restore is not None:
-                begin_from(
-                    restore, plan, publisher, folders, max_file_bytes=settings.max_file_bytes
-                )
-            runner = SparkRunner(
-                source.sparkSession, plan, folders, max_file_bytes=settings.max_file_bytes
+
+            def runner_of(plan: PipelinePlan) -> SparkRunner:
+                return SparkRunner(session, plan, folders, max_file_bytes=settings.max_file_bytes)
+
+            driver, _ = self._started(
+                folders,
+                settings,
+                opened,
+                runner_of=runner_of,
+                delivery=partial(spark_delivery, session),
+                enumerator=enumerator,
+                restore=restore,
+                checkpoint_id=checkpoint_id,
+                gpu=gpu,
             )
-            driver = PipelineDriver(
-                plan, topology, settings.coordinator(), folders, runner, publisher, host
-            )
-            opened.callback(driver.close)
-            driver.start(checkpoint_id=checkpoint_id, verify=settings.verify_state)
             return RegionalQuery(
                 settings.name,
                 source,
@@ -389,6 +395,38 @@ class RegionalWriter:
                 max_file_bytes=settings.max_file_bytes,
                 opened=opened,
             )
+
+    def _started(
+        self,
+        folders: CheckpointFolders,
+        settings: PipelineOptions,
+        opened: ExitStack,
+        *,
+        runner_of: Callable[[PipelinePlan], Runner],
+        delivery: Callable[..., Callable[..., None]],
+        enumerator: SplitEnumerator | None,
+        restore: Restore | None,
+        checkpoint_id: int | None,
+        gpu: bool,
+    ) -> tuple[PipelineDriver, Runner]:
+        """Return the driver, with its checkpoint restored; `opened` takes what is to be closed."""
+        from holdfast.regions.driver import PipelineDriver
+        from holdfast.regions.restoring import begin_from
+
+        sink, publisher = self._sink(folders, delivery)
+        coordinators = {} if enumerator is None else {SOURCE_OPERATOR: enumerator}
+        host = CoordinatorHost(coordinators, timeout_s=settings.region_timeout.total_seconds())
+        opened.callback(host.close)
+        plan, topology = self._prepared(settings, sink, host, gpu=gpu)
+        if restore is not None:
+            begin_from(restore, plan, publisher, folders, max_file_bytes=settings.max_file_bytes)
+        runner = runner_of(plan)
+        opened.callback(runner.close)
+        driver = PipelineDriver(
+            plan, topology, settings.coordinator(), folders, runner, publisher, host
+        )
+        driver.start(checkpoint_id=checkpoint_id, verify=settings.verify_state)
+        return driver, runner
 
     def _enumerator(self) -> SplitEnumerator | None:
         """Return the coordinator of the source, if it has one."""
@@ -461,11 +499,6 @@ class RegionalWriter:
             regional=settings.regional,
         )
         return plan, topology
-
-
-def _host(settings: PipelineOptions, enumerator: SplitEnumerator | None) -> CoordinatorHost:
-    coordinators = {} if enumerator is None else {SOURCE_OPERATOR: enumerator}
-    return CoordinatorHost(coordinators, timeout_s=settings.region_timeout.total_seconds())
 
 
 def _require_end(trigger: Mapping[str, Any] | None) -> None:

@@ -7,14 +7,10 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TextIO
+from typing import Final, TextIO
 
 from holdfast._inspect import read_metadata
-
-if TYPE_CHECKING:
-    from holdfast.regions.coordinator import HistoryRecord
-
-Outcome = Literal["global", "regional", "aborted"]
+from holdfast.regions.coordinator import FailedRegion, HistoryRecord, Outcome
 
 _COLUMNS: Final = (
     "id",
@@ -30,26 +26,6 @@ _WORDS: Final = {"outcome", "failed regions"}
 _COLOURS: Final = {"global": "green", "regional": "yellow", "aborted": "red"}
 _CAUSE_LENGTH: Final = 40
 _GAP: Final = "  "
-
-
-@dataclass(frozen=True, kw_only=True)
-class FailedRegion:
-    """A region that a checkpoint had to do without.
-
-    Attributes
-    ----------
-    region
-        Name of the region.
-    origin
-        Id of the checkpoint whose state of the region holds instead; None if none does, because
-        the attempt was aborted.
-    cause
-        Why it failed.
-    """
-
-    region: str
-    origin: int | None
-    cause: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,10 +95,7 @@ def _row(record: HistoryRecord, checkpoint: Path) -> HistoryRow:
         id=record.id,
         batch=record.batch_id,
         outcome=record.outcome,
-        failed=tuple(
-            FailedRegion(region=failed.region, origin=failed.origin, cause=failed.cause)
-            for failed in record.failed
-        ),
+        failed=record.failed,
         in_flight_rows=record.in_flight_rows,
         files=files,
         bytes=size,

@@ -16,8 +16,13 @@ class FailedRegion:
 
     Attributes
     ----------
+    region : str
+        Name of the region.
     origin : int or None
-        The id whose state the checkpoint has for it; None where the attempt was aborted.
+        Id of the checkpoint whose state of the region holds instead; None if none does, because
+        the attempt was aborted.
+    cause : str
+        Why it failed.
     """
 
     region: str

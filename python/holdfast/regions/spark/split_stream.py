@@ -41,12 +41,24 @@ class SplitStream:
     ----------
     enumerator : SplitEnumerator
         Who knows whether there is work.
+
+    Raises
+    ------
+    OSError
+        If there can be no socket in the system's temporary folder.
     """
 
     def __init__(self, enumerator: SplitEnumerator) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="holdfast-"))
         self._path = self._folder / "source"
-        self._server = _Server(str(self._path), _Handler)
+        try:
+            self._server = _Server(str(self._path), _Handler)
+        except OSError as e:
+            self._folder.rmdir()
+            raise OSError(
+                f"cannot listen on {self._path}: {e}; TMPDIR must be on a file system that has "
+                "sockets, and its name not longer than some 80 bytes"
+            ) from e
         self._server.enumerator = enumerator
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="holdfast-source", daemon=True

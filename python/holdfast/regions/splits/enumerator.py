@@ -134,13 +134,15 @@ class SplitEnumerator(OperatorCoordinator):
         assignment = self._assignment
         found = list_files(self._folder) if self._frozen is None else self._frozen
         # The limit counts from what was known before: a first look takes in everything.
-        oldest_ns = assignment.newest_ns - self._max_file_age_ns
+        newest_ns = assignment.newest_ns
+        oldest_ns = newest_ns - self._max_file_age_ns
         for file in found:
             if file.path in assignment.seen or file.modified_ns < oldest_ns:
                 continue
-            assignment.seen[file.path] = file.modified_ns
-            assignment.newest_ns = max(assignment.newest_ns, file.modified_ns)
             assignment.add(
                 split_file(self._folder, file, kind=self._kind, split_bytes=self._split_bytes)
             )
-        assignment.forget_older_than(assignment.newest_ns - self._max_file_age_ns)
+            assignment.seen[file.path] = file.modified_ns
+            assignment.newest_ns = max(assignment.newest_ns, file.modified_ns)
+        if assignment.newest_ns > newest_ns:
+            assignment.forget_older_than(assignment.newest_ns - self._max_file_age_ns)
