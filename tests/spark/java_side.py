@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyspark
 import pytest
@@ -93,6 +93,28 @@ def classpath(*more: Path) -> str:
     """Class path of PySpark and Holdfast's jar, with ``more`` in front."""
     plugin = holdfast.spark_conf()["spark.jars"]
     return os.pathsep.join([*map(str, more), plugin, str(PYSPARK_JARS / "*")])
+
+
+class JavaServer:
+    """A server in a JVM that ends when its standard input does, so it never outlives this process.
+
+    Attributes
+    ----------
+    process
+        The JVM; its standard input is a pipe.
+    log
+        Where it writes its standard error.
+    """
+
+    process: subprocess.Popen[Any]
+    log: IO[bytes]
+
+    def close(self) -> None:
+        """End the process."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(timeout=60)
+        self.log.close()
 
 
 def compile_helpers(into: Path, *more: Path, only: str = "*") -> Path:

@@ -8,7 +8,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from java_side import QUICK_START, jars, tool
+from java_side import QUICK_START, JavaServer, jars, tool
 from object_stores import free_port
 
 #: 16 bytes, in base64.
@@ -16,10 +16,8 @@ CLUSTER_ID = "holdfast-test-clusterA"
 START_SECONDS = 120
 
 
-class KafkaBroker:
+class KafkaBroker(JavaServer):
     """A broker on loopback, in a JVM of its own.
-
-    The JVM ends when its standard input does, so it never outlives this process.
 
     Parameters
     ----------
@@ -51,33 +49,26 @@ class KafkaBroker:
         logging = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
         java = [tool("java"), QUICK_START, "-Xmx256m", logging, "-cp", path]
         log = folder / "kafka.log"
-        self._log = log.open("wb")
+        self.log = log.open("wb")
         cluster = ["-t", CLUSTER_ID, "-c", str(properties)]
         subprocess.run(
             [*java, "kafka.tools.StorageTool", "format", *cluster],
-            stdout=self._log,
-            stderr=self._log,
+            stdout=self.log,
+            stderr=self.log,
             timeout=START_SECONDS,
             check=True,
         )
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             [*java, "UntilInputEnds", "kafka.Kafka", str(properties)],
             stdin=subprocess.PIPE,
-            stdout=self._log,
-            stderr=self._log,
+            stdout=self.log,
+            stderr=self.log,
         )
         deadline = time.monotonic() + START_SECONDS
         while not _listens(port):
-            if self._process.poll() is not None or time.monotonic() > deadline:
+            if self.process.poll() is not None or time.monotonic() > deadline:
                 raise AssertionError(f"the broker did not start: {log.read_text()[-4000:]}")
             time.sleep(0.1)
-
-    def close(self) -> None:
-        """End the process."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(timeout=60)
-        self._log.close()
 
 
 def _listens(port: int) -> bool:

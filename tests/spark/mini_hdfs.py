@@ -5,10 +5,10 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from java_side import QUICK_START, classpath, compile_helpers, jars, tool
+from java_side import QUICK_START, JavaServer, classpath, compile_helpers, jars, tool
 
 
-class MiniHdfs:
+class MiniHdfs(JavaServer):
     """The other process. It ends when its standard input does, so it never outlives this one.
 
     Parameters
@@ -71,10 +71,3 @@ class MiniHdfs:
                 length, uri = line.split(" ", 1)
                 found[uri.removeprefix(f"{folder}/")] = int(length)
         return found
-
-    def close(self) -> None:
-        """End the process."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait(timeout=60)
-        self.log.close()

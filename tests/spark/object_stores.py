@@ -11,7 +11,7 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from java_side import QUICK_START, jars, tool
+from java_side import QUICK_START, JavaServer, jars, tool
 
 from support import on_class_path
 
@@ -36,10 +36,8 @@ def stand_in(helpers: Path, folder: Path) -> Store:
 
 
 @dataclass
-class S3Server:
+class S3Server(JavaServer):
     """A server of the S3 protocol on loopback, in a JVM of its own.
-
-    The JVM ends when its standard input does, so it never outlives this process.
 
     Parameters
     ----------
@@ -108,13 +106,6 @@ class S3Server:
         settings = on_class_path(os.pathsep.join(map(str, self.client)))
         settings |= {f"spark.hadoop.{key}": value for key, value in self.settings.items()}
         return Store(f"s3a://{name}/checkpoint", self.bucket(name) / "checkpoint", settings)
-
-    def close(self) -> None:
-        """End the process."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait(timeout=60)
-        self.log.close()
 
 
 def free_port() -> int:
