@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, Protocol
 from holdfast._core import CheckpointMetadata, Owner, SegmentRef
 from holdfast._inspect import OUTPUT_PROPERTY, PIPELINE_PROPERTY, RESTORED_PROPERTIES
 from holdfast.regions import answers
+from holdfast.regions.clock import now_ms
 from holdfast.regions.coordinator import (
     INITIAL_BATCH,
     Acked,
@@ -58,7 +59,6 @@ from holdfast.regions.layout import LAYOUT_PROPERTY, Layout
 from holdfast.regions.opening import open_folder
 from holdfast.regions.orders import AttemptOrder, ClosingOrder, EndedAttempt, PipelinePlan
 from holdfast.regions.sinks import Publisher
-from holdfast.regions.task import now_ms
 
 LOG: Final = logging.getLogger(__name__)
 

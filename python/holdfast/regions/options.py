@@ -56,7 +56,9 @@ class PipelineOptions:
         is found before the first batch. False: only that it is there; damage makes its region
         fail when the region is next run.
     region_threads : int, default 4
-        Regions of one task that make progress at the same time.
+        The most regions of one task that make progress at the same time. One, unless that takes
+        long: Python computes in one thread at a time, and threads that wait for each other cost
+        more than they bring.
     channel_batches : int, default 4
         Batches that wait between two operators of a region.
 

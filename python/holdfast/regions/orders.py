@@ -74,7 +74,7 @@ class TaskOptions:
     slice_rows : int
         Rows of the largest batch an operator is given: a barrier waits for the batch at hand.
     threads : int
-        Regions of one task that make progress at the same time.
+        The most regions of one task that make progress at the same time.
     gpu : bool
         Arrays of operators are CuPy's.
     """

@@ -28,7 +28,7 @@ from holdfast.regions.instance import (
     close_instances,
     fresh_operator,
 )
-from holdfast.regions.orders import AttemptOrder, PipelinePlan
+from holdfast.regions.orders import DEFAULT_SLICE_ROWS, AttemptOrder, PipelinePlan
 from holdfast.regions.routing import route_by
 from holdfast.regions.snapshot import (
     RegionOwners,
@@ -49,10 +49,12 @@ if TYPE_CHECKING:
 
 LOG: Final = logging.getLogger(__name__)
 
-# Rows of a region that come in small pieces are gathered: every batch costs the same some dozen
-# microseconds. Rows and bytes at which they are handed on.
-GATHER_ROWS: Final = 4096
+# Rows of a region that come in small pieces are gathered: every batch costs the same hundreds of
+# microseconds, in the operator and around it. Rows, bytes and pieces at which they are handed on;
+# pieces, because bytes are only known about, and one Arrow array has a limit.
+GATHER_ROWS: Final = DEFAULT_SLICE_ROWS
 GATHER_BYTES: Final = 8 * 1024 * 1024
+GATHER_PIECES: Final = 1024
 
 
 @dataclass(frozen=True)
@@ -156,10 +158,17 @@ class RegionRun:
 
     # --- input ----------------------------------------------------------------------------------
 
-    def add(self, batch: pa.RecordBatch) -> bool:
+    def add(self, batch: pa.RecordBatch, nbytes: int) -> bool:
         """Take rows of this batch, in order.
 
         They are kept until the region has answered, unless its source has them still.
+
+        Parameters
+        ----------
+        batch : pyarrow.RecordBatch
+            Rows.
+        nbytes : int
+            Their size in memory, about: asking Arrow takes longer than all else that is done here.
 
         Returns
         -------
@@ -167,13 +176,16 @@ class RegionRun:
             Whether there is something new for `advance`; else more rows are waited for.
         """
         gathered = self._gathered
-        size = batch.nbytes
-        if gathered and (size >= GATHER_BYTES or not gathered[0].schema.equals(batch.schema)):
+        if gathered and (nbytes >= GATHER_BYTES or not gathered[0].schema.equals(batch.schema)):
             self._hand_on()
         gathered.append(batch)
         self._gathered_rows += batch.num_rows
-        self._gathered_bytes += size
-        if self._gathered_rows < GATHER_ROWS and self._gathered_bytes < GATHER_BYTES:
+        self._gathered_bytes += nbytes
+        if (
+            self._gathered_rows < GATHER_ROWS
+            and self._gathered_bytes < GATHER_BYTES
+            and len(gathered) < GATHER_PIECES
+        ):
             return False
         self._hand_on()
         return True

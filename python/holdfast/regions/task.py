@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-import queue
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast._core import CheckpointMetadata, RegionEntry
 from holdfast.regions.answers import Acked, Answer, Declined, Started
+from holdfast.regions.clock import now_ms
 from holdfast.regions.instance import Instances, close_instances, tell_instances
 from holdfast.regions.orders import AttemptOrder, ClosingOrder, PipelinePlan
 from holdfast.regions.region_run import Answered, RegionRun
@@ -19,17 +18,15 @@ from holdfast.regions.snapshot import SegmentStore
 from holdfast.regions.splits.file_split import FileSplit
 from holdfast.regions.splits.reader import SplitReader, SplitReadError
 from holdfast.regions.splitting import split_by_region
+from holdfast.regions.threads import RegionThreads
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 LOG: Final = logging.getLogger(__name__)
 
-# A step of an operator that takes longer is given a thread of its own.
-STUCK_AFTER_MS: Final = 250
-
-# Regions that have come to an answer and wait to be made durable, each with an open file.
-WAITING_MAX: Final = 64
+# The rows of a batch of at most so many bytes are taken to be of one size.
+AVERAGED_BYTES: Final = 1024 * 1024
 
 
 class OperatorCache:
@@ -140,7 +137,7 @@ class RegionTask:
         self._xp = _array_module(gpu=plan.options.gpu)
         self._runs: dict[str, RegionRun] = {}
         self._told: set[str] = set()
-        self._threads = _RegionThreads(plan.options.threads)
+        self._threads = RegionThreads(plan.options.threads)
 
     def run(self, batches: Iterable[pa.RecordBatch], owed: Iterable[str] = ()) -> int:
         """Run all regions to their answers.
@@ -175,8 +172,8 @@ class RegionTask:
                     self._read_splits(self._plan.splits, [region for region, _ in parts])
                     continue
                 self._begin(region for region, _ in parts)
-                for region, rows in parts:
-                    self._add(self._runs[region], rows)
+                for (region, rows), nbytes in zip(parts, _sizes(batch, parts), strict=True):
+                    self._add(self._runs[region], rows, nbytes)
             for run in self._runs.values():
                 run.end_input()
                 self._threads.wake(run)
@@ -199,12 +196,12 @@ class RegionTask:
             try:
                 for event in found:
                     for rows in reader.read(FileSplit.decode(event)):
-                        self._add(run, rows)
+                        self._add(run, rows, rows.nbytes)
             except SplitReadError as e:
                 run.fail_input(e)
 
-    def _add(self, run: RegionRun, rows: pa.RecordBatch) -> None:
-        if run.add(rows):
+    def _add(self, run: RegionRun, rows: pa.RecordBatch, nbytes: int) -> None:
+        if run.add(rows, nbytes):
             self._threads.wake(run)
 
     def _begin(self, regions: Iterable[str]) -> None:
@@ -239,7 +236,7 @@ class RegionTask:
             elif (left_ms := deadline_ms - now_ms()) <= 0:
                 self._decline_the_rest(late)
             else:
-                self._deliver(self._threads.wait(min(left_ms, STUCK_AFTER_MS) / 1000))
+                self._deliver(self._threads.wait(left_ms / 1000))
 
     def _decline_the_rest(self, cause: str) -> None:
         """Decline for regions that hang; their threads stay behind, for nothing stops them (R5)."""
@@ -312,103 +309,12 @@ class RegionTask:
             self._store.release(owner, refs)
 
 
-class _RegionThreads:
-    """A few threads that give every region one step in turn."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._ready: queue.SimpleQueue[RegionRun | None] = queue.SimpleQueue()
-        self._answers: queue.Queue[RegionRun] = queue.Queue(maxsize=WAITING_MAX)
-        self._stopped = threading.Event()
-        self._lock = threading.Lock()
-        self._idle: set[RegionRun] = set()
-        self._woken: set[RegionRun] = set()
-        self._threads: list[threading.Thread] = []
-        self._stepping_since: dict[int, float] = {}
-
-    def take_on(self, run: RegionRun) -> None:
-        """Begin with a region."""
-        if len(self._threads) < self._count:
-            self._start_thread()
-        self._ready.put(run)
-
-    def wake(self, run: RegionRun) -> None:
-        """Something happened that the region may have waited for."""
-        with self._lock:
-            if run not in self._idle:
-                self._woken.add(run)
-                return
-            self._idle.remove(run)
-        self._ready.put(run)
-
-    def wait(self, timeout_s: float) -> list[RegionRun]:
-        """Return the regions that came to an answer: at least one, or none after the time.
-
-        Threads that have been in one step for long are replaced, so that operators which hang do
-        not take the others' time.
-        """
-        try:
-            found = [self._answers.get(timeout=timeout_s)]
-        except queue.Empty:
-            now = time.monotonic()
-            since = list(self._stepping_since.values())
-            stuck = sum(now - started > STUCK_AFTER_MS / 1000 for started in since)
-            if not self._ready.empty() and len(self._threads) - stuck < self._count:
-                self._start_thread()
-            return []
-        # Not without end: the first one waits, too.
-        while len(found) < WAITING_MAX:
-            try:
-                found.append(self._answers.get_nowait())
-            except queue.Empty:
-                break
-        return found
-
-    def stop(self) -> None:
-        """Let the threads end; one that hangs in an operator is left behind."""
-        self._stopped.set()
-        for _ in self._threads:
-            self._ready.put(None)
-
-    def _start_thread(self) -> None:
-        thread = threading.Thread(target=self._work, name="holdfast-region", daemon=True)
-        self._threads.append(thread)
-        thread.start()
-
-    def _work(self) -> None:
-        me = threading.get_ident()
-        while (run := self._ready.get()) is not None and not self._stopped.is_set():
-            self._stepping_since[me] = time.monotonic()
-            moved = run.advance(now_ms())
-            self._stepping_since.pop(me)
-            if run.answer is not None:
-                self._hand_in(run)
-            elif moved:
-                self._ready.put(run)
-            else:
-                self._park(run)
-
-    def _hand_in(self, run: RegionRun) -> None:
-        """Wait while many regions wait to be made durable, unless nobody does that any more."""
-        while not self._stopped.is_set():
-            try:
-                self._answers.put(run, timeout=1)
-                break
-            except queue.Full:
-                continue
-
-    def _park(self, run: RegionRun) -> None:
-        with self._lock:
-            if run not in self._woken:
-                self._idle.add(run)
-                return
-            self._woken.remove(run)
-        self._ready.put(run)
-
-
-def now_ms() -> int:
-    """Milliseconds since the epoch: attempts are dated by the driver's clock."""
-    return time.time_ns() // 1_000_000
+def _sizes(batch: pa.RecordBatch, parts: Sequence[tuple[str, pa.RecordBatch]]) -> list[int]:
+    """Return about how many bytes the parts of a batch have."""
+    whole = batch.nbytes
+    if whole > AVERAGED_BYTES:
+        return [rows.nbytes for _, rows in parts]
+    return [whole * rows.num_rows // batch.num_rows for _, rows in parts]
 
 
 def _array_module(*, gpu: bool) -> Any:

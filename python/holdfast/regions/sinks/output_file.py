@@ -47,6 +47,9 @@ class OutputFile:
     def flush(self) -> None:
         """Do nothing: nothing is kept back."""
 
+    def close(self) -> None:
+        """Do nothing: what ends the file is `persist` or `drop`, and not that PyArrow is done."""
+
     def size(self) -> int:
         """Return how many bytes were written."""
         return os.fstat(self._descriptor).st_size

@@ -29,6 +29,9 @@ SUFFIX: Final = ".parquet"
 # In memory, before encoding. Small batches are gathered: a row group each would be slow to read.
 ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
 
+# The encoder writes a file in many small pieces, and each takes the interpreter's lock.
+WRITE_BYTES: Final = 256 * 1024
+
 # Files that are synced at the same time: file systems put such syncs together.
 _SYNC_THREADS: Final = 8
 
@@ -252,6 +255,7 @@ class ParquetStage(Stage):
         self._pending_bytes = 0
         self._rows = 0
         self._file: OutputFile | None = None
+        self._stream: Any = None
         self._writer: Any = None
         self._ended = False
 
@@ -310,6 +314,7 @@ class ParquetStage(Stage):
         with self._or_discard():
             file = self._write_pending()
             self._writer.close()
+            self._stream.flush()
             size = file.size()
         self._ended = True
         return Staged(self._path, self._target, self._rows, size)
@@ -345,8 +350,8 @@ class ParquetStage(Stage):
         self._pending.clear()
         if self._file is not None:
             self._file.drop()
-        # It writes its footer when it is collected, which goes nowhere now.
-        self._writer = None
+        # They write a footer and what is in the buffer when they are collected, which goes nowhere.
+        self._writer = self._stream = None
 
     def __enter__(self) -> Self:
         return self
@@ -365,8 +370,11 @@ class ParquetStage(Stage):
         if self._file is None:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._file = OutputFile(self._file_path)
+            self._stream = pa.BufferedOutputStream(
+                pa.PythonFile(self._file, mode="w"), buffer_size=WRITE_BYTES
+            )
             self._writer = pq.ParquetWriter(
-                pa.PythonFile(self._file, mode="w"), self._schema, compression=self._compression
+                self._stream, self._schema, compression=self._compression
             )
         if self._pending:
             self._writer.write_table(pa.Table.from_batches(self._pending, self._schema))

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast._core import SnapshotManager, manager_message
 from holdfast.regions import answers
+from holdfast.regions.clock import now_ms
 from holdfast.regions.coordinator import NotifyManagers
 from holdfast.regions.driver import Segments, TasksLostError
 from holdfast.regions.folders import CheckpointFolders
 from holdfast.regions.managers import tell
 from holdfast.regions.orders import AttemptOrder, ClosingOrder, PipelinePlan
 from holdfast.regions.spark.worker import close_kept_operators, run_region_task
-from holdfast.regions.task import now_ms
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,0 +1,121 @@
+"""How many threads the regions of a task get."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast.regions import threads
+from holdfast.regions.threads import RegionThreads
+
+COUNT = 4
+PATIENCE_S = 60.0
+
+
+class Region:
+    """Takes some steps, then has an answer."""
+
+    def __init__(self, step: Callable[[], None], steps: int) -> None:
+        self._step = step
+        self._left = steps
+        self.answer: str | None = None
+
+    def advance(self, now_ms: int) -> bool:
+        self._step()
+        self._left -= 1
+        if self._left == 0:
+            self.answer = "done"
+        return True
+
+
+class Steps:
+    """What the threads that take steps have in common."""
+
+    def __init__(self) -> None:
+        self.threads: set[int] = set()
+        self.most = 0
+        self._now = 0
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self.threads.add(threading.get_ident())
+            self._now += 1
+            self.most = max(self.most, self._now)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._now -= 1
+
+
+@pytest.fixture
+def pool() -> Iterator[RegionThreads]:
+    made = RegionThreads(COUNT)
+    yield made
+    made.stop()
+
+
+def answers_of(pool: RegionThreads, regions: Sequence[Any]) -> None:
+    """Run regions to their answers."""
+    for region in regions:
+        pool.take_on(region)
+    left = len(regions)
+    deadline = time.monotonic() + PATIENCE_S
+    while left:
+        assert time.monotonic() < deadline, f"{left} regions have no answer"
+        left -= len(pool.wait(1.0))
+
+
+def test_short_steps_that_compute_share_one_thread(
+    pool: RegionThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # By this clock every step is short, whatever else the machine does.
+    clock = SimpleNamespace(monotonic=lambda: 0.0, thread_time=lambda: 0.0)
+    monkeypatch.setattr(threads, "time", clock)
+    steps = Steps()
+
+    def compute() -> None:
+        with steps:
+            sum(range(1000))
+
+    answers_of(pool, [Region(compute, 50) for _ in range(32)])
+    assert len(steps.threads) == 1
+
+
+def test_short_steps_that_wait_share_all_threads(pool: RegionThreads) -> None:
+    steps = Steps()
+
+    def ask_a_service() -> None:
+        with steps:
+            time.sleep(0.003)
+
+    answers_of(pool, [Region(ask_a_service, 50) for _ in range(16)])
+    assert steps.most == len(steps.threads) == COUNT
+
+
+def test_long_steps_go_on_at_the_same_time(pool: RegionThreads) -> None:
+    together = threading.Barrier(COUNT)
+    answers_of(pool, [Region(lambda: together.wait(PATIENCE_S), 1) for _ in range(COUNT)])
+
+
+def test_regions_go_on_beside_as_many_that_hang_as_there_are_threads(pool: RegionThreads) -> None:
+    released = threading.Event()
+    hanging = [Region(lambda: released.wait(PATIENCE_S), 1) for _ in range(COUNT)]
+    steps = Steps()
+
+    def compute() -> None:
+        with steps:
+            sum(range(1000))
+
+    for region in hanging:
+        pool.take_on(region)
+    answers_of(pool, [Region(compute, 5) for _ in range(8)])
+    assert all(region.answer is None for region in hanging)
+    assert steps.threads
+    released.set()
+    answers_of(pool, [])
