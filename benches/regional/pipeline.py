@@ -107,7 +107,7 @@ class Plan:
     rows: int = 2_048_000
     regions: int = 64
     run_rows: int = 1_000
-    warm_up: int = 2
+    warm_up: int = 8
 
     def describe(self) -> str:
         """Say in a few lines what is measured and how."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -124,31 +125,31 @@ def test_what_regions_owe_is_replayed_before_the_query_ends(
 
 
 class NotingEnvironment(RunningCount):
-    """Writes down for how long the allocator of its worker keeps what is free."""
+    """Writes down what the allocators of its worker were told to keep."""
 
     def __init__(self, note: Path) -> None:
         self.note = note
 
     def process(self, batch: pa.RecordBatch) -> Any:
-        self.note.write_text(os.environ.get(KEEP_FREED_MEMORY[0], ""))
+        told = {name: os.environ.get(name) for name in KEEP_FREED_MEMORY}
+        self.note.write_text(json.dumps(told))
         return super().process(batch)
 
 
 @pytest.mark.parametrize(
-    ("setting", "found"), [({}, KEEP_FREED_MEMORY[1]), ({KEEP_FREED_MEMORY[0]: "7"}, "7")]
+    "setting", [{}, {"MIMALLOC_PURGE_DELAY": "7"}, {"MALLOC_TRIM_THRESHOLD_": "7000000"}]
 )
-def test_workers_keep_freed_memory_for_the_next_batch_unless_the_user_said_how_long(
+def test_workers_keep_freed_memory_for_the_next_batch_unless_the_user_said_how_much(
     spark: SparkSession,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     setting: dict[str, str],
-    found: str,
 ) -> None:
     # As Spark has it of spark.executorEnv.
-    monkeypatch.setattr(spark.sparkContext, "environment", setting)
+    monkeypatch.setattr(spark.sparkContext, "environment", dict(setting))
     batches = written(tmp_path, 1)
     start(spark, tmp_path, NotingEnvironment(tmp_path / "note")).awaitTermination()
-    assert (tmp_path / "note").read_text() == found
+    assert json.loads((tmp_path / "note").read_text()) == {**KEEP_FREED_MEMORY, **setting}
     assert output_of(tmp_path / "out") == expected(batches)
 
 

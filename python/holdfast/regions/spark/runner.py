@@ -29,10 +29,16 @@ LOG: Final = logging.getLogger(__name__)
 
 POLL_MS: Final = 200
 
-# The rows of a batch stay in memory until it is over, and the next batch needs as much. PyArrow's
-# allocator (mimalloc) returns what is free for 10 ms to the operating system and has to ask for it
-# again, which cost 8 % of the CPU time of a batch. It waits for so many ms now.
-KEEP_FREED_MEMORY: Final = ("MIMALLOC_PURGE_DELAY", "10000")
+# The rows of a batch stay in memory until it is over, and the next batch needs as much. What is
+# given back to the operating system in between has to be asked for again, and cleared: a tenth of
+# the CPU time of a batch. So PyArrow's allocator (mimalloc) keeps what is free for a minute, after
+# which Spark ends a worker without work, instead of 10 ms; and that of the C library, which Python
+# and NumPy use, keeps 128 MiB, also of blocks that it would map one by one.
+KEEP_FREED_MEMORY: Final = {
+    "MIMALLOC_PURGE_DELAY": "60000",
+    "MALLOC_TRIM_THRESHOLD_": str(128 * 1024 * 1024),
+    "MALLOC_MMAP_THRESHOLD_": str(32 * 1024 * 1024),
+}
 
 SUMMARY: Final = "partition int, regions int"
 
@@ -75,8 +81,9 @@ class SparkRunner:
         jvm: Any = self._context._jvm
         self._bridge = jvm.io.holdfast.spark.RegionalBridge
         self._open()
-        # Of workers that begin from now on, unless the user has set it (spark.executorEnv).
-        self._context.environment.setdefault(*KEEP_FREED_MEMORY)
+        # Of workers that begin from now on, unless the user has set them (spark.executorEnv).
+        for variable, value in KEEP_FREED_MEMORY.items():
+            self._context.environment.setdefault(variable, value)
         self._plan_value = self._context.broadcast(plan)
         # Files of executors that are gone: this manager deletes them once nobody needs them.
         self._older = SnapshotManager(folders.segments, max_file_bytes=max_file_bytes)
