@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast._core import CheckpointMetadata, Owner, RegionEntry, SegmentRef, SnapshotManager
+from holdfast._core import (
+    CheckpointMetadata,
+    InFlight,
+    Owner,
+    RegionEntry,
+    SegmentRef,
+    SnapshotManager,
+)
 from holdfast.regions.answers import Acked, Answer, Declined, Started
 from holdfast.regions.orders import AttemptOrder, ClosingOrder, EndedAttempt, TaskOptions
 from holdfast.regions.sinks import ParquetSink
@@ -28,11 +35,13 @@ class Store:
         self.manager = SnapshotManager(folder)
         self.broken = False
         self.released: list[SegmentRef] = []
+        self.was_read: list[SegmentRef] = []
 
     def append(self, owner: Owner, checkpoint: int, data: Any, **options: Any) -> SegmentRef:
         return self.manager.append(owner, checkpoint, data, **options)
 
     def read(self, ref: SegmentRef, owner: Owner) -> bytes:
+        self.was_read.append(ref)
         return self.manager.read(ref, owner)
 
     def persist_segments(self, checkpoint: int, owner: Owner, refs: Sequence[SegmentRef]) -> None:
@@ -63,6 +72,7 @@ def run(
     *,
     each: int,
     base: bytes = EMPTY,
+    batch: int = 0,
 ) -> list[list[Answer]]:
     """Run one task over all regions; returns what it told, call by call."""
     plan = (
@@ -71,7 +81,7 @@ def run(
         .plan("test", ParquetSink(path / "out"), TaskOptions())
     )
     told: list[list[Answer]] = []
-    order = AttemptOrder(attempt=2, created_ms=time.time_ns() // 1_000_000, base=base)
+    order = AttemptOrder(attempt=2 + batch, created_ms=time.time_ns() // 1_000_000, base=base)
     task = RegionTask(
         plan,
         order,
@@ -80,7 +90,7 @@ def run(
         tell=lambda answers: told.append(list(answers)),
         cache=OperatorCache(),
     )
-    (batches,) = partitions_of(rows_of(0, REGIONS, each=each), 1, slices=1)
+    (batches,) = partitions_of(rows_of(batch, REGIONS, each=each), 1, slices=1)
     assert task.run(batches) == len(REGIONS)
     return told
 
@@ -105,6 +115,47 @@ def test_rows_that_could_not_be_made_durable_are_not_told(store: Store, tmp_path
     assert {decline.region for decline in declines} == set(REGIONS)
     assert [tuple(decline.in_flight) for decline in declines] == [(), ()]
     assert len(store.released) == len(REGIONS)
+
+
+def test_a_region_that_fails_again_reads_only_what_it_gets_to(store: Store, tmp_path: Path) -> None:
+    # R55: what it owes comes back in its order, however much that is.
+    def trouble(region: str, ids: Sequence[int]) -> None:
+        taken.setdefault(region, []).extend(ids)
+        if failing:
+            raise RuntimeError("in trouble")
+
+    Troubled.trouble = trouble
+    failing = True
+    owed: dict[str, tuple[InFlight, ...]] = dict.fromkeys(REGIONS, ())
+    for batch in range(4):
+        taken: dict[str, list[int]] = {}
+        store.was_read.clear()
+        for answers in run(store, tmp_path, each=99, base=owing(owed), batch=batch):
+            for answer in answers:
+                if isinstance(answer, Declined):
+                    owed[answer.region] += tuple(answer.in_flight)
+        oldest = [stored[0].ref for stored in owed.values()] if batch else []
+        assert sorted(store.was_read, key=str) == sorted(oldest, key=str)
+    failing = False
+    taken = {}
+    told = run(store, tmp_path, each=99, base=owing(owed), batch=4)
+    acked = [a for answers in told for a in answers if isinstance(a, Acked)]
+    assert {(answer.region, tuple(answer.entry.in_flight)) for answer in acked} == {
+        (region, ()) for region in REGIONS
+    }
+    for region in REGIONS:
+        rows = [row for batch in range(5) for row in rows_of(batch, REGIONS, each=99)]
+        assert taken[region] == [number for of, number, _ in rows if of == region]
+
+
+def owing(owed: Mapping[str, Sequence[InFlight]]) -> bytes:
+    """Metadata of a checkpoint in which regions owe rows."""
+    regions = {
+        region: RegionEntry(region, origin=1, in_flight=stored)
+        for region, stored in owed.items()
+        if stored
+    }
+    return CheckpointMetadata(1, -1, "checkpoint", 0, b"", regions).to_bytes()
 
 
 class Kept:

@@ -136,6 +136,8 @@ class RegionRun:
         self._gathered_rows = 0
         self._gathered_bytes = 0
         self._source_rows: list[pa.RecordBatch] = []
+        # Rows of earlier batches that no operator has seen, read or still stored.
+        self._owed: deque[pa.RecordBatch | InFlight] = deque()
         self._unfed: deque[pa.RecordBatch] = deque()
         timeout_ms = None if order.drain else plan.options.aligned_timeout_ms
         self._step_size = StepSize(plan.options.slice_rows, timeout_ms)
@@ -317,7 +319,7 @@ class RegionRun:
             )
             self._barrier_sent = True
             return True
-        if self._unfed and not self._barrier_sent and graph.room():
+        if self._rows_wait() and not self._barrier_sent and graph.room():
             graph.feed(self._next_rows())
         begun = time.monotonic()
         worked = graph.step(now_ms) is Progress.WORKED
@@ -329,17 +331,39 @@ class RegionRun:
         if snapshot is not None:
             self._acknowledge(snapshot)
             return True
-        if not worked and self._input_ended and not self._unfed:
+        if not worked and self._input_ended and not self._rows_wait():
             self._progressed = True  # there is nothing to take in
             return True
-        return worked or bool(self._unfed)
+        return worked or self._rows_wait()
+
+    def _rows_wait(self) -> bool:
+        return bool(self._owed or self._unfed)
 
     def _next_rows(self) -> pa.RecordBatch:
-        batch = self._unfed.popleft()
+        waiting: deque[Any] = self._owed or self._unfed
+        batch = waiting.popleft()
+        if isinstance(batch, InFlight):
+            # Not before it is its turn: a region that fails for long owes ever more, and may fail
+            # at the first row again.
+            first, *rest = self._read_owed(batch)
+            waiting.extendleft(reversed(rest))
+            batch = first
         rows = self._step_size.rows
         if batch.num_rows > rows:
-            self._unfed.appendleft(batch.slice(rows))
+            waiting.appendleft(batch.slice(rows))
         return batch.slice(0, rows)
+
+    def _read_owed(self, data: InFlight) -> list[pa.RecordBatch]:
+        channels = read_in_flight(self._store, self._owners, data)
+        return [batch for channel in channels for batch in channel.batches]
+
+    def _all_waiting(self) -> list[pa.RecordBatch]:
+        """Read what is owed, and return it with the rows of this batch that were not fed."""
+        owed: list[pa.RecordBatch] = []
+        for data in self._owed:
+            owed += self._read_owed(data) if isinstance(data, InFlight) else [data]
+        self._owed = deque(owed)
+        return [*owed, *self._unfed]
 
     def _barrier_is_due(self, now_ms: int) -> bool:
         """Behind all rows of the batch, or before if it overtakes; but never before any progress.
@@ -349,7 +373,7 @@ class RegionRun:
         """
         if self._barrier_sent or not self._input_ended or not self._progressed:
             return False
-        return not self._unfed or self._overtakes(now_ms)
+        return not self._rows_wait() or self._overtakes(now_ms)
 
     def _overtakes(self, now_ms: int) -> bool:
         """Say whether the barrier passes rows that were not fed (R51), if not too many (R58)."""
@@ -358,7 +382,7 @@ class RegionRun:
             return False
         if now_ms - self._order.created_ms < timeout:
             return False
-        waiting: int = sum(batch.nbytes for batch in self._unfed)
+        waiting: int = sum(batch.nbytes for batch in self._all_waiting())
         return waiting <= self._half_of_in_flight_bytes
 
     def _open(self) -> None:
@@ -386,17 +410,18 @@ class RegionRun:
             max_in_flight_bytes=self._half_of_in_flight_bytes,
         )
         stored = self._base.in_flight if self._base is not None else ()
-        channels = [
-            channel
-            for data in stored
-            for channel in read_in_flight(self._store, self._owners, data)
-        ]
-        graph.restore(channel for channel in channels if channel.channel != SOURCE)
-        # Rows that no operator has seen are fed like new ones, and may be overtaken once more.
-        unseen = [
-            batch for channel in channels if channel.channel == SOURCE for batch in channel.batches
-        ]
-        self._unfed.extendleft(reversed(unseen))
+        seen: list[ChannelData] = []
+        for data in stored:
+            if data.channel == SOURCE:
+                self._owed.append(data)
+                continue
+            for channel in read_in_flight(self._store, self._owners, data):
+                # Rows that no operator has seen are fed like new ones, and may be overtaken again.
+                if channel.channel == SOURCE:
+                    self._owed.extend(channel.batches)
+                else:
+                    seen.append(channel)
+        graph.restore(seen)
         self._graph = graph
 
     def _restored(self, stage: Any, index: int) -> OperatorInstance:
@@ -470,8 +495,8 @@ class RegionRun:
     def _captured(self, snapshot: RegionSnapshot) -> tuple[InFlight, ...]:
         """Store what the barrier overtook: queued between operators, or not even fed."""
         channels = list(snapshot.in_flight)
-        if self._unfed:
-            channels.append(ChannelData(SOURCE, tuple(self._unfed), "input"))
+        if waiting := self._all_waiting():
+            channels.append(ChannelData(SOURCE, tuple(waiting), "input"))
         return (self._store_in_flight("graph", channels),) if channels else ()
 
     def _store_in_flight(self, channel: str, data: Sequence[ChannelData]) -> InFlight:
