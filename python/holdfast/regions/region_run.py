@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 LOG: Final = logging.getLogger(__name__)
 
 # Rows of a region that come in small pieces are gathered: every batch costs the same hundreds of
-# microseconds, in the operator and around it. Rows, bytes and pieces at which they are handed on;
-# pieces, because bytes are only known about, and one Arrow array has a limit.
+# microseconds, in the operator and around it. Rows, bytes and pieces at which they are handed on:
+# pieces too, since the bytes are an estimate and an Arrow array of strings holds 2 GiB.
 GATHER_ROWS: Final = DEFAULT_SLICE_ROWS
 GATHER_BYTES: Final = 8 * 1024 * 1024
 GATHER_PIECES: Final = 1024
