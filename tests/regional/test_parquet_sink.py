@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from holdfast.regions.sinks import ParquetSink, Staged
+from holdfast.regions.sinks.parquet import WRITE_BYTES
 
 SCHEMA = pa.schema([pa.field("row", pa.int64(), nullable=False), pa.field("text", pa.string())])
 
@@ -118,6 +119,20 @@ def test_files_are_compressed_as_asked(tmp_path: Path, compression: Any) -> None
     staged = stage(sink, "a", 1, 1)
     column = pq.ParquetFile(tmp_path / staged.path).metadata.row_group(0).column(0)
     assert column.compression == {"none": "UNCOMPRESSED"}.get(compression, compression.upper())
+
+
+def test_closed_stages_hold_no_buffers(sink: ParquetSink) -> None:
+    # A task has one for each of its regions, until it ends.
+    gc.collect()
+    before = pa.total_allocated_bytes()
+    closed = []
+    for number in range(8):
+        writer = sink.writer(f"r{number}", 1, SCHEMA)
+        writer.write(rows(number))
+        assert writer.close() is not None
+        closed.append(writer)
+    assert pa.total_allocated_bytes() - before < WRITE_BYTES
+    assert sink.persist(closed) == [None] * len(closed)
 
 
 def test_a_stage_without_rows_is_nothing(sink: ParquetSink) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from holdfast._core import (
     SnapshotManager,
 )
 from holdfast.regions.answers import Acked, Answer, Declined, Started
+from holdfast.regions.clock import now_ms
 from holdfast.regions.orders import AttemptOrder, ClosingOrder, EndedAttempt, TaskOptions
 from holdfast.regions.sinks import ParquetSink
 from holdfast.regions.task import OperatorCache, RegionTask
@@ -81,7 +81,7 @@ def run(
         .plan("test", ParquetSink(path / "out"), TaskOptions())
     )
     told: list[list[Answer]] = []
-    order = AttemptOrder(attempt=2 + batch, created_ms=time.time_ns() // 1_000_000, base=base)
+    order = AttemptOrder(attempt=2 + batch, created_ms=now_ms(), base=base)
     task = RegionTask(
         plan,
         order,

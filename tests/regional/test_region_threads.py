@@ -64,7 +64,11 @@ def answers_of(pool: RegionThreads, regions: Sequence[Any]) -> None:
     """Run regions to their answers."""
     for region in regions:
         pool.take_on(region)
-    left = len(regions)
+    wait_for(pool, len(regions))
+
+
+def wait_for(pool: RegionThreads, left: int) -> None:
+    """Wait for so many answers."""
     deadline = time.monotonic() + PATIENCE_S
     while left:
         assert time.monotonic() < deadline, f"{left} regions have no answer"
@@ -105,17 +109,27 @@ def test_long_steps_go_on_at_the_same_time(pool: RegionThreads) -> None:
 
 def test_regions_go_on_beside_as_many_that_hang_as_there_are_threads(pool: RegionThreads) -> None:
     released = threading.Event()
-    hanging = [Region(lambda: released.wait(PATIENCE_S), 1) for _ in range(COUNT)]
-    steps = Steps()
-
-    def compute() -> None:
-        with steps:
-            sum(range(1000))
-
+    hanging: list[Any] = [Region(lambda: released.wait(PATIENCE_S), 1) for _ in range(COUNT)]
     for region in hanging:
         pool.take_on(region)
-    answers_of(pool, [Region(compute, 5) for _ in range(8)])
+    answers_of(pool, [Region(lambda: sum(range(1000)), 5) for _ in range(8)])
     assert all(region.answer is None for region in hanging)
-    assert steps.threads
     released.set()
-    answers_of(pool, [])
+    wait_for(pool, COUNT)
+    assert all(region.answer is not None for region in hanging)
+
+
+def test_rows_that_come_in_show_that_a_thread_hangs(pool: RegionThreads) -> None:
+    # While rows are read nobody waits for answers, and regions with rows are not idle.
+    released = threading.Event()
+    reached = threading.Event()
+    hanging: Any = Region(lambda: released.wait(2 * PATIENCE_S), 1)
+    other: Any = Region(reached.set, 1)
+    pool.take_on(hanging)
+    pool.take_on(other)
+    deadline = time.monotonic() + PATIENCE_S
+    while not reached.wait(0.01):
+        assert time.monotonic() < deadline, "the other region gets no thread"
+        pool.wake(other)
+    released.set()
+    wait_for(pool, 2)

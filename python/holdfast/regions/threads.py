@@ -78,11 +78,13 @@ class RegionThreads:
     def wake(self, run: RegionRun) -> None:
         """Something happened that the region may have waited for."""
         with self._lock:
-            if run not in self._idle:
+            idle = run in self._idle
+            if idle:
+                self._idle.remove(run)
+            else:
                 self._woken.add(run)
-                return
-            self._idle.remove(run)
-        self._ready.put(run)
+        if idle:
+            self._ready.put(run)
         self._reinforce()
 
     def wait(self, timeout_s: float) -> list[RegionRun]:

@@ -314,8 +314,10 @@ class ParquetStage(Stage):
         with self._or_discard():
             file = self._write_pending()
             self._writer.close()
-            self._stream.flush()
+            self._stream.close()
             size = file.size()
+        # Stages are kept until their task ends, and there is one for each region: no buffers.
+        self._writer = self._stream = None
         self._ended = True
         return Staged(self._path, self._target, self._rows, size)
 
