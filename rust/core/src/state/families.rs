@@ -182,10 +182,27 @@ impl Families {
     /// # Errors
     /// `Corrupt` when the payload is not a run of entries of this layout.
     pub(super) fn apply(&mut self, segment: &Segment) -> Result<()> {
-        let first = self.tables().all(|(_, table)| table.is_fresh());
-        if first {
+        if self.tables().all(|(_, table)| table.is_fresh()) {
             self.expect(segment)?;
+            let filled = self.fill(segment, Table::append);
+            self.each(Table::index_appended);
+            filled?;
+        } else {
+            self.fill(segment, Table::load)?;
         }
+        self.read_directory()?;
+        // Loaded content is committed content: there is nothing to go back to.
+        self.begin();
+        Ok(())
+    }
+
+    /// Gives every entry to its table, values by `put`. They come in ascending order, so every key is
+    /// there once.
+    fn fill(
+        &mut self,
+        segment: &Segment,
+        put: impl Fn(&mut Table, &[u8], &[u8]) -> Result<()>,
+    ) -> Result<()> {
         let mut reader = ChangeReader::new(&segment.payload);
         let mut last: Option<&[u8]> = None;
         while let Some((key, change)) = reader.next()? {
@@ -195,17 +212,12 @@ impl Families {
             last = Some(key);
             let (table, key) = self.route(key)?;
             match change {
-                // In ascending order every key is there once: none needs to be looked for.
-                Change::Put(value) if first => table.add(key, value)?,
-                Change::Put(value) => table.load(key, value)?,
+                Change::Put(value) => put(table, key, value)?,
                 Change::Remove => {
                     table.remove(key);
                 }
             }
         }
-        self.read_directory()?;
-        // Loaded content is committed content: there is nothing to go back to.
-        self.begin();
         Ok(())
     }
 
@@ -344,7 +356,8 @@ fn no_family(number: u32) -> Error {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use super::super::order::KeyRange;
     use super::*;
     use crate::error::ErrorKind;
     use crate::format::{SegmentHead, SegmentKind};
@@ -381,6 +394,42 @@ mod tests {
             let error = plain().apply(&segment(&keys.map(|key| (key, put))));
             assert_eq!(error.unwrap_err().kind(), ErrorKind::Corrupt);
         }
+    }
+
+    #[test]
+    fn every_key_of_a_large_segment_is_found_and_in_order() {
+        let keys: Vec<String> = (0..30_000).map(|n| format!("{n:06}")).collect();
+        let entries: Vec<_> = keys
+            .iter()
+            .map(|key| (key.as_str(), Change::Put(key.as_bytes())))
+            .collect();
+        let mut content = Families::new(Layout::Plain(FamilyOptions {
+            ordered: true,
+            ..FamilyOptions::default()
+        }));
+        content.apply(&segment(&entries)).unwrap();
+        let family = content.family_mut(FIRST_FAMILY).unwrap();
+        assert_eq!(family.len(), keys.len());
+        for key in &keys {
+            assert_eq!(family.get(key.as_bytes()), Some(key.as_bytes()));
+            assert_eq!(family.get(&key.as_bytes()[1..]), None);
+        }
+        let range = KeyRange::Prefix(b"0123");
+        let found = family.heads_mut().select(range).unwrap();
+        let found: Vec<_> = found
+            .iter()
+            .map(|at| family.entry(*at, None).unwrap().0)
+            .collect();
+        let expected: Vec<_> = keys[12_300..12_400].iter().map(String::as_bytes).collect();
+        assert_eq!(found, expected);
+        // Every key is there once: what is removed is gone.
+        for key in &keys {
+            assert!(family.remove(key.as_bytes()).unwrap());
+            assert_eq!(family.get(key.as_bytes()), None);
+        }
+        content.commit();
+        content.begin();
+        assert_eq!(content.keys(), 0);
     }
 
     #[test]

@@ -12,6 +12,9 @@ use std::cmp::Ordering;
 /// microsecond.
 const MAX_BLOCK_ENTRIES: usize = 512;
 
+/// Entries of the blocks that ordered input leaves behind: some room, for keys that come between.
+const FULL_BLOCK_ENTRIES: usize = MAX_BLOCK_ENTRIES * 7 / 8;
+
 /// Which keys a scan wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyRange<'a> {
@@ -60,6 +63,37 @@ struct Bound<'b> {
 }
 
 impl Order {
+    /// The order of `slots`, which come sorted by their keys, no key twice.
+    pub(super) fn of_sorted<'k>(
+        mut slots: impl DoubleEndedIterator<Item = u32> + Clone,
+        key_of: impl Fn(u32) -> &'k [u8],
+    ) -> Self {
+        let mut ends = slots.clone();
+        let (Some(first), last) = (ends.next(), ends.next_back()) else {
+            return Self::default();
+        };
+        // What the first and the last key share, those between them share, too.
+        let first = key_of(first);
+        let shared = last.map_or(first.len(), |last| shared_bytes(first, key_of(last)));
+        let entry_of = |slot| Entry {
+            head: head_of(key_of(slot), shared),
+            slot,
+        };
+        let mut blocks = Vec::new();
+        loop {
+            let mut entries = Vec::with_capacity(MAX_BLOCK_ENTRIES);
+            entries.extend(slots.by_ref().take(FULL_BLOCK_ENTRIES).map(entry_of));
+            let Some(last) = entries.last().copied() else {
+                break;
+            };
+            blocks.push(Block { entries, last });
+        }
+        Self {
+            blocks,
+            common: first.iter().take(shared).copied().collect(),
+        }
+    }
+
     /// Adds `slot`, whose key is `key` and not in here yet.
     pub(super) fn insert<'k>(&mut self, slot: u32, key: &[u8], key_of: impl Fn(u32) -> &'k [u8]) {
         self.make_common(key, &key_of);
@@ -95,7 +129,7 @@ impl Order {
             // Filled from the end, a block keeps most of its entries, so that ordered input leaves
             // full blocks behind.
             let cut = if place + 1 == block.entries.len() {
-                MAX_BLOCK_ENTRIES * 7 / 8
+                FULL_BLOCK_ENTRIES
             } else {
                 MAX_BLOCK_ENTRIES / 2
             };
@@ -214,8 +248,7 @@ impl Order {
             self.common = key.to_vec();
             return;
         }
-        let shared = self.common.iter().zip(key).take_while(|(a, b)| a == b);
-        let shared = shared.count();
+        let shared = shared_bytes(&self.common, key);
         if shared == self.common.len() {
             return;
         }
@@ -251,6 +284,11 @@ impl Bound<'_> {
             _ => key_of(entry.slot).cmp(self.key),
         }
     }
+}
+
+/// Number of bytes with which both keys begin.
+fn shared_bytes(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
 /// Eight bytes of `key` from `skip` on, big-endian; behind its end are zeros. Of two keys that agree
@@ -330,18 +368,25 @@ mod tests {
             removals in prop::collection::vec(any::<prop::sample::Index>(), 0..2_000),
             bounds in prop::collection::vec(prop::collection::vec(0u8..4, 0..4), 4),
             common in prop::collection::vec(0u8..4, 0..12),
+            sorted in 0usize..3_000,
         ) {
             // Bounds with and without what all keys begin with.
             let behind = |key: &Vec<u8>| [common.as_slice(), key].concat();
             let keys: Vec<_> = keys.iter().map(behind).collect();
             let bounds: Vec<_> = bounds.iter().map(behind).chain(bounds.clone()).collect();
-            let mut order = Order::default();
-            let mut model = BTreeMap::new();
+            // Some are there at once, the others come one by one.
+            let mut model: BTreeMap<_, _> = keys[..keys.len().min(sorted)].iter().cloned().zip(0..).collect();
+            let key_of = |slot: u32| keys[slot as usize].as_slice();
+            let slots: Vec<u32> = model.values().copied().collect();
+            let mut order = Order::of_sorted(slots.into_iter(), key_of);
+            for bound in &bounds {
+                check(&order, &keys, &model, bound);
+            }
             for (slot, key) in keys.iter().enumerate() {
                 if model.contains_key(key) {
                     continue;
                 }
-                order.insert(slot as u32, key, |slot| keys[slot as usize].as_slice());
+                order.insert(slot as u32, key, key_of);
                 model.insert(key.clone(), slot as u32);
             }
             for bound in &bounds {
@@ -350,7 +395,7 @@ mod tests {
             for index in removals {
                 let key = index.get(&keys);
                 if let Some(slot) = model.remove(key) {
-                    order.remove(slot, key, |slot| keys[slot as usize].as_slice());
+                    order.remove(slot, key, key_of);
                 }
             }
             for bound in &bounds {
@@ -366,6 +411,10 @@ mod tests {
         for (slot, key) in keys.iter().enumerate() {
             order.insert(slot as u32, key, |slot| keys[slot as usize].as_slice());
         }
-        assert!(order.blocks.len() <= 20_000 / (MAX_BLOCK_ENTRIES * 7 / 8) + 1);
+        let full = 20_000 / FULL_BLOCK_ENTRIES + 1;
+        assert!(order.blocks.len() <= full);
+        let at_once = Order::of_sorted(0..20_000, |slot| keys[slot as usize].as_slice());
+        assert_eq!(at_once.blocks.len(), full);
+        assert_eq!(at_once.common, [0, 0]);
     }
 }
