@@ -133,6 +133,20 @@ def test_a_coordinator_that_never_answers_is_bounded_by_the_timeout(source: Reco
     assert "did not return within region_timeout (0.05 s)" in event.cause
 
 
+def test_what_was_opened_is_closed_when_another_does_not_open(source: Recording) -> None:
+    broken, never = Recording(), Recording()
+    broken.broken = {"open"}
+    coordinators = {"source": source, "broken": broken, "never": never}
+    with pytest.raises(RuntimeError, match="no open today"):
+        CoordinatorHost(coordinators, timeout_s=30)
+    assert (source.told, broken.told, never.told) == ([("open",), ("close",)], [("open",)], [])
+    called = source.threads | broken.threads
+    for thread in threading.enumerate():
+        if thread.ident in called:
+            thread.join(30)
+            assert not thread.is_alive()
+
+
 def test_a_fallback_that_fails_is_told(host: CoordinatorHost, source: Recording) -> None:
     ask = AskFallback(attempt=7, operator="source", origins={"east": 5})
     assert host.fallback(ask) == FallbackSnapshot(attempt=7, operator="source", data=b"fallback 7")

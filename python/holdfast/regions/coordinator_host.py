@@ -41,15 +41,23 @@ class CoordinatorHost:
         By the name of the operator.
     timeout_s : float
         Seconds after which a coordinator that does not return counts as failed (R35).
+
+    Raises
+    ------
+    Exception
+        Whatever a coordinator raises when it is opened; those before it are closed.
     """
 
     def __init__(
         self, coordinators: Mapping[str, OperatorCoordinator], *, timeout_s: float
     ) -> None:
-        self._hosted = {
-            name: _Hosted(name, coordinator, timeout_s)
-            for name, coordinator in coordinators.items()
-        }
+        self._hosted: dict[str, _Hosted] = {}
+        try:
+            for name, coordinator in coordinators.items():
+                self._hosted[name] = _Hosted(name, coordinator, timeout_s)
+        except BaseException:
+            self.close()
+            raise
 
     def supports_fallback(self) -> dict[str, bool]:
         """Say of every coordinator whether regions may fall back without it (R15)."""
@@ -134,7 +142,11 @@ class _Hosted:
         # A coordinator may send from threads of its own.
         self._lock = threading.Lock()
         self._closed = False
-        self._thread.call(coordinator.open, self._send)
+        try:
+            self._thread.call(coordinator.open, self._send)
+        except BaseException:
+            self._thread.end()
+            raise
 
     def snapshot(self, attempt: int, *, new_rows: bool) -> Event:
         try:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
+from holdfast.regions.allowed import not_allowed, require_bool, require_duration, require_int
 from holdfast.regions.coordinator import CoordinatorOptions, Staleness
 from holdfast.regions.orders import DEFAULT_CAPACITY_BATCHES, DEFAULT_THREADS, TaskOptions
 
 DEFAULT_NAME = "pipeline"
+
+_MAX_NAME_BYTES = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,21 +89,24 @@ class PipelineOptions:
     channel_batches: int = DEFAULT_CAPACITY_BATCHES
 
     def __post_init__(self) -> None:
-        if not self.name or len(self.name.encode()) > 1024:
-            raise ValueError(f"name={self.name!r} is not allowed: expected 1 to 1,024 bytes")
-        if self.region_timeout <= timedelta():
-            raise ValueError(f"region_timeout={self.region_timeout} is not allowed: expected > 0")
-        if self.task_grace < timedelta():
-            raise ValueError(f"task_grace={self.task_grace} is not allowed: expected >= 0")
-        if self.aligned_timeout is not None and self.aligned_timeout < timedelta():
-            raise ValueError(
-                f"aligned_timeout={self.aligned_timeout} is not allowed: expected >= 0, or None"
-            )
-        for option in ("region_threads", "channel_batches"):
-            if getattr(self, option) < 1:
-                raise ValueError(
-                    f"{option}={getattr(self, option)} is not allowed: expected at least 1"
+        if not isinstance(self.name, str) or not 1 <= len(self.name.encode()) <= _MAX_NAME_BYTES:
+            raise not_allowed("name", self.name, f"a string of 1 to {_MAX_NAME_BYTES:,} bytes")
+        for option in ("regional", "bounded", "verify_state"):
+            require_bool(option, getattr(self, option))
+        for option in ("max_file_bytes", "region_threads", "channel_batches"):
+            require_int(option, getattr(self, option), at_least=1)
+        require_duration("region_timeout", self.region_timeout, zero=False)
+        require_duration("task_grace", self.task_grace, zero=True)
+        if self.aligned_timeout is not None:
+            require_duration("aligned_timeout", self.aligned_timeout, zero=True)
+        match self.max_region_staleness:
+            case (int(), timedelta()):
+                pass
+            case other:
+                expected = (
+                    "a number of checkpoints and a timedelta, as in (10, timedelta(minutes=10))"
                 )
+                raise not_allowed("max_region_staleness", other, expected)
         self.coordinator()
 
     def coordinator(self) -> CoordinatorOptions:

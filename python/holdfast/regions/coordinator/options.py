@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from holdfast.regions.allowed import not_allowed, require_int
+
 #: The operator in the owner of in-flight data; no operator of a pipeline may be called so.
 IN_FLIGHT_OPERATOR = "in-flight"
 
@@ -32,8 +34,8 @@ class Staleness:
     age_ms: int = 600_000
 
     def __post_init__(self) -> None:
-        _require_int("max_region_staleness.checkpoints", self.checkpoints, at_least=1)
-        _require_int("max_region_staleness.age_ms", self.age_ms, at_least=1)
+        require_int("max_region_staleness.checkpoints", self.checkpoints, at_least=1)
+        require_int("max_region_staleness.age_ms", self.age_ms, at_least=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,18 +78,19 @@ class CoordinatorOptions:
     history_length: int = 100
 
     def __post_init__(self) -> None:
+        ratio = self.max_failure_ratio
         # Also refuses NaN, which compares with nothing.
-        if not 0 < self.max_failure_ratio <= 1:
-            raise _not_allowed(
+        if not isinstance(ratio, (int, float)) or not 0 < ratio <= 1:
+            raise not_allowed(
                 "max_failure_ratio",
-                self.max_failure_ratio,
+                ratio,
                 "a number above 0 and at most 1 (regional=False lets no region fail)",
             )
-        _require_int("max_consecutive_failures", self.max_consecutive_failures, at_least=0)
-        _require_int("max_in_flight_bytes", self.max_in_flight_bytes, at_least=0)
-        _require_int("num_retained", self.num_retained, at_least=1)
-        _require_int("tolerable_failed_checkpoints", self.tolerable_failed_checkpoints, at_least=0)
-        _require_int("history_length", self.history_length, at_least=1)
+        require_int("max_consecutive_failures", self.max_consecutive_failures, at_least=0)
+        require_int("max_in_flight_bytes", self.max_in_flight_bytes, at_least=0)
+        require_int("num_retained", self.num_retained, at_least=1)
+        require_int("tolerable_failed_checkpoints", self.tolerable_failed_checkpoints, at_least=0)
+        require_int("history_length", self.history_length, at_least=1)
 
     def failures_allowed(self, regions: int) -> int:
         """Return how many of ``regions`` may fail in one checkpoint, all of them apart (R12)."""
@@ -130,9 +133,9 @@ class Topology:
 
     def __post_init__(self) -> None:
         if len(set(self.operators)) != len(self.operators):
-            raise _not_allowed("operators", self.operators, "names that do not repeat")
+            raise not_allowed("operators", self.operators, "names that do not repeat")
         if IN_FLIGHT_OPERATOR in self.operators:
-            raise _not_allowed(
+            raise not_allowed(
                 "operators", self.operators, f"no operator called {IN_FLIGHT_OPERATOR!r}"
             )
         for option, names in (
@@ -140,13 +143,4 @@ class Topology:
             ("union_operators", set(self.union_operators)),
         ):
             if unknown := sorted(names - set(self.operators)):
-                raise _not_allowed(option, unknown, f"names among {', '.join(self.operators)}")
-
-
-def _require_int(option: str, value: int, *, at_least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
-        raise _not_allowed(option, value, f"an integer of at least {at_least}")
-
-
-def _not_allowed(option: str, value: object, expected: str) -> ValueError:
-    return ValueError(f"{option}={value!r} is not allowed: expected {expected}")
+                raise not_allowed(option, unknown, f"names among {', '.join(self.operators)}")

@@ -1,0 +1,31 @@
+"""Checks of option values: the message names the option, its value and what is allowed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+
+def require_int(option: str, value: object, *, at_least: int) -> None:
+    """Raise ValueError unless `value` is an integer of at least so much."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
+        raise not_allowed(option, value, f"an integer of at least {at_least}")
+
+
+def require_bool(option: str, value: object) -> None:
+    """Raise ValueError unless `value` is True or False."""
+    if not isinstance(value, bool):
+        raise not_allowed(option, value, "True or False")
+
+
+def require_duration(option: str, value: object, *, zero: bool) -> None:
+    """Raise ValueError unless `value` is a positive timedelta; ``zero`` allows one of 0, too."""
+    allowed = isinstance(value, timedelta) and (
+        value >= timedelta() if zero else value > timedelta()
+    )
+    if not allowed:
+        raise not_allowed(option, value, f"a timedelta {'of at least' if zero else 'above'} 0")
+
+
+def not_allowed(option: str, value: object, expected: str) -> ValueError:
+    """Return the error for an option."""
+    return ValueError(f"{option}={value!r} is not allowed: expected {expected}")
