@@ -74,7 +74,13 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--quick", action="store_true", help="1 round of 3 batches")
     parser.add_argument("--rounds", type=int, help="every provider runs once per round (5)")
-    parser.add_argument("--batches", type=int, help="batches per run, batch 0 included (4)")
+    parser.add_argument("--batches", type=int, help="batches per run, the warm-up included (4)")
+    parser.add_argument(
+        "--warm-up",
+        type=int,
+        default=1,
+        help="batches of a run that are dropped from the times (1)",
+    )
     parser.add_argument("--query", choices=QUERIES, help="only this query (all three)")
     parser.add_argument("--keys", type=int, default=1_000_000, help="keys of a store (1000000)")
     parser.add_argument(
@@ -109,8 +115,13 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
     ]
     options.rounds = options.rounds or (1 if options.quick else 5)
     options.batches = options.batches or (3 if options.quick else 4)
-    if options.batches < 2:
-        parser.error(f"--batches: expected at least 2, batch 0 is dropped; found {options.batches}")
+    if options.warm_up < 1:
+        parser.error(f"--warm-up: expected at least 1, found {options.warm_up}")
+    if options.batches <= options.warm_up:
+        parser.error(
+            f"--batches: expected more than the {options.warm_up} of the warm-up, "
+            f"found {options.batches}"
+        )
     return options
 
 
@@ -167,6 +178,7 @@ def results(options: argparse.Namespace, folder: Path, screen: Screen) -> Iterat
             providers=tuple(options.providers),
             rounds=options.rounds,
             batches=options.batches * case.batches_per_run,
+            warm_up=options.warm_up,
             driver_memory=options.driver_memory,
             jfr=options.jfr,
         )

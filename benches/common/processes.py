@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.demo.process import cpu_seconds, process_stats
+from collections.abc import Mapping, Sequence
+
+from holdfast.demo.process import cpu_of, process_stats
 
 
 def cpu_of_tree(root: int) -> float:
@@ -10,6 +12,10 @@ def cpu_of_tree(root: int) -> float:
 
     Spark's Python workers have a process group of their own, so a group does not hold them.
     """
+    return cpu_of(lambda: _tree(root))
+
+
+def _tree(root: int) -> Mapping[int, Sequence[str]]:
     stats = dict(process_stats())
     tree = {root}
     # A child may have a smaller number than its parent: go on until nothing is added.
@@ -18,4 +24,4 @@ def cpu_of_tree(root: int) -> float:
         found = {pid for pid, fields in stats.items() if int(fields[1]) in tree}
         grown = not found <= tree
         tree |= found
-    return cpu_seconds(stats[pid] for pid in tree & stats.keys())
+    return {pid: stats[pid] for pid in tree & stats.keys()}

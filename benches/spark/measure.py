@@ -34,7 +34,10 @@ class Plan:
         In each round every provider runs once, each in a fresh JVM; the order is rotated
         from round to round.
     batches
-        Batches per run; batch 0 warms the JVM up and is dropped from the times.
+        Batches per run, those of the warm-up included.
+    warm_up
+        Batches at the start of a run that are dropped from the times, at least 1. The JVM's
+        compiler still works in the first ten.
     jfr
         Folder for flight recordings; None for none.
     """
@@ -44,6 +47,7 @@ class Plan:
     providers: tuple[str, ...]
     rounds: int
     batches: int
+    warm_up: int
     driver_memory: str
     jfr: Path | None
 
@@ -55,8 +59,8 @@ class Plan:
             f"{case.keys:,} keys, checkpoint in {case.place.value}\n"
             f"parquet source, noop sink, AvailableNow with one file a batch, local[2], AQE off\n"
             f"{self.rounds} rounds x {len(self.providers)} providers in rotated order, each run in "
-            f"a fresh JVM (heap {self.driver_memory}); {self.batches} batches a run, batch 0 "
-            f"dropped from the times"
+            f"a fresh JVM (heap {self.driver_memory}); {self.batches} batches a run, the first "
+            f"{self.warm_up} dropped from the times"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -70,13 +74,14 @@ class Plan:
             "providers": self.providers,
             "rounds": self.rounds,
             "batches": self.batches,
+            "warm_up": self.warm_up,
             "driver_memory": self.driver_memory,
         }
 
 
 NOTES = (
     "commitTimeMs and allUpdatesTimeMs are summed over tasks. Per batch: all of a run, divided by "
-    f"its batches, batch 0 included, but for CPU.\n{HOW_COUNTED}."
+    f"its batches, those of the warm-up included, but for CPU.\n{HOW_COUNTED}."
 )
 
 
@@ -141,8 +146,8 @@ def _run(
                 line.batch(batches[-1])
     line.finish("done")
     check_state(plan, provider, batches)
-    values = dict(figures(batches))
-    values["cpu_s"] = [(cpu[-1] - cpu[0]) / (len(cpu) - 1)]
+    values = dict(figures(batches, warm_up=plan.warm_up))
+    values["cpu_s"] = [(cpu[-1] - cpu[plan.warm_up - 1]) / (len(cpu) - plan.warm_up)]
     if operations is not None:
         values["operations"] = [((site.operations() or 0) - operations) / len(batches)]
     objects = site.objects(name)
@@ -151,9 +156,9 @@ def _run(
     return Run(provider=provider, round_number=round_number, load=load, values=values)
 
 
-def figures(batches: Sequence[BatchFigures]) -> Mapping[str, Sequence[float]]:
+def figures(batches: Sequence[BatchFigures], *, warm_up: int) -> Mapping[str, Sequence[float]]:
     """Return the times of the batches after the warm-up."""
-    measured = [batch for batch in batches if batch.batch_id > 0]
+    measured = batches[warm_up:]
     return {
         "commit_ms": [batch.commit_ms for batch in measured],
         "updates_ms": [batch.updates_ms for batch in measured],

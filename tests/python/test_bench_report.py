@@ -87,10 +87,11 @@ def test_every_provider_runs_once_in_a_round_and_takes_every_place() -> None:
     assert all(len(set(place)) == 4 for place in zip(*orders, strict=True))
 
 
-def test_batch_0_is_dropped_from_the_times() -> None:
+@pytest.mark.parametrize(("warm_up", "left"), [(1, [80, 50, 70]), (2, [50, 70])])
+def test_the_warm_up_is_dropped_from_the_times(warm_up: int, left: list[int]) -> None:
     from spark.measure import figures
 
-    assert list(figures(make_batches(9999, 50, 70))["batch_ms"]) == [50, 70]
+    assert list(figures(make_batches(9999, 80, 50, 70), warm_up=warm_up)["batch_ms"]) == left
 
 
 def test_a_run_that_lost_keys_is_an_error(tmp_path: Path) -> None:
@@ -137,6 +138,7 @@ def make_plan(folder: Path) -> Plan:
         providers=("spark", "holdfast"),
         rounds=1,
         batches=2,
+        warm_up=1,
         driver_memory="1g",
         jfr=None,
     )

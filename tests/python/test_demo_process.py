@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.demo.process import ChildError, SparkChild, cpu_of_session, running_in_session
+from holdfast.demo.process import (
+    ChildError,
+    SparkChild,
+    cpu_of,
+    cpu_of_session,
+    running_in_session,
+)
 
 REPORT = "import os, sys, json; w = os.fdopen(int(sys.argv[-1]), 'w', buffering=1);"
 
@@ -53,6 +59,21 @@ def test_the_cpu_time_of_a_session_includes_children_that_ended(tmp_path: Path) 
         _, fields = next(running.events(silence_s=60))
         # Ticks are coarser than the clock the processes read.
         assert cpu_of_session(running.session) >= 0.2 + fields["own"] - 0.05
+
+
+def test_cpu_time_is_read_again_when_a_process_ended_meanwhile() -> None:
+    def ticks(*own_and_children: int) -> list[str]:
+        return [*"S123456789A", *map(str, own_and_children)]
+
+    second = os.sysconf("SC_CLK_TCK")
+    # The child ends after its parent was read: the first reading has its time nowhere.
+    readings = [
+        {1: ticks(second, 0, 0, 0)},
+        {1: ticks(second, 0, 5 * second, second), 2: ticks(second, second, 0, 0)},
+        {1: ticks(second, 0, 7 * second, second)},
+        {1: ticks(second, 0, 7 * second, second)},
+    ]
+    assert cpu_of(iter(readings).__next__) == 9
 
 
 def test_a_child_that_dies_early_is_an_error_with_its_log(tmp_path: Path) -> None:

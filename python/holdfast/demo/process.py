@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +28,8 @@ _LOG_TAIL_LINES = 25
 _GONE_WITHIN_S = 30.0
 #: A child that runs on its own account ends soon after its last event.
 _EXIT_WITHIN_S = 60.0
+#: Where processes come and go all the time, a sum of their CPU time that is nearly right is enough.
+_READINGS = 10
 
 
 class ChildError(RuntimeError):
@@ -164,13 +166,26 @@ def running_in_session(session: int) -> list[int]:
 
 def cpu_of_session(session: int) -> float:
     """Return the CPU seconds of a session's processes so far, ended children included."""
-    return cpu_seconds(fields for _, fields in _stats_of_session(session))
+    return cpu_of(lambda: dict(_stats_of_session(session)))
 
 
-def cpu_seconds(processes: Iterable[Sequence[str]]) -> float:
-    """Sum up the CPU seconds of processes, given by what `process_stats` yields of them."""
+def cpu_of(read: Callable[[], Mapping[int, Sequence[str]]]) -> float:
+    """Return the CPU seconds of processes so far, ended children included.
+
+    Parameters
+    ----------
+    read : callable
+        Returns what `process_stats` yields of these processes, by their ids. It is called until
+        the same processes are found twice: one that ends after its parent was read and before
+        it was, is counted with neither.
+    """
+    found = read()
+    for _ in range(_READINGS):
+        before, found = found.keys(), read()
+        if found.keys() == before:
+            break
     # utime, stime, cutime and cstime are fields 14 to 17, the state is field 3.
-    ticks = sum(int(tick) for fields in processes for tick in fields[11:15])
+    ticks = sum(int(tick) for fields in found.values() for tick in fields[11:15])
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
