@@ -392,9 +392,10 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 def segment_of(store_id: str) -> Segment | None:
     """The segment that a commit id refers to."""
-    encoded = store_id.removeprefix("hf1-")
+    encoded = store_id.removeprefix("hf2-")
     data = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
-    return Segment.decode(data[16:60]) if len(data) > 16 else None
+    # Version, floor, owner, the segment (see rust/core/FORMAT.md), and a checksum at the end.
+    return Segment.decode(data[24:68]) if len(data) > 28 else None
 
 
 def lineage(checkpoint: Path, store_id: str) -> list[Segment]:

@@ -53,9 +53,10 @@ def test_a_partition_without_changes_writes_nothing(counted_checkpoint: Path) ->
     assert len(before) == len(after) == 200
 
     def segment(store_id: str) -> bytes:
-        # "hf1-", then version, floor and the reference of the segment (see rust/core/FORMAT.md).
-        encoded = store_id.removeprefix("hf1-")
-        return base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))[16:]
+        # "hf2-", then version, floor, owner, the reference of the segment and a checksum (see
+        # rust/core/FORMAT.md).
+        encoded = store_id.removeprefix("hf2-")
+        return base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))[16:-4]
 
     changed = [p for p in range(200) if segment(before[p][0]) != segment(after[p][0])]
     assert len(changed) == 1, "only the partition of key 7 wrote a segment"

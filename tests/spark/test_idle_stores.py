@@ -43,3 +43,32 @@ def test_idle_stores_move_out_of_wasteful_files(spark: SparkSession, tmp_path: P
     rows = spark.read.format("statestore").load(str(checkpoint))
     counts = {row["key"][0]: row["value"][0] for row in rows.collect()}
     assert counts == {key: 1 + number if key == 7 else 1 for key in range(KEYS)}
+
+
+def test_a_quiet_side_of_a_join_keeps_no_files_of_the_other_side(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    left, right, checkpoint = (tmp_path / name for name in ("left", "right", "checkpoint"))
+    for folder in (left, right):
+        folder.mkdir()
+    frequent = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.streaming.minBatchesToRetain": "2",
+        # Every segment fills a file, so that files stand for segments.
+        STATE + "holdfast.maxFileBytes": "1",
+    }
+    write_batch(right, 0, [{"key": key, "right": key} for key in range(KEYS)])
+    number = 0
+    with settings(spark, frequent):
+        deadline = time.monotonic() + 120
+        # Two stores of the left side in two partitions: four changelogs a batch.
+        while number < 60 or (len(merged_files(checkpoint)) > 120 and time.monotonic() < deadline):
+            for _ in range(20):
+                write_batch(left, number, [{"key": key, "left": number} for key in range(KEYS)])
+                number += 1
+            joined = source(spark, left).join(source(spark, right), "key")
+            drain(joined, checkpoint=checkpoint, mode="append", into={})
+    assert len(merged_files(checkpoint)) <= 120
+    for side, rows in (("left", KEYS * number), ("right", KEYS)):
+        state = spark.read.format("statestore").option("joinSide", side).load(str(checkpoint))
+        assert state.count() == rows

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use xxhash_rust::xxh3::xxh3_64;
+
 use crate::error::{Error, Result};
 
 /// Monotonic id of a checkpoint of one query or pipeline.
@@ -48,7 +50,21 @@ impl Owner {
             store: store.to_owned(),
         }
     }
+
+    /// Its digest: xxh3-64 of the four parts, each behind its length in bytes (u64, little-endian).
+    pub fn tag(&self) -> OwnerTag {
+        let mut bytes = Vec::new();
+        for part in [&self.pipeline, &self.operator, &self.region, &self.store] {
+            bytes.extend_from_slice(&(part.len() as u64).to_le_bytes());
+            bytes.extend_from_slice(part.as_bytes());
+        }
+        OwnerTag(xxh3_64(&bytes))
+    }
 }
+
+/// Stands for an [`Owner`] where its name would be too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OwnerTag(pub u64);
 
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

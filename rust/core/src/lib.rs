@@ -21,4 +21,4 @@ pub mod storage;
 pub mod wire;
 
 pub use error::{Error, ErrorKind, Result};
-pub use ids::{CheckpointId, FileId, Owner, SEGMENT_REF_BYTES, SegmentRef, Term};
+pub use ids::{CheckpointId, FileId, Owner, OwnerTag, SEGMENT_REF_BYTES, SegmentRef, Term};

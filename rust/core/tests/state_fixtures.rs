@@ -20,8 +20,12 @@ use holdfast_core::{Owner, Term};
 
 const BATCHES: u64 = 6;
 
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/state-v1")
+/// Commit ids of version 1 have neither owner nor checksum.
+const VERSIONS: [&str; 2] = ["state-v1", "state-v2"];
+
+fn folder(version: &str) -> PathBuf {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
+    fixtures.join(version)
 }
 
 fn owner() -> Owner {
@@ -37,47 +41,87 @@ fn expected(version: u64) -> BTreeMap<String, String> {
     (1..=version).filter_map(change).collect()
 }
 
-fn ids() -> Vec<CommitId> {
-    let text = std::fs::read_to_string(folder().join("ids.txt")).unwrap();
+fn ids(version: &str) -> Vec<CommitId> {
+    let text = std::fs::read_to_string(folder(version).join("ids.txt")).unwrap();
     text.lines().map(|line| line.parse().unwrap()).collect()
 }
 
-fn opened(variant: &str, id: &CommitId) -> StateStore {
+fn opened(folder: &Path, id: &CommitId) -> StateStore {
     let mut store = StateStore::new(owner(), plain());
-    let storage = LocalStorage::new(folder().join(variant));
+    let storage = LocalStorage::new(folder);
     store.open(&storage, id.version, Some(id)).unwrap();
     store
 }
 
 #[test]
 fn every_version_loads() {
-    for (version, id) in (1..).zip(ids()) {
-        let mut store = opened("intact", &id);
-        assert_eq!(content(&mut store), expected(version));
-        assert_eq!(store.take_warning(), None);
+    for format in VERSIONS {
+        for (version, id) in (1..).zip(ids(format)) {
+            let mut store = opened(&folder(format).join("intact"), &id);
+            assert_eq!(content(&mut store), expected(version));
+            assert_eq!(store.take_warning(), None);
+        }
     }
 }
 
 #[test]
 fn a_damaged_base_image_is_rebuilt() {
-    let rebuilt = (1..).zip(ids()).filter(|(version, id)| {
-        let mut store = opened("corrupt-base-image", id);
-        assert_eq!(content(&mut store), expected(*version));
-        store.take_warning().is_some()
-    });
-    let rebuilt: Vec<_> = rebuilt.map(|(version, _)| version).collect();
-    assert_eq!(
-        rebuilt,
-        [5, 6],
-        "versions whose lineage starts with the image"
-    );
+    for format in VERSIONS {
+        let rebuilt = (1..).zip(ids(format)).filter(|(version, id)| {
+            let mut store = opened(&folder(format).join("corrupt-base-image"), id);
+            assert_eq!(content(&mut store), expected(*version));
+            store.take_warning().is_some()
+        });
+        let rebuilt: Vec<_> = rebuilt.map(|(version, _)| version).collect();
+        assert_eq!(
+            rebuilt,
+            [5, 6],
+            "versions whose lineage starts with the image"
+        );
+    }
+}
+
+#[test]
+fn a_commit_on_top_of_an_older_version_says_whose_it_is() {
+    let copy = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(folder("state-v1").join("intact")).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
+    }
+    let old = *ids("state-v1").last().unwrap();
+    assert_eq!(old.owner, None);
+    let storage: Arc<dyn Storage> = Arc::new(LocalStorage::new(copy.path()));
+    let options = options(1 << 20, Compression::Lz4);
+    let writer = SegmentWriter::open(Arc::clone(&storage), Term(43), options);
+    let mut store = opened(copy.path(), &old);
+    // Also where nothing changed.
+    for put in [false, true] {
+        store.begin().unwrap();
+        if put {
+            store.put(FIRST_FAMILY, b"new", b"value").unwrap();
+        }
+        let id = store.commit(&writer).unwrap();
+        assert_eq!(id.owner, Some(owner().tag()));
+        assert_eq!(id.floor, old.floor);
+        let text = id.to_string();
+        let mut again = StateStore::new(owner(), plain());
+        let id: CommitId = text.parse().unwrap();
+        again.open(storage.as_ref(), id.version, Some(&id)).unwrap();
+        assert_eq!(content(&mut again).contains_key("new"), put);
+        // It is nobody else's.
+        let mut other = StateStore::new(Owner::new("", "0", "3", "other"), plain());
+        let error = other.open(storage.as_ref(), id.version, Some(&id));
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("the id of another store"), "{error}");
+    }
 }
 
 #[test]
 #[ignore = "writes the fixtures"]
 fn regenerate() {
-    let _ = std::fs::remove_dir_all(folder());
-    let intact = folder().join("intact");
+    let newest = folder(VERSIONS.last().unwrap());
+    let _ = std::fs::remove_dir_all(&newest);
+    let intact = newest.join("intact");
     let storage: Arc<dyn Storage> = Arc::new(LocalStorage::new(&intact));
     let options = options(1 << 20, Compression::Lz4);
     let writer = SegmentWriter::open(Arc::clone(&storage), Term(42), options);
@@ -102,10 +146,11 @@ fn regenerate() {
         }
     }
     writer.seal().unwrap();
-    std::fs::write(folder().join("ids.txt"), ids).unwrap();
+    std::fs::write(newest.join("ids.txt"), ids).unwrap();
     let name = storage.list().unwrap()[0].name.clone();
     let mut bytes = std::fs::read(intact.join(&name)).unwrap();
     bytes[image_start as usize + 30] ^= 0x10;
-    std::fs::create_dir_all(folder().join("corrupt-base-image")).unwrap();
-    std::fs::write(folder().join("corrupt-base-image").join(&name), bytes).unwrap();
+    let corrupt = newest.join("corrupt-base-image");
+    std::fs::create_dir_all(&corrupt).unwrap();
+    std::fs::write(corrupt.join(&name), bytes).unwrap();
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use holdfast_core::state::CommitId;
-use holdfast_core::{CheckpointId, Error, FileId, Owner, SegmentRef, Term, gc};
+use holdfast_core::{CheckpointId, Error, FileId, Owner, OwnerTag, SegmentRef, Term, gc};
 use jni::EnvUnowned;
 use jni::objects::{JClass, JLongArray, JObject, JObjectArray, JString};
 use jni::sys::jlong;
@@ -117,6 +117,34 @@ extern "system" fn Java_io_holdfast_spark_Native_adoptFile<'local>(
     });
 }
 
+/// The oldest versions that are needed, by store.
+#[derive(Default)]
+struct Floors {
+    of_stores: HashMap<OwnerTag, CheckpointId>,
+    /// By `operator/partition`, for ids that do not say whose they are: the oldest of the stores of a
+    /// partition speaks for all.
+    of_partitions: HashMap<String, CheckpointId>,
+}
+
+impl Floors {
+    fn add(&mut self, partition: String, id: &CommitId) {
+        let floor = match id.owner {
+            Some(owner) => self.of_stores.entry(owner).or_insert(id.floor),
+            None => self.of_partitions.entry(partition).or_insert(id.floor),
+        };
+        *floor = id.floor.min(*floor);
+    }
+
+    /// `None` for a store that nobody told of: it keeps everything.
+    fn of(&self, owner: &Owner) -> Option<CheckpointId> {
+        let of_store = self.of_stores.get(&owner.tag());
+        of_store.copied().or_else(|| {
+            let partition = format!("{}/{}", owner.operator, owner.region);
+            self.of_partitions.get(&partition).copied()
+        })
+    }
+}
+
 /// `Native.reclaim(long cache, String dir, HadoopFiles files, String[] partitions, String[] ids,
 /// long[] liveTerms, long newestTerm): String[]`: deletes the files that nobody appends to and that
 /// hold nothing a retained version needs.
@@ -140,24 +168,17 @@ extern "system" fn Java_io_holdfast_spark_Native_reclaim<'local>(
 ) -> JObjectArray<'local, JString<'local>> {
     with_env(env, |env| {
         let storage = storage(env, &dir, &files)?;
-        // The stores of a partition are named by operators; the oldest of them speaks for all.
-        let mut floors: HashMap<String, CheckpointId> = HashMap::new();
+        let mut floors = Floors::default();
         for (partition, id) in strings(env, &partitions)?
             .into_iter()
             .zip(strings(env, &ids)?)
         {
-            let id: CommitId = id.parse()?;
-            let floor = floors.entry(partition).or_insert(id.floor);
-            *floor = id.floor.min(*floor);
+            floors.add(partition, &id.parse()?);
         }
         let mut terms = vec![0; live_terms.len(env)?];
         live_terms.get_region(env, 0, &mut terms)?;
         let live: HashSet<Term> = terms.into_iter().map(|term| Term(term as u64)).collect();
-        let floor_of = |owner: &Owner| {
-            floors
-                .get(&format!("{}/{}", owner.operator, owner.region))
-                .copied()
-        };
+        let floor_of = |owner: &Owner| floors.of(owner);
         let may_append = |term: Term| live.contains(&term);
         let newest = Term(newest_term as u64);
         let indexes = INDEX_CACHES.get(cache)?;
@@ -191,4 +212,42 @@ extern "system" fn Java_io_holdfast_spark_Native_reclaim<'local>(
         answer.extend(space.wasteful.iter().map(FileId::file_name));
         java_strings(env, &answer)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(owner: Option<&Owner>, floor: u64) -> CommitId {
+        CommitId {
+            version: 9,
+            floor: CheckpointId(floor),
+            owner: owner.map(Owner::tag),
+            segment: None,
+            replaced: None,
+        }
+    }
+
+    #[test]
+    fn a_store_that_rests_does_not_hold_up_the_others_of_its_partition() {
+        let [busy, idle, untold] =
+            ["left", "right", "none"].map(|store| Owner::new("", "0", "7", store));
+        let mut floors = Floors::default();
+        floors.add("0/7".to_owned(), &id(Some(&busy), 8));
+        floors.add("0/7".to_owned(), &id(Some(&idle), 1));
+        assert_eq!(floors.of(&busy), Some(CheckpointId(8)));
+        assert_eq!(floors.of(&idle), Some(CheckpointId(1)));
+        assert_eq!(floors.of(&untold), None);
+    }
+
+    #[test]
+    fn of_ids_that_do_not_say_whose_they_are_the_oldest_speaks_for_the_partition() {
+        let mut floors = Floors::default();
+        for floor in [8, 1, 5] {
+            floors.add("0/7".to_owned(), &id(None, floor));
+        }
+        let of = |partition| floors.of(&Owner::new("", "0", partition, "left"));
+        assert_eq!(of("7"), Some(CheckpointId(1)));
+        assert_eq!(of("8"), None);
+    }
 }

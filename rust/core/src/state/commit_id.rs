@@ -8,9 +8,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::ids::{CheckpointId, SEGMENT_REF_BYTES, SegmentRef};
+use crate::ids::{CheckpointId, OwnerTag, SEGMENT_REF_BYTES, SegmentRef};
 
-const PREFIX: &str = "hf1-";
+/// Of ids without owner and checksum, which older builds wrote.
+const PREFIX_1: &str = "hf1-";
+const PREFIX_2: &str = "hf2-";
 
 /// State of one store at one version, as text in Spark's `commits/N`.
 ///
@@ -22,6 +24,8 @@ pub struct CommitId {
     /// `created` of the oldest segment needed to load this version. Segments of the owner that
     /// are older are dead as soon as no older version is retained.
     pub floor: CheckpointId,
+    /// Whose state it is; `None` in an id of an older build.
+    pub owner: Option<OwnerTag>,
     /// The newest segment of the lineage; `None` for a store that was never written.
     pub segment: Option<SegmentRef>,
     /// Where `segment` is a base image: the newest segment it replaced. The image's own head says
@@ -31,13 +35,22 @@ pub struct CommitId {
 
 impl fmt::Display for CommitId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut bytes = Vec::with_capacity(104);
+        let mut bytes = Vec::with_capacity(116);
         bytes.extend_from_slice(&self.version.to_le_bytes());
         bytes.extend_from_slice(&self.floor.0.to_le_bytes());
+        if let Some(owner) = self.owner {
+            bytes.extend_from_slice(&owner.0.to_le_bytes());
+        }
         for reference in self.segment.iter().chain(&self.replaced) {
             bytes.extend_from_slice(&reference.to_bytes());
         }
-        write!(f, "{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes))
+        let prefix = if self.owner.is_some() {
+            bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
+            PREFIX_2
+        } else {
+            PREFIX_1
+        };
+        write!(f, "{prefix}{}", URL_SAFE_NO_PAD.encode(bytes))
     }
 }
 
@@ -45,45 +58,71 @@ impl FromStr for CommitId {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let Some(encoded) = text.strip_prefix(PREFIX) else {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                format!(
-                    "state store checkpoint id {text:?} was not written by Holdfast \
-                     (expected it to start with {PREFIX:?}); \
-                     continue this checkpoint with the provider that made it"
-                ),
-            ));
+        let (encoded, checked) = match (text.strip_prefix(PREFIX_1), text.strip_prefix(PREFIX_2)) {
+            (Some(encoded), _) => (encoded, false),
+            (_, Some(encoded)) => (encoded, true),
+            (None, None) => {
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    format!(
+                        "state store checkpoint id {text:?} was not written by Holdfast, or by a \
+                         newer one (expected it to start with {PREFIX_1:?} or {PREFIX_2:?}); \
+                         continue this checkpoint with what made it"
+                    ),
+                ));
+            }
         };
-        let malformed = || Error::corrupt(format!("malformed state store checkpoint id {text:?}"));
-        let bytes = URL_SAFE_NO_PAD.decode(encoded).map_err(|_| malformed())?;
-        let (version, rest) = bytes.split_first_chunk::<8>().ok_or_else(malformed)?;
-        let (floor, rest) = rest.split_first_chunk::<8>().ok_or_else(malformed)?;
+        let damaged = || {
+            Error::corrupt(format!(
+                "state store checkpoint id {text:?} is damaged: the commit log of this checkpoint \
+                 is not as it was written"
+            ))
+        };
+        let bytes = URL_SAFE_NO_PAD.decode(encoded).map_err(|_| damaged())?;
+        let bytes = if checked {
+            unchecked(&bytes).ok_or_else(damaged)?
+        } else {
+            &bytes
+        };
+        let (version, rest) = bytes.split_first_chunk::<8>().ok_or_else(damaged)?;
+        let (floor, rest) = rest.split_first_chunk::<8>().ok_or_else(damaged)?;
+        let (owner, rest) = if checked {
+            let (owner, rest) = rest.split_first_chunk::<8>().ok_or_else(damaged)?;
+            (Some(OwnerTag(u64::from_le_bytes(*owner))), rest)
+        } else {
+            (None, rest)
+        };
         let mut references = rest
             .chunks(SEGMENT_REF_BYTES)
-            .map(|bytes| SegmentRef::from_bytes(bytes).map_err(|_| malformed()));
+            .map(|bytes| SegmentRef::from_bytes(bytes).map_err(|_| damaged()));
         let segment = references.next().transpose()?;
         let replaced = references.next().transpose()?;
         if references.next().is_some() {
-            return Err(malformed());
+            return Err(damaged());
         }
         Ok(Self {
             version: u64::from_le_bytes(*version),
             floor: CheckpointId(u64::from_le_bytes(*floor)),
+            owner,
             segment,
             replaced,
         })
     }
 }
 
+/// What stands before a checksum at the end; `None` where it does not match.
+fn unchecked(bytes: &[u8]) -> Option<&[u8]> {
+    let (bytes, checksum) = bytes.split_last_chunk::<4>()?;
+    (crc32c::crc32c(bytes) == u32::from_le_bytes(*checksum)).then_some(bytes)
+}
+
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::*;
-    use crate::ids::{FileId, Term};
+    use crate::ids::{FileId, Owner, Term};
 
-    #[test]
-    fn ids_read_back_and_foreign_ones_are_refused_by_name() {
+    fn ids(owner: Option<OwnerTag>) -> [CommitId; 3] {
         let segment = SegmentRef {
             file: FileId {
                 term: Term(0x1234_5678_9abc),
@@ -93,37 +132,62 @@ mod tests {
             len: 99,
             digest: u128::MAX - 5,
         };
-        for id in [
-            CommitId {
-                version: 3,
-                floor: CheckpointId(1),
-                segment: Some(segment),
-                replaced: None,
-            },
-            CommitId {
-                version: 3,
-                floor: CheckpointId(3),
-                segment: Some(segment),
-                replaced: Some(SegmentRef { len: 5, ..segment }),
-            },
-            CommitId {
-                version: 1,
-                floor: CheckpointId(1),
-                segment: None,
-                replaced: None,
-            },
-        ] {
+        let never_written = CommitId {
+            version: 1,
+            floor: CheckpointId(1),
+            owner,
+            segment: None,
+            replaced: None,
+        };
+        let written = CommitId {
+            version: 3,
+            segment: Some(segment),
+            ..never_written
+        };
+        let image = CommitId {
+            floor: CheckpointId(3),
+            replaced: Some(SegmentRef { len: 5, ..segment }),
+            ..written
+        };
+        [never_written, written, image]
+    }
+
+    #[test]
+    fn ids_read_back_and_foreign_ones_are_refused_by_name() {
+        let owner = Owner::new("", "0", "17", "default").tag();
+        for id in [ids(None), ids(Some(owner))].concat() {
             assert_eq!(id.to_string().parse::<CommitId>().unwrap(), id);
         }
-        let error = "6f1c2b9e-uuid".parse::<CommitId>().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unsupported);
-        assert!(error.to_string().contains("not written by Holdfast"));
-        for bad in ["hf1-", "hf1-!!", "hf1-AAAA"] {
+        for foreign in ["6f1c2b9e-uuid", "hf3-AAAA"] {
+            let error = foreign.parse::<CommitId>().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert!(error.to_string().contains("not written by Holdfast"));
+        }
+        for bad in ["hf1-", "hf1-!!", "hf1-AAAA", "hf2-", "hf2-AAAAAA"] {
             assert_eq!(
                 bad.parse::<CommitId>().unwrap_err().kind(),
                 ErrorKind::Corrupt,
                 "{bad}"
             );
+        }
+    }
+
+    #[test]
+    fn a_flip_of_any_bit_and_any_cut_is_reported() {
+        let owner = Owner::new("", "0", "17", "default").tag();
+        for id in ids(Some(owner)) {
+            let text = id.to_string();
+            for end in 0..text.len() {
+                assert!(text[..end].parse::<CommitId>().is_err(), "{}", &text[..end]);
+            }
+            for bit in 0..text.len() * 8 {
+                let mut bytes = text.clone().into_bytes();
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                // Text that is no UTF-8 does not come out of a JSON file.
+                if let Ok(flipped) = String::from_utf8(bytes) {
+                    assert!(flipped.parse::<CommitId>().is_err(), "{flipped}");
+                }
+            }
         }
     }
 }

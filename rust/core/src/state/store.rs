@@ -14,7 +14,7 @@ use super::restore::Restore;
 use super::scan::Scan;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{NewSegment, SegmentHead, SegmentKind, SegmentReader, read_head};
-use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
+use crate::ids::{CheckpointId, FileId, Owner, OwnerTag, SegmentRef};
 use crate::manager::{Durability, SegmentWriter};
 use crate::storage::Storage;
 
@@ -51,6 +51,7 @@ impl Position {
         let id = CommitId {
             version,
             floor: created,
+            owner: None,
             segment: None,
             replaced: None,
         };
@@ -87,6 +88,7 @@ impl Position {
                 floor: self.lineage_floor,
                 segment: Some(*only),
                 replaced: self.replaced,
+                ..self.id
             },
             // The segment of the last id names its own, older lineage: its floor stays.
             _ => CommitId { version, ..self.id },
@@ -118,6 +120,7 @@ impl Position {
         let id = CommitId {
             version,
             floor,
+            owner: self.id.owner,
             segment: Some(segment),
             replaced: None,
         };
@@ -172,6 +175,8 @@ pub enum ScanOf<'a> {
 #[derive(Debug)]
 pub struct StateStore {
     owner: Owner,
+    /// That of `owner`.
+    tag: OwnerTag,
     families: Families,
     memory: MemoryShare,
     scans: HashMap<u32, (u32, Scan)>,
@@ -197,6 +202,7 @@ impl StateStore {
     /// As [`StateStore::new`], with memory from a budget that other stores share.
     pub fn within(owner: Owner, layout: Layout, budget: Arc<MemoryBudget>) -> Self {
         Self {
+            tag: owner.tag(),
             owner,
             families: Families::new(layout),
             memory: MemoryShare::of(budget),
@@ -256,6 +262,7 @@ impl StateStore {
             None if version == 0 => CommitId {
                 version: 0,
                 floor: CheckpointId(0),
+                owner: None,
                 segment: None,
                 replaced: None,
             },
@@ -269,6 +276,12 @@ impl StateStore {
                         self.owner
                     ),
                 ));
+            }
+            Some(id) if id.owner.is_some_and(|owner| owner != self.tag) => {
+                return Err(Error::invalid_input(format!(
+                    "{}: version {version} was asked for with the id of another store",
+                    self.owner
+                )));
             }
             Some(id) if id.version == version => *id,
             Some(id) => {
@@ -523,7 +536,7 @@ impl StateStore {
                 self.owner
             )));
         };
-        let next = match self.families.changes() {
+        let mut next = match self.families.changes() {
             None => {
                 self.stats.empty_commits += 1;
                 at.unchanged()
@@ -548,6 +561,8 @@ impl StateStore {
         // What was committed stays committed: a limit that this exceeds stops the next session.
         let _ = self.count_memory();
         self.in_session = false;
+        // Also where an older build wrote the id that this commit builds on.
+        next.id.owner = Some(self.tag);
         let id = next.id;
         let long = next.lineage.len() > MAX_LINEAGE_SEGMENTS;
         self.before = self.at.replace(next);

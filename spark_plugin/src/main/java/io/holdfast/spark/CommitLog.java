@@ -14,7 +14,8 @@ import org.apache.hadoop.fs.Path;
 
 /** Spark's commit log, {@code <checkpoint>/commits/N}: the atomic root of every checkpoint. */
 final class CommitLog {
-  private static final String ID_PREFIX = "hf1-";
+  /** Of ids of this version and of older ones; see rust/core/FORMAT.md. */
+  private static final List<String> ID_PREFIXES = List.of("hf2-", "hf1-");
 
   private CommitLog() {}
 
@@ -93,7 +94,7 @@ final class CommitLog {
       int partition = 0;
       for (JsonNode stores : operator.getValue()) {
         for (JsonNode id : stores) {
-          if (id.asText().startsWith(ID_PREFIX)) {
+          if (ID_PREFIXES.stream().anyMatch(id.asText()::startsWith)) {
             ids.add(new StoreId(operator.getKey(), partition, id.asText()));
           }
         }
