@@ -277,14 +277,47 @@ fn a_base_image_is_cited_only_once_it_is_durable() {
     assert_eq!(after_image, syncs + 1, "only the test's own sync");
     let before = commit(&mut store, &world, &[("k", "before")], &[]);
     assert_eq!(lineage_of(&world, &before), 3, "three changelogs");
-    assert_eq!(store.take_installed_image(), None);
     world.writer.sync().unwrap();
     let after = commit(&mut store, &world, &[("k", "after")], &[]);
     assert_eq!(lineage_of(&world, &after), 2, "the image and a changelog");
     assert_eq!(after.floor, CheckpointId(3));
-    assert_eq!(store.take_installed_image(), Some(CheckpointId(3)));
-    assert_eq!(store.take_installed_image(), None);
     assert_eq!(loaded(&world, &after), map(&[("k", "after")]));
+}
+
+#[test]
+fn a_version_is_as_good_as_a_snapshot_while_few_changelogs_lie_above_its_image() {
+    let world = world();
+    let mut store = opened(&world);
+    let version = |store: &StateStore| {
+        let version = store.snapshot_version(&world.writer, 3);
+        version.map(|version| version.0)
+    };
+    assert_eq!(version(&store), Some(0), "nothing is stored");
+    commit(&mut store, &world, &[("k", "0")], &[]);
+    assert_eq!(version(&store), Some(0), "the commit is not durable");
+    world.writer.sync().unwrap();
+    assert_eq!(version(&store), Some(1));
+    for _ in 0..20 {
+        commit(&mut store, &world, &[], &[]);
+    }
+    assert_eq!(version(&store), Some(21), "a store that rests");
+    for value in ["1", "2", "3"] {
+        commit(&mut store, &world, &[("k", value)], &[]);
+        world.writer.sync().unwrap();
+    }
+    assert_eq!(version(&store), Some(1), "the oldest of four changelogs");
+    write_image(&mut store, &world);
+    world.writer.sync().unwrap();
+    for i in 0..3 {
+        commit(&mut store, &world, &[("k", &i.to_string())], &[]);
+        world.writer.sync().unwrap();
+        let near = if i < 2 { 25 + i } else { 24 };
+        assert_eq!(
+            version(&store),
+            Some(near),
+            "{i} above an image of version 24"
+        );
+    }
 }
 
 #[test]

@@ -612,8 +612,8 @@ extern "system" fn Java_io_holdfast_spark_Native_abort<'local>(
 
 /// `Native.writeBaseImage(long store, int minChangelogs, String[] wasteful): long`: merges the store's
 /// lineage from files when enough changelogs have gathered, see `StateStore::base_image_task`, or
-/// when a part of it lies in one of the `wasteful` files. Returns the version of the base image
-/// that commits began to build on since the last call, -1 without one.
+/// when a part of it lies in one of the `wasteful` files. Returns the newest version that is as good
+/// as a snapshot, see `StateStore::snapshot_version`, -1 without one.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_writeBaseImage<'local>(
     env: EnvUnowned<'local>,
@@ -630,18 +630,18 @@ extern "system" fn Java_io_holdfast_spark_Native_writeBaseImage<'local>(
             .collect();
         let store = STORES.get(store)?;
         let writer = store.manager.writer()?;
-        let (task, installed) = {
+        let (task, snapshot) = {
             let mut state = store.state.lock();
             let least = min_changelogs.max(1) as usize;
             let task = state.base_image_task(writer, least, &wasteful);
-            (task, state.take_installed_image())
+            (task, state.snapshot_version(writer, least))
         };
         if let Some(task) = task {
             // The store is not locked while files are read, merged and written.
             let image = task.run(store.manager.storage.as_ref(), writer)?;
             store.state.lock().accept(image);
         }
-        Ok(installed.map_or(-1, |created| created.0 as jlong))
+        Ok(snapshot.map_or(-1, |version| version.0 as jlong))
     })
 }
 

@@ -188,7 +188,6 @@ pub struct StateStore {
     in_session: bool,
     /// Written by maintenance, and not known to be durable: no commit may cite it yet.
     pending_image: Option<BaseImage>,
-    installed_image: Option<CheckpointId>,
     stats: StoreStats,
     warning: Option<String>,
 }
@@ -212,7 +211,6 @@ impl StateStore {
             before: None,
             in_session: false,
             pending_image: None,
-            installed_image: None,
             stats: StoreStats::default(),
             warning: None,
         }
@@ -627,17 +625,7 @@ impl StateStore {
         if self.pending_image.is_some() {
             return None;
         }
-        // What is not durable may not even be readable yet, and its checkpoint may never complete.
-        let durable = |position: &&Position| {
-            let durability = |segment| writer.durability(segment);
-            position.lineage.last().map(durability) == Some(Durability::Durable)
-        };
-        let from = [&self.at, &self.before]
-            .into_iter()
-            .flatten()
-            // Nothing is merged from a damaged image.
-            .filter(|position| !position.rebuilt)
-            .find(durable)?;
+        let from = self.durable_position(writer)?;
         let least = min_changelogs.max(1);
         // The first segment is the base image, or the first changelog of a store without one.
         let (base, changelogs) = from.lineage.split_first()?;
@@ -660,9 +648,31 @@ impl StateStore {
         self.pending_image = Some(image);
     }
 
-    /// The newest image that commits began to build on since this was last asked.
-    pub fn take_installed_image(&mut self) -> Option<CheckpointId> {
-        self.installed_image.take()
+    /// The newest version that is as good as a snapshot: the durable one, as long as fewer than
+    /// `min_changelogs` lie above its base image, else that of the image. So it rises for a store
+    /// that rests, too, which needs no new image.
+    pub fn snapshot_version(
+        &self,
+        writer: &SegmentWriter,
+        min_changelogs: usize,
+    ) -> Option<CheckpointId> {
+        let position = self.durable_position(writer)?;
+        let near = position.lineage.len() <= min_changelogs.max(1);
+        Some(if near {
+            CheckpointId(position.id.version)
+        } else {
+            position.lineage_floor
+        })
+    }
+
+    /// The newest version that is durable and builds on no damaged image. What is not durable may
+    /// not even be readable yet, and its checkpoint may never complete.
+    fn durable_position(&self, writer: &SegmentWriter) -> Option<&Position> {
+        let durable = |position: &&Position| {
+            let lost = |segment| writer.durability(segment) != Durability::Durable;
+            !position.rebuilt && !position.lineage.last().is_some_and(lost)
+        };
+        [&self.at, &self.before].into_iter().flatten().find(durable)
     }
 
     fn settle_image(&mut self, writer: &SegmentWriter) {
@@ -674,21 +684,19 @@ impl StateStore {
             None | Some(Durability::Pending) => {}
             Some(Durability::Lost) => self.pending_image = None,
             Some(Durability::Durable) => {
-                if let Some(image) = self.pending_image.take()
-                    && self.install(&image)
-                {
-                    self.installed_image = Some(image.created);
+                if let Some(image) = self.pending_image.take() {
+                    self.install(&image);
                 }
             }
         }
     }
 
-    fn install(&mut self, image: &BaseImage) -> bool {
+    fn install(&mut self, image: &BaseImage) {
         let Some(at) = self.at.as_mut() else {
-            return false;
+            return;
         };
         let Some(rest) = at.lineage.strip_prefix(image.replaces.as_slice()) else {
-            return false;
+            return;
         };
         let mut lineage = Vec::with_capacity(1 + rest.len());
         lineage.push(image.reference);
@@ -696,7 +704,6 @@ impl StateStore {
         at.lineage = lineage;
         at.lineage_floor = image.created;
         at.replaced = image.replaces.last().copied();
-        true
     }
 
     /// Where a store with the content of `id` stands.

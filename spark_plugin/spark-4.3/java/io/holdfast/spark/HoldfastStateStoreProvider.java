@@ -40,6 +40,9 @@ public final class HoldfastStateStoreProvider
   private StoreContext context;
   private TableHandle table;
 
+  /** What Spark's coordinator was told last; under the maintenance lock. */
+  private long reportedVersion;
+
   @Override
   public void init(
       StateStoreId stateStoreId,
@@ -213,8 +216,12 @@ public final class HoldfastStateStoreProvider
   /** Called by background maintenance, and at task end through {@link #doMaintenance}. */
   @Override
   public void doSnapshotMaintenance() {
-    long version = table.writeBaseImage(context.conf.minDeltasForSnapshot());
-    if (version >= 0 && context.conf.reportSnapshotUploadLag()) {
+    int minDeltas = context.conf.minDeltasForSnapshot();
+    long version = table.writeBaseImage(minDeltas);
+    // The coordinator calls a store lagging that is five times this far behind.
+    boolean due = version >= reportedVersion + minDeltas;
+    if (due && context.conf.reportSnapshotUploadLag()) {
+      reportedVersion = version;
       StateStoreProviderId providerId = new StateStoreProviderId(id, context.runId());
       StateStoreProvider$.MODULE$
           .coordinatorRef()

@@ -180,8 +180,7 @@ final class Native {
    * Writes a base image if one is due, or if the store needs a part of a wasteful file.
    *
    * @param wasteful names of files that should go
-   * @return version of the base image that commits began to build on since the last call, -1 without
-   *     one
+   * @return the newest version that is loaded from a base image and few changelogs, -1 without one
    */
   static native long writeBaseImage(long store, int minChangelogs, String[] wasteful);
 
