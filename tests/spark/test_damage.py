@@ -97,6 +97,22 @@ def test_damage_fails_the_query_with_its_place_and_changes_nothing(
         after = contents(checkpoint)
         assert {path: after.get(path) for path in before} == before, label
         path.write_bytes(good)
+    # The id of partition 1 in the commit log, without the twin by which Hadoop's local file system
+    # finds the damage itself.
+    (checkpoint / "commits" / ".2.crc").unlink()
+    entry = checkpoint / "commits" / "2"
+    good = entry.read_bytes()
+    store_id = commit_ids(checkpoint, 2)["0"][1][0]
+    damaged = store_id[:20] + ("A" if store_id[20] != "A" else "B") + store_id[21:]
+    entry.write_bytes(good.replace(store_id.encode(), damaged.encode()))
+    before = contents(checkpoint)
+    with pytest.raises(StreamingQueryException) as failure:
+        run()
+    said = str(failure.value)
+    for part in ("DamagedStateException", "commits/2, operator 0, partition 1", damaged):
+        assert part in said, said
+    assert {path: contents(checkpoint).get(path) for path in before} == before
+    entry.write_bytes(good)
     assert sorted(rows) == [0, 1, 2]
     run()
     assert rows[3] == [(key, 4) for key in sorted(range(40), key=lambda key: repr((key, 4)))]
