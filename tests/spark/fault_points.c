@@ -11,9 +11,10 @@
  *
  * Points: before-, torn- and after- each of append (a changelog), image (a base image) and seal (the
  * footer, after- with its sync); before- and after-entry (commits/N gets its name); before- and
- * after-delete (a state file is removed). They are recognised by the bytes and names that
- * rust/core/FORMAT.md defines, so the product knows nothing of this. Where the checkpoint lies on an
- * object store, it is the store's process that gives commits/N its name.
+ * after-object (a state file gets its name, which on an object store it has at its end only);
+ * before- and after-delete (a state file is removed). They are recognised by the bytes and names
+ * that rust/core/FORMAT.md defines, so the product knows nothing of this. Where the checkpoint lies
+ * on an object store, it is the store's process that gives commits/N and state files their names.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -34,8 +35,8 @@ enum { PHASES = 3, PATH_BYTES = 4096, PARTITION_BYTES = 16, GIVE_UP_MS = 300000 
 enum action { PASS, STOP, FULL };
 
 static const char *const PHASE[PHASES] = {"before", "torn", "after"};
-static const char *const WHAT[] = {"append", "image", "seal", "entry", "delete"};
-enum what { APPEND, IMAGE, SEAL, ENTRY, DELETE, WHATS };
+static const char *const WHAT[] = {"append", "image", "seal", "entry", "object", "delete"};
+enum what { APPEND, IMAGE, SEAL, ENTRY, OBJECT, DELETE, WHATS };
 
 static atomic_int passes[WHATS][PHASES];
 /* A file descriptor whose footer was just written by this thread, and one whose disk is full. */
@@ -224,12 +225,13 @@ int fdatasync(int fd) {
 static int give_name(const char *how, const char *from, const char *to) {
     int (*real)(const char *, const char *) =
         (int (*)(const char *, const char *))dlsym(RTLD_NEXT, how);
-    if (!is_entry(to))
+    enum what what = is_entry(to) ? ENTRY : is_state_file(to) ? OBJECT : WHATS;
+    if (what == WHATS)
         return real(from, to);
-    pass(ENTRY, 0, "");
+    pass(what, 0, "");
     int done = real(from, to);
     int why = errno;
-    pass(ENTRY, 2, "");
+    pass(what, 2, "");
     errno = why;
     return done;
 }

@@ -16,17 +16,19 @@ class RemoteFolder:
     spark: SparkSession
     uri: str
 
-    def _path(self, name: str = "") -> Any:
+    def path(self, name: str = "") -> Any:
+        """A Hadoop ``Path`` of this folder, or of a name below it."""
         assert self.spark._jvm is not None
         return self.spark._jvm.org.apache.hadoop.fs.Path(f"{self.uri}/{name}" if name else self.uri)
 
-    def _file_system(self) -> Any:
-        return self._path().getFileSystem(self.spark._jsparkSession.sessionState().newHadoopConf())
+    def file_system(self) -> Any:
+        """Hadoop's ``FileSystem`` of this folder."""
+        return self.path().getFileSystem(self.spark._jsparkSession.sessionState().newHadoopConf())
 
     def files(self, below: str = "") -> list[str]:
         """Names of all files below a folder, relative to this one; none where it is absent."""
         found = []
-        files, path = self._file_system(), self._path(below)
+        files, path = self.file_system(), self.path(below)
         if files.exists(path):
             entries = files.listFiles(path, True)
             while entries.hasNext():
@@ -34,10 +36,10 @@ class RemoteFolder:
         return sorted(found)
 
     def exists(self, name: str) -> bool:
-        return bool(self._file_system().exists(self._path(name)))
+        return bool(self.file_system().exists(self.path(name)))
 
     def read(self, name: str) -> str:
-        stream = self._file_system().open(self._path(name))
+        stream = self.file_system().open(self.path(name))
         try:
             return bytes(stream.readAllBytes()).decode()
         finally:

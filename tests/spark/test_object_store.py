@@ -24,6 +24,11 @@ BATCHES = 5
 ON_S3 = pytest.param("s3a", marks=pytest.mark.full)
 
 
+def names(world: World) -> set[str]:
+    """The state objects that can be seen."""
+    return {path.name for path in merged_files(world.checkpoint)}
+
+
 def test_the_storage_conformance_suite_passes(helpers: Path, tmp_path: Path) -> None:
     setting = "fs.objects.impl=ObjectsFileSystem"
     check_conformance(classpath(helpers), f"objects:{tmp_path}", setting)
@@ -51,21 +56,58 @@ def test_an_executor_seals_one_object_per_batch_and_a_killed_driver_leaves_nothi
 
 
 @pytest.mark.full
+def test_each_of_two_executors_seals_one_object_per_batch_and_none_before_the_commit_hook(
+    object_world: World, spark: SparkSession
+) -> None:
+    world = object_world
+    world.feed(1)
+    world.arm("publish", nth=0)
+    job = world.start(CLUSTER, **ONLY_BATCHES, **ALL_EXECUTORS)
+    objects: set[str] = set()
+    writers = []
+    for batch in range(BATCHES):
+        if batch > 0:
+            world.arm("publish", nth=batch)
+            world.feed(1)
+        job.wait_until_stopped_at("publish")
+        # All tasks of this batch have ended, and the driver has not begun to commit it.
+        assert names(world) == objects
+        world.go("publish")
+        job.wait_until_processed()
+        # A file name begins with the term of its executor.
+        terms = [name.partition("-")[0] for name in names(world) - objects]
+        assert 1 <= len(terms) <= 2
+        assert len(set(terms)) == len(terms), "two objects of one executor"
+        writers.append(set(terms))
+        objects = names(world)
+    assert len(set.union(*writers)) == 2
+    assert any(len(terms) == 2 for terms in writers), "no batch was written by both executors"
+    job.finish()
+    assert names(world) == objects, "an executor's end leaves no further object"
+    world.assert_rows()
+    world.assert_no_file_is_missing(spark)
+
+
+@pytest.mark.full
 def test_objects_that_a_killed_driver_left_are_reclaimed(
     object_world: World, spark: SparkSession
 ) -> None:
     world = object_world
     world.feed(BATCHES)
-    world.arm("before-entry", nth=4)
+    world.arm("after-object", nth=4)
     job = world.start(LOCAL, **ONE_FILE)
-    job.wait_until_stopped_at("before-entry")
+    # The object of batch 3 is there, and nobody has told the driver.
+    job.wait_until_stopped_at("after-object")
     job.kill()
-    # The store may have had the entry in hand.
-    world.go("before-entry")
-    before = [path.name for path in merged_files(world.checkpoint)]
+    # On S3 it is the server that stopped; its answer reaches nobody.
+    world.go("after-object")
+    assert world.last_committed() == 2
+    left = names(world) - world.needed_files()
+    assert left, "there is something to reclaim"
     job = world.start(LOCAL, **ONE_FILE)
-    world.go_on_until_reclaimed(job, before)
+    world.go_on_until_reclaimed(job, left)
     job.finish()
+    assert not left & names(world)
     world.assert_rows()
     world.assert_no_file_is_missing(spark)
 

@@ -5,24 +5,163 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
-from java_side import check_conformance, classpath, skipped_without_jars
+from java_side import QUICK_START, check_conformance, classpath, skipped_without_jars, tool
 from object_stores import S3Server
 
 from faults import LOCAL, World
+from support import write_batch
 
 pytestmark = pytest.mark.timeout(900)
 
+MIB = 1 << 20
+#: The smallest that S3 takes.
+PART_BYTES = 5 * MIB
+PARTS = {
+    "fs.s3a.multipart.size": str(PART_BYTES),
+    "fs.s3a.multipart.threshold": str(PART_BYTES),
+}
 
-def test_the_storage_conformance_suite_passes_on_s3a(helpers: Path, tmp_path: Path) -> None:
+
+@pytest.fixture(scope="module")
+def server(helpers: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     with skipped_without_jars():
-        server = S3Server(tmp_path, helpers)
-    server.bucket("bucket")
+        running = S3Server(tmp_path_factory.mktemp("s3"), helpers)
+    yield running
+    running.close()
+
+
+def test_the_storage_conformance_suite_passes_on_s3a(helpers: Path, server: S3Server) -> None:
+    server.bucket("conformance")
     settings = [f"{key}={value}" for key, value in server.settings.items()]
-    check_conformance(classpath(helpers, *server.client), "s3a://bucket/conformance", *settings)
-    server.close()
+    check_conformance(classpath(helpers, *server.client), "s3a://conformance/suite", *settings)
+
+
+def big_object(server: S3Server, bucket: str, commits: int, end: str) -> dict[str, int]:
+    """Runs ``BigObject.java``, with a bucket of its own; returns what it saw."""
+    folder = server.bucket(bucket)
+    # Parts wait in files: that is the default, and what keeps them out of memory.
+    settings = server.settings | PARTS | {"fs.s3a.buffer.dir": str(server.folder / "parts")}
+    # All of the heap is taken at once, so that what grows later is not the heap.
+    heap = ["-Xms64m", "-Xmx64m", "-XX:+AlwaysPreTouch"]
+    path = classpath(server.helpers, *server.client)
+    program = ["io.holdfast.spark.BigObject", f"s3a://{bucket}/state", str(commits), end]
+    done = subprocess.run(
+        [
+            *[tool("java"), QUICK_START, *heap, "-cp", path, *program],
+            *[f"{key}={value}" for key, value in settings.items()],
+        ],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    seen = {name: int(number) for name, number in map(str.split, done.stdout.splitlines())}
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    seen["server.objects"], seen["server.bytes"] = (
+        len(files),
+        sum(path.stat().st_size for path in files),
+    )
+    return seen
+
+
+def test_memory_does_not_grow_with_an_object_that_goes_up_in_parts(server: S3Server) -> None:
+    seen = big_object(server, "growing", commits=24, end="seal")
+    assert seen["state_bytes"] == 96 * MIB, "more than the heap"
+    full_parts = seen["state_bytes"] // PART_BYTES
+    # While the object was being written: all full parts were up, and nothing could be seen.
+    assert seen["object_put_request_completed.open"] == full_parts
+    assert (seen["pending_uploads.open"], seen["objects.open"]) == (1, 0)
+    # After a third of the object everything that is taken once was taken: heap, threads, S3A's
+    # client, and the buffers for one commit. The other 64 MiB took nothing that counts.
+    assert seen["peak_bytes.late"] - seen["peak_bytes.early"] < 32 * MIB
+    # And then it was one object, and all of its rows were right.
+    assert seen["multipart_upload_part_put"] == full_parts + 1
+    assert seen["multipart_upload_completed"] == 1
+    assert (seen["pending_uploads"], seen["objects"]) == (0, 1)
+    assert seen["object_bytes"] == seen["server.bytes"] > seen["state_bytes"]
+    assert seen["rows"] == 4096
+
+
+def test_a_writer_that_gives_up_leaves_neither_an_object_nor_a_pending_upload(
+    server: S3Server,
+) -> None:
+    seen = big_object(server, "given-up", commits=6, end="abandon")
+    assert seen["object_put_request_completed.open"] == 24 * MIB // PART_BYTES == 4
+    assert (seen["pending_uploads.open"], seen["objects.open"]) == (1, 0)
+    assert seen["object_multipart_aborted.open"] == 0
+    assert seen["object_multipart_aborted"] > 0
+    assert seen["multipart_upload_completed"] == 0
+    assert (seen["pending_uploads"], seen["objects"]) == (0, 0)
+    assert seen["server.objects"] == 0, "of the parts, nothing is left on the server"
+
+
+def test_a_batch_goes_up_in_parts_while_its_tasks_write_and_is_there_when_it_is_committed(
+    server: S3Server, tmp_path: Path
+) -> None:
+    store = server.store("parts")
+    folder = tmp_path / "job"
+    (folder / "input").mkdir(parents=True)
+    random = np.random.default_rng(1)
+    # What cannot be compressed; the later batch has the greater payloads.
+    keys = [24_000, 12_000]
+    batches = [
+        [{"key": key, "payload": bytes([batch]) + random.bytes(1023)} for key in range(keys[batch])]
+        for batch in range(2)
+    ]
+    for number, rows in enumerate(batches):
+        write_batch(folder / "input", number, rows)
+    # S3A keeps back what does not fill a part.
+    full_parts = [count * 1024 // PART_BYTES for count in keys]
+    conf = store.settings | {f"spark.hadoop.{key}": value for key, value in PARTS.items()}
+    conf["spark.hadoop.fs.s3a.buffer.dir"] = str(tmp_path / "parts")
+    job = Path(__file__).with_name("large_objects_job.py")
+    done = subprocess.run(
+        [
+            *[sys.executable, str(job), "--folder", str(folder), "--checkpoint", store.uri],
+            *["--full-bytes", *[str(parts * PART_BYTES) for parts in full_parts]],
+            *[f"--conf={key}={value}" for key, value in conf.items()],
+        ],
+        env=os.environ | {"PYTHONPATH": str(job.parent)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    seen = json.loads((folder / "seen.json").read_text())
+
+    # All tasks of batch 0 have ended, and all of its full parts are up: nothing can be seen.
+    assert seen["tasks of 0 done"]["objects"] == []
+    assert seen["tasks of 0 done"]["pending"] == 1
+    # The commit hook ends it: by the time of batch 1 it is one object.
+    (size,) = seen["tasks of 1 done"]["objects"]
+    assert size > keys[0] * 1024 > 20 * MIB
+    assert seen["tasks of 1 done"]["parts"] == full_parts[0] + 1
+    assert seen["tasks of 1 done"]["completed"] == 1
+    # Batch 1 has begun a second one, which no batch refers to when it fails.
+    assert seen["tasks of 1 done"]["pending"] == 1
+    assert seen["failed"]["objects"] == [size]
+    # The end of the application leaves nothing pending: the next one knows an object as an orphan.
+    assert seen["ended"]["pending"] == 0
+    assert seen["ended"]["completed"] == 2
+
+    table = pq.read_table(folder / "state.parquet").to_pylist()
+    assert {row["key"]: row["payload"] for row in table} == {
+        row["key"]: row["payload"] for row in batches[0]
+    }
+    assert len(table) == keys[0]
 
 
 @pytest.mark.full
