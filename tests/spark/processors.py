@@ -119,9 +119,9 @@ class History(Processor):
         if len(values) > 1:
             self.values.appendList(values[1:])
         everything = [tuple(row) for row in self.values.get()]
-        if len(everything) > 12:
+        if len(everything) > 6:
             self.values.clear()
-        elif len(everything) > 9:
+        elif len(everything) > 4:
             self.values.put(everything[-4:])
         # In list order: the order of a list is part of the state.
         ordered = sum(place * value for place, (value, _) in enumerate(everything))
@@ -146,7 +146,7 @@ class Shelf(Processor):
         keys, values_of_keys = self.shelf.keys(), self.shelf.values()
         assert sorted(entries) == sorted(slot[0] for slot in keys)
         assert sorted(entries.values()) == sorted(tuple(content) for content in values_of_keys)
-        if len(entries) > 9:
+        if len(entries) > 5:
             self.shelf.clear()
         elif values[0][0] % 5 == 0:
             self.shelf.removeKey((min(entries),))

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from operator_cases import Frames, count_and_sum, joined
 from operator_inputs import events
 from processors import History
-from support import STATE, drain, settings, source, write_batch
+from support import STATE, canonical, drain, merged_files, run, settings, source, write_batch
 from transform_with_state_cases import transformed
 
 REFUSAL = "STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED"
@@ -141,3 +141,28 @@ def test_a_row_with_one_altered_byte_is_refused(spark: SparkSession) -> None:
             call("open", rows, wrong_key, wrong_value)
         assert REFUSAL in str(error.value)
         assert "some-store" in str(error.value)
+
+
+def test_rows_do_not_depend_on_checksums_and_every_value_has_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = [[{"key": key, "value": key * batch} for key in range(50)] for batch in range(4)]
+    runs, states, written = {}, {}, {}
+    for enabled in ("false", "true"):
+        folder = tmp_path / enabled
+        with settings(spark, {**VERIFIED, STATE + "rowChecksum.enabled": enabled}):
+            runs[enabled] = run(
+                spark,
+                inputs={"events": rows},
+                query=lambda frames: frames["events"].groupBy("key").sum("value"),
+                mode="update",
+                folder=folder,
+            )
+            state = spark.read.format("statestore").load(str(folder / "checkpoint"))
+            states[enabled] = canonical(state.collect())
+        files = merged_files(folder / "checkpoint")
+        written[enabled] = sum(path.stat().st_size for path in files)
+    assert len(states["true"]) == 50
+    assert runs["true"] == runs["false"]
+    assert states["true"] == states["false"]
+    assert written["true"] > written["false"]
