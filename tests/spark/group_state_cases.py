@@ -12,7 +12,7 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from operator_cases import DATA_BATCHES_ONLY, Case, Frames, late_after_10_minutes
+from operator_cases import DATA_BATCHES_ONLY, LATE, REMOVED, Case, Frames, late_after_10_minutes
 
 # Python workers cannot import this module: its functions travel to them by value.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -131,24 +131,49 @@ def map_event_time(frames: Frames) -> DataFrame:
     return on_the_jvm(late_after_10_minutes(some_keys(frames)), "map", "EventTimeTimeout")
 
 
+TIMEOUTS = {
+    "rows": lambda row: row[2].startswith("rows"),
+    "timeouts": lambda row: row[2].startswith("timeout"),
+}
+
 GROUP_STATE_CASES = {
-    "applyInPandasWithState-update": Case(query=without_timeout("update"), mode="update"),
-    "applyInPandasWithState-append": Case(query=without_timeout("append"), mode="append"),
-    "applyInPandasWithState-event-time-update": Case(query=event_time_timeout, mode="update"),
-    "applyInPandasWithState-processing-time-update": Case(
-        query=processing_time_timeout, mode="update", settings=DATA_BATCHES_ONLY
+    "applyInPandasWithState-update": Case(
+        query=without_timeout("update"), mode="update", counts=(REMOVED,)
     ),
-    "flatMapGroupsWithState-update": Case(query=flat_map("update"), mode="update"),
-    "flatMapGroupsWithState-append": Case(query=flat_map("append"), mode="append"),
+    "applyInPandasWithState-append": Case(
+        query=without_timeout("append"), mode="append", counts=(REMOVED,)
+    ),
+    "applyInPandasWithState-event-time-update": Case(
+        query=event_time_timeout, mode="update", shows=TIMEOUTS, counts=(LATE, REMOVED)
+    ),
+    "applyInPandasWithState-processing-time-update": Case(
+        query=processing_time_timeout,
+        mode="update",
+        settings=DATA_BATCHES_ONLY,
+        shows=TIMEOUTS,
+        counts=(REMOVED,),
+    ),
+    "flatMapGroupsWithState-update": Case(
+        query=flat_map("update"), mode="update", counts=(REMOVED,)
+    ),
+    "flatMapGroupsWithState-append": Case(
+        query=flat_map("append"), mode="append", counts=(REMOVED,)
+    ),
     "flatMapGroupsWithState-event-time-update": Case(
-        query=flat_map_event_time("update"), mode="update"
+        query=flat_map_event_time("update"), mode="update", shows=TIMEOUTS, counts=(LATE, REMOVED)
     ),
     "flatMapGroupsWithState-event-time-append": Case(
-        query=flat_map_event_time("append"), mode="append"
+        query=flat_map_event_time("append"), mode="append", shows=TIMEOUTS, counts=(LATE, REMOVED)
     ),
     "flatMapGroupsWithState-processing-time-update": Case(
-        query=flat_map_processing_time, mode="update", settings=DATA_BATCHES_ONLY
+        query=flat_map_processing_time,
+        mode="update",
+        settings=DATA_BATCHES_ONLY,
+        shows=TIMEOUTS,
+        counts=(REMOVED,),
     ),
     # Spark has it in update mode only.
-    "mapGroupsWithState-event-time-update": Case(query=map_event_time, mode="update"),
+    "mapGroupsWithState-event-time-update": Case(
+        query=map_event_time, mode="update", shows=TIMEOUTS, counts=(LATE, REMOVED)
+    ),
 }

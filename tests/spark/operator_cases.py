@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -11,10 +12,22 @@ from pyspark.sql import functions as F
 from operator_inputs import ROWS
 
 Frames = Mapping[str, DataFrame]
+Row = tuple[Any, ...]
 
 BOTH = ("events", "others")
 BATCH_AND_A_HALF = 3 * ROWS // 2
 DATA_BATCHES_ONLY = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
+
+LATE = "numRowsDroppedByWatermark"
+REMOVED = "numRowsRemoved"
+DUPLICATES = "numDroppedDuplicateRows"
+
+# A value of a row of a join is null only where the other side found nothing.
+JOINED = {
+    "pairs": lambda row: row[1] is not None and row[4] is not None,
+    "left rows alone": lambda row: row[4] is None,
+    "right rows alone": lambda row: row[1] is None,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,12 +44,18 @@ class Case:
         The streams it reads.
     settings
         Spark settings of the query, beside the provider.
+    shows
+        Rows that the case is there for, by what they show: there must be some of each.
+    counts
+        What Spark must have counted while the query ran: names of numbers in its progress.
     """
 
     query: Callable[[Frames], DataFrame]
     mode: str
     streams: tuple[str, ...] = ("events",)
     settings: Mapping[str, str] = field(default_factory=dict)
+    shows: Mapping[str, Callable[[Row], bool]] = field(default_factory=dict)
+    counts: tuple[str, ...] = ()
 
 
 def late_after_10_minutes(frame: DataFrame) -> DataFrame:
@@ -70,7 +89,9 @@ def distinct(frames: Frames) -> DataFrame:
 
 
 def distinct_with_watermark(frames: Frames) -> DataFrame:
-    return late_after_10_minutes(frames["events"]).dropDuplicates(["key", "time"])
+    # Several rows of a key have the same minute, none the same second.
+    by_minute = frames["events"].withColumn("time", F.date_trunc("minute", "time"))
+    return late_after_10_minutes(by_minute).dropDuplicates(["key", "time"])
 
 
 def distinct_within_watermark(frames: Frames) -> DataFrame:
@@ -132,36 +153,58 @@ def join_then_windows(frames: Frames) -> DataFrame:
     )
 
 
-def join_case(how: str, mode: str) -> Case:
-    return Case(query=lambda frames: joined(frames, how), mode=mode, streams=BOTH)
+def join_case(how: str, mode: str, *shows: str) -> Case:
+    return Case(
+        query=lambda frames: joined(frames, how),
+        mode=mode,
+        streams=BOTH,
+        shows={what: JOINED[what] for what in shows},
+        counts=(LATE, REMOVED),
+    )
 
 
 SQL_CASES = {
     "aggregation-update": Case(query=count_and_sum, mode="update"),
     "aggregation-complete": Case(query=count_and_sum, mode="complete"),
-    "windows-append": Case(query=windows, mode="append"),
-    "windows-update": Case(query=windows, mode="update"),
+    "windows-append": Case(query=windows, mode="append", counts=(LATE, REMOVED)),
+    "windows-update": Case(query=windows, mode="update", counts=(LATE, REMOVED)),
     "windows-complete": Case(query=windows, mode="complete"),
     # Spark refuses session windows in update mode.
-    "sessions-append": Case(query=sessions, mode="append"),
+    "sessions-append": Case(query=sessions, mode="append", counts=(LATE, REMOVED)),
     "sessions-complete": Case(query=sessions, mode="complete"),
-    "dropDuplicates-append": Case(query=distinct, mode="append"),
-    "dropDuplicates-update": Case(query=distinct, mode="update"),
-    "dropDuplicates-watermark-append": Case(query=distinct_with_watermark, mode="append"),
-    "dropDuplicatesWithinWatermark-append": Case(query=distinct_within_watermark, mode="append"),
-    "dropDuplicatesWithinWatermark-update": Case(query=distinct_within_watermark, mode="update"),
+    "dropDuplicates-append": Case(query=distinct, mode="append", counts=(DUPLICATES,)),
+    "dropDuplicates-update": Case(query=distinct, mode="update", counts=(DUPLICATES,)),
+    "dropDuplicates-watermark-append": Case(
+        query=distinct_with_watermark, mode="append", counts=(DUPLICATES, LATE, REMOVED)
+    ),
+    "dropDuplicatesWithinWatermark-append": Case(
+        query=distinct_within_watermark, mode="append", counts=(DUPLICATES, LATE, REMOVED)
+    ),
+    "dropDuplicatesWithinWatermark-update": Case(
+        query=distinct_within_watermark, mode="update", counts=(DUPLICATES, LATE, REMOVED)
+    ),
     # Spark refuses limits and outer joins in update mode; in complete mode a limit keeps no state.
     "limit-append": Case(query=limited, mode="append"),
-    "join-inner-append": join_case("inner", "append"),
-    "join-inner-update": join_case("inner", "update"),
-    "join-left-append": join_case("leftouter", "append"),
-    "join-right-append": join_case("rightouter", "append"),
-    "join-full-append": join_case("fullouter", "append"),
+    "join-inner-append": join_case("inner", "append", "pairs"),
+    "join-inner-update": join_case("inner", "update", "pairs"),
+    "join-left-append": join_case("leftouter", "append", "pairs", "left rows alone"),
+    "join-right-append": join_case("rightouter", "append", "pairs", "right rows alone"),
+    "join-full-append": join_case(
+        "fullouter", "append", "pairs", "left rows alone", "right rows alone"
+    ),
     "join-leftsemi-append": join_case("leftsemi", "append"),
     "join-leftsemi-update": join_case("leftsemi", "update"),
     "join-unbounded-append": Case(query=joined_without_watermark, mode="append", streams=BOTH),
-    "dropDuplicates-then-windows-append": Case(query=distinct_then_windows, mode="append"),
-    "dropDuplicates-then-windows-update": Case(query=distinct_then_windows, mode="update"),
-    "windows-of-windows-append": Case(query=windows_of_windows, mode="append"),
-    "join-then-windows-append": Case(query=join_then_windows, mode="append", streams=BOTH),
+    "dropDuplicates-then-windows-append": Case(
+        query=distinct_then_windows, mode="append", counts=(DUPLICATES, LATE, REMOVED)
+    ),
+    "dropDuplicates-then-windows-update": Case(
+        query=distinct_then_windows, mode="update", counts=(DUPLICATES, LATE, REMOVED)
+    ),
+    "windows-of-windows-append": Case(
+        query=windows_of_windows, mode="append", counts=(LATE, REMOVED)
+    ),
+    "join-then-windows-append": Case(
+        query=join_then_windows, mode="append", streams=BOTH, counts=(LATE, REMOVED)
+    ),
 }

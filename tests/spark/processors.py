@@ -119,9 +119,9 @@ class History(Processor):
         if len(values) > 1:
             self.values.appendList(values[1:])
         everything = [tuple(row) for row in self.values.get()]
-        if len(everything) > 12:
+        if len(everything) > 6:
             self.values.clear()
-        elif len(everything) > 9:
+        elif len(everything) > 4:
             self.values.put(everything[-4:])
         # In list order: the order of a list is part of the state.
         ordered = sum(place * value for place, (value, _) in enumerate(everything))
@@ -146,7 +146,7 @@ class Shelf(Processor):
         keys, values_of_keys = self.shelf.keys(), self.shelf.values()
         assert sorted(entries) == sorted(slot[0] for slot in keys)
         assert sorted(entries.values()) == sorted(tuple(content) for content in values_of_keys)
-        if len(entries) > 9:
+        if len(entries) > 5:
             self.shelf.clear()
         elif values[0][0] % 5 == 0:
             self.shelf.removeKey((min(entries),))
@@ -290,18 +290,25 @@ class Stamped(Processor):
 
 
 class Everything(Processor):
-    """A value, a list, a map and a timer for each key."""
+    """A value, a list that grows, one that is set anew, a map and a timer for each key."""
 
     output = "key string, n long"
 
     def on_start(self, handle: StatefulProcessorHandle) -> None:
         self.n = handle.getValueState("n", "n long")
         self.values = handle.getListState("values", "value long")
+        self.latest = handle.getListState("latest", "value long")
         self.slots = handle.getMapState("slots", "slot long", "value long")
 
     def on_rows(self, key: str, values: Values, timers: TimerValues) -> Iterator[tuple[Any, ...]]:
         n = (self.n.get()[0] if self.n.exists() else 0) + len(values)
         self.n.update((n,))
+        # Lists of several lengths that begin with the same values as the ones before.
+        if n % 5 == 0:
+            self.latest.clear()
+            self.latest.appendValue((0,))
+        else:
+            self.latest.put([(0,), (1,), (n,)][: 1 + n % 3])
         for value, _ in values:
             self.values.appendValue((value,))
             self.slots.updateValue((value % 4,), (value,))
@@ -310,5 +317,6 @@ class Everything(Processor):
 
     def on_timer(self, key: str, expiry_ms: int) -> Iterator[tuple[Any, ...]]:
         self.n.clear()
+        self.latest.clear()
         self.slots.clear()
         yield key, -1

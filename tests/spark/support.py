@@ -132,8 +132,12 @@ def run(
     mode: str,
     folder: Path,
     parts: int = 2,
+    progress: list[dict[str, Any]] | None = None,
 ) -> Batches:
-    """Feeds the batches of every stream in equal parts; between them the query is restarted."""
+    """Feeds the batches of every stream in equal parts; between them the query is restarted.
+
+    What Spark says of the progress of every batch is added to ``progress``.
+    """
     batches: Batches = {}
     count = max(len(rows) for rows in inputs.values())
     folders = {name: folder / name for name in inputs}
@@ -145,7 +149,9 @@ def run(
                 if number < len(rows):
                     write_batch(folders[name], number, rows[number])
         frames = {name: source(spark, path) for name, path in folders.items()}
-        drain(query(frames), checkpoint=folder / "checkpoint", mode=mode, into=batches)
+        done = drain(query(frames), checkpoint=folder / "checkpoint", mode=mode, into=batches)
+        if progress is not None:
+            progress += done.recentProgress
     return batches
 
 
@@ -168,6 +174,20 @@ def stored_segments(file: Path) -> list[int]:
             sizes[-1] += frame
         at += frame
     return sizes
+
+
+def require_served_by(name: str, checkpoint: Path) -> None:
+    """The provider of this name kept the state of a query, from its first batch to its last."""
+    for offsets in (checkpoint / "offsets").glob("[0-9]*"):
+        conf = json.loads(offsets.read_text().split("\n")[1])["conf"]
+        assert conf[STATE + "providerClass"] == PROVIDERS[name]
+    batches = [int(path.name) for path in (checkpoint / "commits").glob("[0-9]*")]
+    assert batches
+    for batch in batches:
+        operators = commit_ids(checkpoint, batch).values()
+        ids = [id_ for stores in operators for partition in stores for id_ in partition]
+        assert ids
+        assert {id_.startswith("hf2-") for id_ in ids} == {name == "holdfast"}
 
 
 def commit_ids(checkpoint: Path, batch: int) -> dict[str, list[list[str]]]:

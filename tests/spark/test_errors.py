@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,8 @@ from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 import holdfast
 from support import STATE, commit_ids, drain, merged_files, settings, source, write_batch
@@ -80,6 +82,39 @@ def test_checkpoint_format_1_is_refused_before_anything_is_written(
     with settings(spark, {STATE + "checkpointFormatVersion": "1"}), refusal:
         run(spark, folder, checkpoint)
     assert snapshot(tmp_path).keys() == {"input/batch-00000.parquet"}
+
+
+@pytest.mark.parametrize("part", ["VALUE", "KEY"])
+def test_rows_of_another_form_are_refused_as_rocksdb_refuses_them(
+    part: str, spark: SparkSession, provider: Callable[[str], None], folder: Path, tmp_path: Path
+) -> None:
+    def go_on(checkpoint: Path, *more: Column) -> None:
+        events = source(spark, folder).withColumn("twice", F.col("key") * 2)
+        keys, values = ("key", *more), (F.count("*"),)
+        if part == "VALUE":
+            keys, values = ("key",), (F.count("*"), *more)
+        # In complete mode all that is there is read, under whatever key.
+        frame = events.groupBy(*keys).agg(*values)
+        drain(frame, checkpoint=checkpoint, mode="complete", into={})
+
+    # This check of the query would refuse it before any row is read.
+    unchecked = {STATE + "stateSchemaCheck": "false"}
+    error_class = f"STATE_STORE_{part}_ROW_FORMAT_VALIDATION_FAILURE"
+    more = F.sum("twice") if part == "VALUE" else F.col("twice")
+    for number, which in enumerate(["rocksdb", "holdfast"]):
+        provider(which)
+        checkpoint = tmp_path / which
+        go_on(checkpoint)
+        write_batch(folder, 1 + number, [{"key": 1}])
+        refusal = pytest.raises(StreamingQueryException, match=error_class)
+        with settings(spark, unchecked), refusal as error:
+            go_on(checkpoint, more)
+        assert re.search(
+            r"stateStore=StateStoreId\[ operatorId=0, partitionId=\d", str(error.value)
+        )
+        committed = len([p for p in (checkpoint / "commits").iterdir() if p.name.isdigit()])
+        go_on(checkpoint)
+        assert (checkpoint / "commits" / str(committed)).exists(), "nothing was changed by it"
 
 
 @pytest.mark.parametrize("damage", ["truncated", "altered", "deleted"])

@@ -22,6 +22,7 @@ def test_idle_stores_move_out_of_wasteful_files(spark: SparkSession, tmp_path: P
         STATE + "holdfast.compression": "none",
     }
     number = 0
+    pinned = 0
     with settings(spark, frequent):
         # Every key once. From then on one key, with values so large that they fill the files.
         write_batch(folder, 0, [{"key": key, "text": "small"} for key in range(KEYS)])
@@ -38,7 +39,11 @@ def test_idle_stores_move_out_of_wasteful_files(spark: SparkSession, tmp_path: P
             for _ in range(20):
                 number += 1
                 write_batch(folder, number, [{"key": 7, "text": str(number) * 10_000}])
-            drain(state, checkpoint=checkpoint, mode="update", into={})
+            query = drain(state, checkpoint=checkpoint, mode="update", into={})
+            for batch in query.recentProgress:
+                (operator,) = batch["stateOperators"]
+                pinned = max(pinned, operator["customMetrics"]["holdfastPinnedBytes"])
+    assert pinned > 0, "the progress told of the waste"
     assert not first.exists(), "the idle partitions' state was written again elsewhere"
     rows = spark.read.format("statestore").load(str(checkpoint))
     counts = {row["key"][0]: row["value"][0] for row in rows.collect()}

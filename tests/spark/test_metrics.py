@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,12 +11,11 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from support import (
-    STATE,
     drain,
     merged_files,
-    run,
     settings,
     source,
     stored_segments,
@@ -48,9 +49,80 @@ def test_the_progress_of_a_query_adds_up(progress: list[dict[str, Any]]) -> None
     assert total(progress, "holdfastStoredBytes") > 0
     assert total(progress, "holdfastWrittenBytes") > 0
     assert total(progress, "holdfastRebuilds") == 0
+    # How much there is of these depends on the clock, and on what test_idle_stores.py does.
     for name in ("holdfastAppendMs", "holdfastLoadMs", "holdfastSealMs", "holdfastPinnedBytes"):
         assert total(progress, name) >= 0
     assert all(operator["memoryUsedBytes"] > 200 * 16 for operator in progress)
+
+
+def test_times_grow_with_the_state(spark: SparkSession, tmp_path: Path) -> None:
+    folder, checkpoint = tmp_path / "input", tmp_path / "checkpoint"
+    folder.mkdir()
+    # 8 MiB that do not compress: no machine writes or reads them in less than a millisecond.
+    rows = [
+        {"key": key, "text": hashlib.shake_256(str(key).encode()).digest(1 << 13)}
+        for key in range(1 << 10)
+    ]
+    latest: list[dict[str, Any]] = []
+    with settings(spark, {"spark.sql.shuffle.partitions": "1"}):
+        for number in range(2):
+            write_batch(folder, number, rows)
+            state = source(spark, folder).groupBy("key").agg(F.last("text").alias("text"))
+            query = drain(state, checkpoint=checkpoint, mode="update", into={})
+            latest.append(query.recentProgress[-1]["stateOperators"][0]["customMetrics"])
+    assert [metrics["holdfastWrittenBytes"] > 8 << 20 for metrics in latest] == [True, False]
+    assert latest[0]["holdfastAppendMs"] > 0
+    assert latest[1]["holdfastLoads"] == 1, "a query that is started again reads its files"
+    assert latest[1]["holdfastLoadMs"] > 0
+
+
+SIZE, TIME = r".*\n[0-9.]+ [KM]?i?B \(.*", r".*\n[0-9.]+ m?s \(.*"
+# Metrics of the SQL tab, by the text that it shows, and what they say of the first batch.
+IN_THE_SQL_TAB = {
+    "versions read from state files": f"{PARTITIONS}",
+    "versions served by undoing a commit": "0",
+    "bytes that commits wrote, before compression": SIZE,
+    "commits that wrote nothing": "0",
+    "versions rebuilt because a base image was damaged": "0",
+    "commits that wrote a changelog": f"{PARTITIONS}",
+    "time to load versions from state files": TIME,
+    "time to write changelogs": TIME,
+    "state files created": "1",
+    "state files closed with a footer": "0",
+    "segments written, base images included": f"{PARTITIONS}",
+    "bytes of these segments in state files": SIZE,
+    "time to make state files durable for the batch before": TIME,
+    "bytes in state files that no retained batch needs any more": SIZE,
+}
+
+
+def test_the_sql_tab_of_sparks_ui_shows_the_metrics(
+    spark: SparkSession, progress: list[dict[str, Any]]
+) -> None:
+    jvm: Any = spark._jvm
+    spark._jsc.sc().listenerBus().waitUntilEmpty()
+    store = spark._jsparkSession.sharedState().statusStore()
+    as_java = jvm.scala.jdk.javaapi.CollectionConverters.asJava
+    shown: list[dict[str, str]] = []
+    for execution in as_java(store.executionsList()):
+        values = as_java(store.executionMetrics(execution.executionId()))
+        metrics = {
+            metric.name(): values.get(metric.accumulatorId())
+            for metric in as_java(execution.metrics())
+            if metric.name() in IN_THE_SQL_TAB
+        }
+        # An execution without values is the one around that of foreachBatch.
+        if any(value is not None for value in metrics.values()):
+            shown.append(metrics)
+    # Those of the fixture's query are the last.
+    shown = shown[-len(progress) :]
+    first = shown[0]
+    assert first.keys() == IN_THE_SQL_TAB.keys()
+    for name, wanted in IN_THE_SQL_TAB.items():
+        assert re.fullmatch(wanted, first[name]), (name, first[name])
+    assert "\n0.0 B" not in first["bytes that commits wrote, before compression"]
+    changelogs = [int(metrics["commits that wrote a changelog"]) for metrics in shown]
+    assert changelogs == [p["customMetrics"]["holdfastChangelogs"] for p in progress]
 
 
 # Ends once its files hold a number of segments: the last of these are base images, which
@@ -111,28 +183,3 @@ def test_executor_and_driver_publish_totals_to_sparks_metrics_system(tmp_path: P
     assert last["filesCreated"] == 1
     published = {"memoryBytes", "filesSealed", "appendMs", "sealMs", "loadMs"}
     assert published | {"closedFileBytes", "pinnedBytes"} <= last.keys()
-
-
-def test_row_checksums_are_kept_and_verified(spark: SparkSession, tmp_path: Path) -> None:
-    rows = [[{"key": key, "value": key * batch} for key in range(50)] for batch in range(4)]
-    runs, written = {}, {}
-    for enabled in ("false", "true"):
-        checks = {
-            STATE + "rowChecksum.enabled": enabled,
-            STATE + "rowChecksum.readVerificationRatio": "1",
-        }
-        folder = tmp_path / enabled
-        with settings(spark, checks):
-            runs[enabled] = run(
-                spark,
-                inputs={"events": rows},
-                query=lambda frames: frames["events"].groupBy("key").sum("value"),
-                mode="update",
-                folder=folder,
-            )
-        state = spark.read.format("statestore").option("path", str(folder / "checkpoint"))
-        assert state.load().count() == 50
-        files = (folder / "checkpoint" / "state" / "holdfast").glob("*.hf")
-        written[enabled] = sum(path.stat().st_size for path in files)
-    assert runs["true"] == runs["false"]
-    assert written["true"] > written["false"], "a checksum per value was written"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -12,12 +13,12 @@ from typing import Any
 
 import pytest
 from java_side import compile_helpers
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from operator_cases import Frames, count_and_sum, joined, late_after_10_minutes, windows
 from operator_inputs import BATCHES, events
 from processors import Everything
-from support import STATE, canonical, run, select_provider, settings
+from support import PROVIDERS, STATE, Batches, canonical, run, select_provider, settings
 from transform_with_state_cases import transformed
 
 PARTITIONS = 3
@@ -42,12 +43,27 @@ QUERIES: Mapping[str, tuple[Callable[[Frames], DataFrame], str, int]] = {
 }
 
 
-class Checkpoints:
-    """The checkpoint that a query left on each provider, made when it is first asked for."""
+CHECKSUMS = {
+    STATE + "rowChecksum.enabled": "true",
+    # Every read is verified: by default no read is.
+    STATE + "rowChecksum.readVerificationRatio": "1",
+}
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
+
+class Checkpoints:
+    """The checkpoint that a query left on each provider, made when it is first asked for.
+
+    Attributes
+    ----------
+    rows
+        What the queries gave, by query and provider.
+    """
+
+    def __init__(self, spark: SparkSession, folder: Path, more: Mapping[str, str]) -> None:
         self.spark = spark
         self.folder = folder
+        self.more = more
+        self.rows: dict[tuple[str, str], Batches] = {}
 
     def path(self, name: str, provider: str) -> Path:
         folder = self.folder / f"{name}-{provider}"
@@ -58,10 +74,11 @@ class Checkpoints:
                 "spark.sql.shuffle.partitions": str(PARTITIONS),
                 # What RocksDB needs for the change feed.
                 STATE + "rocksdb.changelogCheckpointing.enabled": "true",
+                **self.more,
             }
             try:
                 with settings(self.spark, wanted):
-                    run(
+                    self.rows[name, provider] = run(
                         self.spark,
                         inputs={("events", "others")[n]: events(n) for n in range(streams)},
                         query=query,
@@ -72,15 +89,41 @@ class Checkpoints:
                 select_provider(self.spark, "holdfast")
         return folder / "checkpoint"
 
-    def state(self, name: str, provider: str, options: Mapping[str, Any]) -> list[Any]:
+    def read(self, name: str, provider: str, **options: Any) -> list[Row]:
         """Rows of the ``statestore`` reader."""
         reader = self.spark.read.format("statestore").options(**options)
-        return canonical(reader.load(str(self.path(name, provider))).collect())
+        with settings(self.spark, self.more):
+            return reader.load(str(self.path(name, provider))).collect()
+
+    def state(self, name: str, provider: str, options: Mapping[str, Any]) -> list[Any]:
+        """The same in a canonical order."""
+        return canonical(self.read(name, provider, **options))
 
 
-@pytest.fixture(scope="module")
-def checkpoints(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Checkpoints:
-    return Checkpoints(spark, tmp_path_factory.mktemp("checkpoints"))
+@pytest.fixture(
+    scope="module",
+    params=[False, pytest.param(True, marks=pytest.mark.full)],
+    ids=["", "checksums"],
+)
+def checkpoints(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Checkpoints:
+    """Once as they are by default, once with Spark's row checksums."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    return Checkpoints(spark, folder, CHECKSUMS if request.param else {})
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_the_rows_of_the_query_are_those_of_rocksdb(name: str, checkpoints: Checkpoints) -> None:
+    for provider in ("rocksdb", "holdfast"):
+        offsets = checkpoints.path(name, provider) / "offsets"
+        conf = json.loads((offsets / "0").read_text().split("\n")[1])["conf"]
+        assert conf[STATE + "providerClass"] == PROVIDERS[provider]
+        checksums = "true" if checkpoints.more else "false"
+        assert conf[STATE + "rowChecksum.enabled"] == checksums
+    expected = checkpoints.rows[name, "rocksdb"]
+    assert sum(map(len, expected.values())) > 0
+    assert checkpoints.rows[name, "holdfast"] == expected
 
 
 @pytest.mark.parametrize(
@@ -116,43 +159,112 @@ def test_the_state_of_a_batch_is_that_of_rocksdb(
     assert checkpoints.state(name, "holdfast", options) == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("aggregation", {}),
-        ("windows", {}),
-        ("join", {"storeName": "left-keyWithIndexToValue"}),
-        ("transformWithState", {"stateVarName": "n"}),
-    ],
-    ids=str,
-)
+# State that has one value per key, by the columns of the key, and lists.
+VALUES = [
+    ("aggregation", {}, ["key"]),
+    ("windows", {}, ["key"]),
+    ("join", {"storeName": "left-keyWithIndexToValue"}, ["key"]),
+    ("transformWithState", {"stateVarName": "n"}, ["key"]),
+    ("transformWithState", {"stateVarName": "slots"}, ["key", "user_map_key"]),
+]
+LISTS = ["values", "latest"]
+FEED = {"readChangeFeed": True, "changeStartBatchId": 1, "changeEndBatchId": LAST}
+
+# Partition and key.
+Place = tuple[Any, ...]
+
+
+@pytest.mark.parametrize(("name", "options", "keys"), VALUES, ids=str)
 def test_the_change_feed_is_that_of_rocksdb(
-    name: str, options: dict[str, Any], spark: SparkSession, checkpoints: Checkpoints
+    name: str, options: dict[str, Any], keys: list[str], checkpoints: Checkpoints
 ) -> None:
-    def read(provider: str, **more: Any) -> list[Any]:
-        reader = spark.read.format("statestore").options(**options, **more)
-        return reader.load(str(checkpoints.path(name, provider))).collect()
+    def split(row: Row) -> tuple[Place, Any]:
+        value = row["user_map_value" if "user_map_key" in keys else "value"]
+        return (row["partition_id"], *(row[key] for key in keys)), value
 
     def changes(provider: str) -> dict[Any, Any]:
         """What every batch did to every key: RocksDB also logs what it replaced in the same batch,
         and removals of keys that were not there."""
-        known = {(row["partition_id"], row["key"]): row["value"] for row in before}
-        feed = read(provider, readChangeFeed=True, changeStartBatchId=1, changeEndBatchId=LAST)
+        known = dict(map(split, before))
         last: dict[Any, Any] = {}
-        for row in feed:
-            where = (row["partition_id"], row["key"])
-            last[row["batch_id"], where] = (row["change_type"], row["value"])
+        for row in checkpoints.read(name, provider, **options, **FEED):
+            place, value = split(row)
+            last[row["batch_id"], place] = (row["change_type"], value)
         effective = {}
-        for (batch, where), (kind, value) in sorted(last.items(), key=lambda item: item[0][0]):
-            if known.get(where) != value:
-                effective[batch, where] = (kind, value)
-            known[where] = value
+        for (batch, place), (kind, value) in sorted(last.items(), key=lambda item: item[0][0]):
+            if known.get(place) != value:
+                effective[batch, place] = (kind, value)
+            known[place] = value
         return effective
 
-    before = read("rocksdb", batchId=0)
+    before = checkpoints.read(name, "rocksdb", **options, batchId=0)
     expected = changes("rocksdb")
     assert {batch for batch, _ in expected} >= set(range(1, LAST))
+    assert {kind for kind, _ in expected.values()} >= (
+        {"update"} if name == "aggregation" else {"update", "delete"}
+    )
     assert changes("holdfast") == expected
+
+
+def after_every_batch(feed: list[Row], before: Mapping[Place, list[Any]]) -> dict[Any, list[Any]]:
+    """What a change feed makes of the lists that it names in a batch, by batch and key."""
+    lists = {place: list(values) for place, values in before.items()}
+    left: dict[Any, list[Any]] = {}
+    for row in feed:
+        place = (row["partition_id"], row["key"])
+        if row["change_type"] != "append":
+            lists[place] = []
+        if row["change_type"] != "delete":
+            lists.setdefault(place, []).append(row["list_element"])
+        left[row["batch_id"], place] = list(lists[place])
+    return left
+
+
+@pytest.mark.parametrize("variable", LISTS)
+def test_the_change_feed_of_a_list_leads_to_the_lists_of_every_batch(
+    variable: str, checkpoints: Checkpoints
+) -> None:
+    def lists(provider: str, batch: int) -> dict[Place, list[Any]]:
+        rows = checkpoints.read(
+            "transformWithState", provider, stateVarName=variable, batchId=batch
+        )
+        found: dict[Place, list[Any]] = {}
+        for row in rows:
+            found.setdefault((row["partition_id"], row["key"]), []).append(row["list_element"])
+        return found
+
+    def feed(provider: str) -> list[Row]:
+        return checkpoints.read("transformWithState", provider, stateVarName=variable, **FEED)
+
+    known = lists("rocksdb", 0)
+    for provider in ("rocksdb", "holdfast"):
+        left = after_every_batch(feed(provider), known)
+        state = dict(known)
+        for batch in range(1, LAST + 1):
+            state.update({place: now for (b, place), now in left.items() if b == batch})
+            state = {place: values for place, values in state.items() if values}
+            assert state == lists("rocksdb", batch), (provider, batch)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "keys"),
+    [
+        *VALUES,
+        ("transformWithState", {"stateVarName": "latest"}, ["key"]),
+    ],
+    ids=str,
+)
+def test_a_change_feed_puts_or_removes_a_key_at_most_once_in_a_batch(
+    name: str, options: dict[str, Any], keys: list[str], checkpoints: Checkpoints
+) -> None:
+    feed = checkpoints.read(name, "holdfast", **options, **FEED)
+    changes = Counter(
+        (row["batch_id"], row["partition_id"], *(row[key] for key in keys))
+        for row in feed
+        if row["change_type"] != "append"
+    )
+    assert len(changes) > 0
+    assert set(changes.values()) == {1}
 
 
 READ_CHANGES = """
@@ -223,13 +335,22 @@ def test_the_change_feed_of_a_checkpoint_that_took_the_place_of_another_is_its_o
 
 
 @pytest.mark.parametrize("start", [0, 2, BATCHES // 2])
-@pytest.mark.parametrize("name", ["aggregation", "transformWithState"])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("aggregation", {}),
+        ("join", {"joinSide": "left"}),
+        ("join", {"joinSide": "right"}),
+        ("transformWithState", {"stateVarName": "n"}),
+        ("transformWithState", {"stateVarName": "latest"}),
+        ("transformWithState", {"stateVarName": "slots"}),
+    ],
+    ids=str,
+)
 def test_state_rebuilt_from_an_older_batch_is_the_state_of_the_batch(
-    name: str, start: int, checkpoints: Checkpoints
+    name: str, options: dict[str, Any], start: int, checkpoints: Checkpoints
 ) -> None:
-    batch: dict[str, Any] = {"batchId": LAST}
-    if name == "transformWithState":
-        batch["stateVarName"] = "n"
+    batch = {"batchId": LAST, **options}
     everywhere = checkpoints.state(name, "rocksdb", batch)
     for partition in range(PARTITIONS):
         rebuilt = checkpoints.state(

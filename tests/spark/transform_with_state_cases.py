@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from operator_cases import DATA_BATCHES_ONLY, Case, Frames, late_after_10_minutes
+from operator_cases import (
+    DATA_BATCHES_ONLY,
+    LATE,
+    REMOVED,
+    Case,
+    Frames,
+    Row,
+    late_after_10_minutes,
+)
 from processors import (
     Balances,
     EventTimers,
@@ -43,10 +53,47 @@ def transformed(
     )
 
 
+# What each processor's rows show, see processors.py.
+SHOWS: dict[type[Processor], dict[str, Callable[[Row], bool]]] = {
+    Totals: {
+        "state was there": lambda row: row[2],
+        "state was not there": lambda row: not row[2],
+        "state was cleared": lambda row: row[1] < 0,
+    },
+    History: {
+        "lists were set anew": lambda row: 4 < row[1] <= 6,
+        "lists were cleared": lambda row: row[1] > 6,
+    },
+    Shelf: {
+        "maps were there": lambda row: row[3],
+        "maps were cleared": lambda row: row[1] > 5,
+    },
+    EventTimers: {
+        "rows": lambda row: row[1] == "rows",
+        "timers": lambda row: row[1] == "timer",
+        "several timers of a key": lambda row: row[1] == "rows" and row[3] % 100 > 1,
+        "a timer without state": lambda row: row[1] == "timer" and row[3] < 0,
+    },
+    ProcessingTimers: {
+        "timers": lambda row: row[1] == "timer",
+        "timers that never fire": lambda row: row[1] == "rows, 1 timers",
+    },
+    # "short long" for each kind of state.
+    Lifetimes: {
+        f"{kind} that ended beside those that did not": (
+            lambda row, n=n: row[n].startswith("none ") and row[n] != "none none"
+        )
+        for n, kind in enumerate(["values", "lists", "maps"], start=1)
+    },
+    Balances: {"initial state": lambda row: row[1] > 2000},
+}
+
+
 def plain(processor: type[Processor], *, pandas: bool, mode: str = "update") -> Case:
     return Case(
         query=lambda frames: transformed(frames["events"], processor, pandas=pandas, mode=mode),
         mode=mode,
+        shows=SHOWS[processor],
     )
 
 
@@ -55,7 +102,7 @@ def event_timers(*, pandas: bool, mode: str) -> Case:
         stream = late_after_10_minutes(frames["events"])
         return transformed(stream, EventTimers, pandas=pandas, mode=mode, time="EventTime")
 
-    return Case(query=query, mode=mode)
+    return Case(query=query, mode=mode, shows=SHOWS[EventTimers], counts=(LATE,))
 
 
 def by_the_clock(processor: type[Processor], *, pandas: bool) -> Case:
@@ -68,7 +115,7 @@ def by_the_clock(processor: type[Processor], *, pandas: bool) -> Case:
 
     # A timer fires in the first batch that begins after it. Without batches that have no data,
     # which batch that is does not depend on the clock.
-    return Case(query=query, mode="update", settings=DATA_BATCHES_ONLY)
+    return Case(query=query, mode="update", settings=DATA_BATCHES_ONLY, shows=SHOWS[processor])
 
 
 def initial_state(*, pandas: bool) -> Case:
@@ -78,7 +125,7 @@ def initial_state(*, pandas: bool) -> Case:
         initial = stream.sparkSession.createDataFrame(accounts, "key string, balance long")
         return transformed(stream, Balances, pandas=pandas, mode="update", initial=initial)
 
-    return Case(query=query, mode="update")
+    return Case(query=query, mode="update", shows=SHOWS[Balances])
 
 
 def then_windows(frames: Frames) -> DataFrame:
@@ -114,5 +161,7 @@ TRANSFORM_WITH_STATE_CASES = {
     "transformWithState-ttl-update": by_the_clock(Lifetimes, pandas=False),
     "transformWithStateInPandas-initial-state-update": initial_state(pandas=True),
     "transformWithState-initial-state-update": initial_state(pandas=False),
-    "transformWithStateInPandas-then-windows-append": Case(query=then_windows, mode="append"),
+    "transformWithStateInPandas-then-windows-append": Case(
+        query=then_windows, mode="append", counts=(LATE, REMOVED)
+    ),
 }

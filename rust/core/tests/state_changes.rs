@@ -124,6 +124,52 @@ fn changes_of_values_and_of_lists_are_told_apart() {
 }
 
 #[test]
+fn a_list_that_was_set_anew_begins_with_a_put_though_its_first_values_are_as_before() {
+    let world = world();
+    let mut store = store(&world, "default", Layout::Columns);
+    store.begin().unwrap();
+    let several_values = FamilyOptions {
+        several_values: true,
+        ..FamilyOptions::default()
+    };
+    let lists = store.open_family("lists", several_values).unwrap();
+    for key in [b"again", b"other", b"short"] {
+        store.put_list(lists, key, &[b"x", b"y", b"z"]).unwrap();
+    }
+    store.commit(&world.writer).unwrap();
+    store.begin().unwrap();
+    store.remove(lists, b"again").unwrap();
+    store.append(lists, b"again", &[b"x", b"y", b"z"]).unwrap();
+    store.put_list(lists, b"other", &[b"x", b"w"]).unwrap();
+    store.put_list(lists, b"short", &[b"x"]).unwrap();
+    let id = store.commit(&world.writer).unwrap();
+    let changelog = read_changelog(world.storage.as_ref(), store.owner(), 2, &[id]);
+    let interest = FamilyOfInterest {
+        number: lists,
+        several_values: true,
+    };
+    let mut seen = Vec::new();
+    let payload = changelog.unwrap().unwrap().payload;
+    for_each_change(&payload, Layout::Columns, interest, |kind, key, value| {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        seen.push((kind, text(key), text(value)));
+    })
+    .unwrap();
+    let change = |kind, key: &str, value: &str| (kind, key.to_owned(), value.to_owned());
+    assert_eq!(
+        seen,
+        [
+            change(ChangeKind::Put, "again", "x"),
+            change(ChangeKind::Append, "again", "y"),
+            change(ChangeKind::Append, "again", "z"),
+            change(ChangeKind::Put, "other", "x"),
+            change(ChangeKind::Append, "other", "w"),
+            change(ChangeKind::Put, "short", "x"),
+        ]
+    );
+}
+
+#[test]
 fn a_version_is_reached_from_an_older_one_by_what_later_commits_changed() {
     let world = world();
     let mut store = store(&world, "default", PLAIN);

@@ -528,3 +528,21 @@ fn a_load_keeps_no_memory_for_values_that_later_commits_replaced() {
     let twice = write(&mut store, &[2; 32]);
     assert_eq!(memory(&twice), memory(&once));
 }
+
+#[test]
+fn a_store_that_is_closed_after_every_commit_is_made_of_a_bounded_number_of_segments() {
+    let world = world();
+    let mut store = opened(&world);
+    let mut id = commit(&mut store, &world, &[("first", "1")], &[]);
+    for version in 1..300 {
+        // Nothing that commits or maintenance leave in memory lives on.
+        store = StateStore::new(owner(), plain());
+        store
+            .open(world.storage.as_ref(), version, Some(&id))
+            .unwrap();
+        store.mend(&world.writer).unwrap();
+        id = commit(&mut store, &world, &[("n", &version.to_string())], &[]);
+        assert!(lineage_of(&world, &id) <= 257, "version {version}");
+    }
+    assert_eq!(loaded(&world, &id), map(&[("first", "1"), ("n", "299")]));
+}

@@ -163,7 +163,10 @@ impl Families {
     pub(super) fn changes(&self) -> Option<ChangeWriter> {
         let mut out = ChangeWriter::default();
         for (prefix, table) in self.tables() {
-            table.changes(prefix.bytes(self.layout), &mut out);
+            // A list that is set anew is written as a whole, what is as before in it included:
+            // otherwise nobody could tell it from values put behind those that were there.
+            let repeats = prefix.is_of_elements();
+            table.changes(prefix.bytes(self.layout), repeats, &mut out);
         }
         (out.entries() > 0).then_some(out)
     }
@@ -296,6 +299,10 @@ struct Prefix([u8; 2]);
 impl Prefix {
     fn new(number: u16) -> Self {
         Self(number.to_be_bytes())
+    }
+
+    fn is_of_elements(&self) -> bool {
+        u16::from_be_bytes(self.0) % 2 == 1
     }
 
     fn bytes(&self, layout: Layout) -> &[u8] {

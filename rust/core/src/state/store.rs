@@ -361,13 +361,22 @@ impl StateStore {
     }
 
     /// Writes a new base image if the opened version was rebuilt around a damaged one, so that what
-    /// follows depends on sound segments only. To be called before [`StateStore::begin`].
+    /// follows depends on sound segments only, or if it is made of too many segments. To be called
+    /// before [`StateStore::begin`].
     ///
     /// # Errors
     /// Those of storage: nothing must be committed then.
     pub fn mend(&mut self, writer: &SegmentWriter) -> Result<()> {
-        if self.at.as_ref().is_some_and(|at| at.rebuilt) {
-            self.write_base_image(writer)?;
+        let Some(at) = &self.at else {
+            return Ok(());
+        };
+        if at.rebuilt {
+            return self.write_base_image(writer);
+        }
+        if at.lineage.len() > MAX_LINEAGE_SEGMENTS {
+            // A store that is closed after every commit never builds on the images that commits and
+            // maintenance write. It goes on without one: when this fails, the next session tries.
+            let _ = self.write_base_image(writer);
         }
         Ok(())
     }

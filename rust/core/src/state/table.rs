@@ -364,7 +364,8 @@ impl Table {
     }
 
     /// Appends what this session changed to `out`, sorted by key, each key behind `prefix`.
-    pub(super) fn changes(&self, prefix: &[u8], out: &mut ChangeWriter) {
+    /// `repeats` says whether a value that was set to what it was before counts.
+    pub(super) fn changes(&self, prefix: &[u8], repeats: bool, out: &mut ChangeWriter) {
         let mut changed: Vec<(&[u8], Change<'_>)> = Vec::with_capacity(self.undo.len());
         for undo in &self.undo {
             let Some(slot) = self.slots.get(undo.slot as usize) else {
@@ -376,7 +377,7 @@ impl Table {
             match (slot.is_dead(), self.arena.get(undo.before)) {
                 (true, None) => {}
                 (true, Some(_)) => changed.push((now.key, Change::Remove)),
-                (false, Some(before)) if before.value == now.value => {}
+                (false, Some(before)) if before.value == now.value && !repeats => {}
                 (false, _) => changed.push((now.key, Change::Put(now.value))),
             }
         }

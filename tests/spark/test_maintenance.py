@@ -1,0 +1,147 @@
+"""Spark's coordinator hears of base images, and stores may be unloaded after every batch."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from operator_cases import SQL_CASES
+from operator_inputs import events
+from support import (
+    STATE,
+    merged_files,
+    require_served_by,
+    run,
+    select_provider,
+    settings,
+    source,
+    write_batch,
+)
+
+BATCHES = 12
+
+
+def test_a_store_that_writes_base_images_does_not_lag(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "input"
+    folder.mkdir()
+    # A store lags that is more than three versions and half a second behind, see support.py.
+    low = {
+        "spark.sql.shuffle.partitions": "2",
+        STATE + "multiplierForMinVersionDiffToLog": "1",
+        STATE + "multiplierForMinTimeDiffToLog": "1",
+    }
+    jvm: Any = spark._jvm
+    coordinator = spark._jsparkSession.streams().stateStoreCoordinator()
+    deadline = time.monotonic() + 60
+
+    def wait_for_lagging(version: int, wanted: set[int]) -> None:
+        """Until the partitions that lag behind ``version`` are these."""
+        while True:
+            run_id = jvm.java.util.UUID.fromString(query.runId)
+            stores = coordinator.getLaggingStoresForTesting(run_id, version, False)
+            found = {stores.apply(n).storeId().partitionId() for n in range(stores.size())}
+            if found == wanted:
+                return
+            assert time.monotonic() < deadline, found
+            time.sleep(0.1)
+
+    with settings(spark, low):
+        write_batch(folder, 0, [{"key": key} for key in range(20)])
+        query = (
+            source(spark, folder)
+            .groupBy("key")
+            .count()
+            .writeStream.format("noop")
+            .outputMode("update")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .start()
+        )
+        try:
+            query.processAllAvailable()
+            # No base image yet: the coordinator takes such a store to be at version 0.
+            wait_for_lagging(BATCHES, {0, 1})
+            for number in range(1, BATCHES):
+                write_batch(folder, number, [{"key": key} for key in range(20)])
+            query.processAllAvailable()
+            wait_for_lagging(BATCHES, set())
+            wait_for_lagging(BATCHES * 2, {0, 1})
+        finally:
+            query.stop()
+
+
+@pytest.fixture
+def no_maintenance(spark: SparkSession) -> None:
+    """As where all queries unload: no thread, left by another query, closes stores of tasks.
+
+    Spark starts it again with the next query that wants it.
+    """
+    jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stopMaintenanceTask()
+
+
+UNLOADED = {"spark.sql.shuffle.partitions": "1", STATE + "unloadOnCommit": "true"}
+
+
+@pytest.mark.usefixtures("no_maintenance")
+@pytest.mark.parametrize("name", ["aggregation-update", "join-full-append"])
+def test_stores_that_are_unloaded_after_every_batch_give_the_rows_of_rocksdb(
+    name: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    case = SQL_CASES[name]
+    rows = {}
+    for provider in ("rocksdb", "holdfast"):
+        progress: list[dict[str, Any]] = []
+        select_provider(spark, provider)
+        try:
+            with settings(spark, UNLOADED):
+                rows[provider] = run(
+                    spark,
+                    inputs={s: events(n, batches=4) for n, s in enumerate(case.streams)},
+                    query=case.query,
+                    mode=case.mode,
+                    folder=tmp_path / provider,
+                    progress=progress,
+                )
+        finally:
+            select_provider(spark, "holdfast")
+        require_served_by(provider, tmp_path / provider / "checkpoint")
+    assert rows["holdfast"] == rows["rocksdb"]
+    metrics = [batch["stateOperators"][0]["customMetrics"] for batch in progress]
+    if name == "aggregation-update":
+        # Spark does not unload the stores of a join.
+        assert [metric["holdfastLoads"] for metric in metrics] == [1] * len(rows["holdfast"])
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("no_maintenance")
+@pytest.mark.xfail(
+    strict=True,
+    reason="a base image is adopted by a store in memory only, so stores that are unloaded after "
+    "every batch write images that nothing builds on, and need every changelog for ever",
+)
+def test_stores_that_are_unloaded_after_every_batch_need_no_old_files(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    wanted = {
+        **UNLOADED,
+        "spark.sql.streaming.minBatchesToRetain": "2",
+        # Every segment fills a file, so that files stand for segments.
+        STATE + "holdfast.maxFileBytes": "1",
+    }
+    case = SQL_CASES["aggregation-update"]
+    with settings(spark, wanted):
+        run(
+            spark,
+            inputs={"events": [rows[:20] for rows in events(batches=60)]},
+            query=case.query,
+            mode=case.mode,
+            folder=tmp_path,
+        )
+    deadline = time.monotonic() + 30
+    while len(merged_files(tmp_path / "checkpoint")) > 40 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert len(merged_files(tmp_path / "checkpoint")) <= 40
