@@ -319,6 +319,10 @@ class Job:
                 found.append(process)
         return found
 
+    def drivers(self) -> list[int]:
+        """The JVM of the driver; there is none before it starts."""
+        return self.processes("org.apache.spark.deploy.SparkSubmit")
+
     def executors(self) -> list[int]:
         return self.processes("CoarseGrainedExecutorBackend")
 
@@ -330,7 +334,7 @@ class Job:
 
     def kill_driver(self) -> None:
         """kill -9 of the driver's JVM alone: executors notice it later than the test."""
-        for process in self.processes("org.apache.spark.deploy.SparkSubmit"):
+        for process in self.drivers():
             os.kill(process, signal.SIGKILL)
         self.process.kill()
         self.process.wait()
