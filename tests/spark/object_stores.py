@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from java_side import QUICK_START, JavaServer, jars, tool
+from remote_folder import RemotePath
 
 from support import on_class_path
 
@@ -23,7 +24,7 @@ class Store:
     #: The checkpoint as jobs name it.
     uri: str
     #: The same, as files.
-    folder: Path
+    folder: Path | RemotePath
     #: Settings of Spark with which jobs reach it.
     settings: dict[str, str]
 

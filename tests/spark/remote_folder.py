@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -50,3 +52,57 @@ class RemoteFolder:
         text = self.read(f"commits/{batch}")
         ids: dict[str, list[list[str]]] = json.loads(text.split("\n", 1)[1])["stateUniqueIds"]
         return ids
+
+
+@dataclass(frozen=True, order=True)
+class RemotePath:
+    """As much of a ``pathlib.Path`` as is needed to look into a checkpoint."""
+
+    uri: str
+    spark: SparkSession = field(compare=False)
+
+    def __str__(self) -> str:
+        return self.uri
+
+    def __truediv__(self, name: str) -> RemotePath:
+        return RemotePath(f"{self.uri}/{name}", self.spark)
+
+    @property
+    def name(self) -> str:
+        return self.uri.rpartition("/")[2]
+
+    @property
+    def _path(self) -> Any:
+        return RemoteFolder(self.spark, self.uri)._path()
+
+    @property
+    def _files(self) -> Any:
+        return RemoteFolder(self.spark, self.uri)._file_system()
+
+    def exists(self) -> bool:
+        return bool(self._files.exists(self._path))
+
+    def glob(self, pattern: str) -> list[RemotePath]:
+        """What is in a folder; the pattern must be ``*``."""
+        assert pattern == "*"
+        if not self.exists():
+            return []
+        return [self / found.getPath().getName() for found in self._files.listStatus(self._path)]
+
+    def read_bytes(self) -> bytes:
+        stream = self._files.open(self._path)
+        try:
+            return bytes(stream.readAllBytes())
+        finally:
+            stream.close()
+
+    def read_text(self) -> str:
+        return self.read_bytes().decode()
+
+    def open(self, mode: str) -> io.BytesIO:
+        assert mode == "rb"
+        return io.BytesIO(self.read_bytes())
+
+    def stat(self) -> SimpleNamespace:
+        """Only its size: what can be read, also of a file that was never closed."""
+        return SimpleNamespace(st_size=len(self.read_bytes()))

@@ -1,8 +1,9 @@
 """Many batches with random restarts under CPU contention: ``make soak``.
 
 The query is killed again and again, at a named point (see fault_points.c) or just so, and goes on
-from its checkpoint each time. In the end every batch has the rows of an undisturbed run. Printed
-are the bounds that were kept: files, native memory of the state stores, memory of the process.
+from its checkpoint each time. In the end every batch has the rows of an undisturbed run, and files,
+native memory of the state stores and memory of the process are within the bounds of
+:meth:`Report.check`, or the program fails. What was seen is printed.
 """
 
 from __future__ import annotations
@@ -15,21 +16,32 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from faults import DRIVER, WRITES, Job, World, compiled_points
+from faults import DRIVER, WRITES, Job, World, compiled_points, rows_of
 from support import merged_files
 
 MASTER = "local[2]"
+HEAP_MIB = 512
 SETTINGS = {
-    "spark__driver__memory": "512m",
+    "spark__driver__memory": f"{HEAP_MIB}m",
     # The whole heap from the start, so that what grows later is something else.
-    "spark__driver__extraJavaOptions": "-Xms512m -XX:+AlwaysPreTouch",
-    "spark__sql__streaming__stateStore__holdfast__maxFileBytes": "20000",
+    "spark__driver__extraJavaOptions": f"-Xms{HEAP_MIB}m -XX:+AlwaysPreTouch",
+    # A batch fills a file or two.
+    "spark__sql__streaming__stateStore__holdfast__maxFileBytes": "1500",
 }
+#: So many batches may have files at a time. Ten lie between two clean-ups, two are retained, and a
+#: kill may take one clean-up away.
+HELD_BATCHES = 25
+#: Fewer tell nothing: without any clean-up, the files of all batches would be there.
+MIN_BATCHES = 40
+#: What there is at the end, divided by what there was at a third.
+MAX_GROWTH = 1.3
+KEY_CHARS = 4000
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -39,18 +51,51 @@ class Report:
 
     batches: int
     restarts: int
+    #: Kills for which a point was armed, and those where a process came to stand at it.
+    kills_armed: int
     kills_at_points: int
+    #: Most state files at a time, and all that were ever written.
     files_max: int
+    files_written: int
     file_bytes_max: int
-    #: Native memory of the state stores, as the query's progress reports it: the most in the first
-    #: half of the batches, and in all.
-    store_memory_half: int
-    store_memory_max: int
-    #: Memory of the JVM: the most of all runs; of the longest run after a third and at its end.
-    process_max: int
+    bytes_written: int
+    #: The most in the first and in the last third of the run with the most batches: native memory
+    #: of the state stores, as the query's progress reports it, and memory of the process beyond its
+    #: heap.
+    store_memory_third: int
+    store_memory_end: int
     process_third: int
     process_end: int
     seconds: float
+
+    def check(self) -> None:
+        """Raise AssertionError when more is left than there should be, or too little was tried."""
+        assert self.batches >= MIN_BATCHES, "too few batches: the bounds say nothing"
+        assert self.kills_at_points > 0, "no kill hit its point"
+        assert 2 * self.kills_at_points >= self.kills_armed, "most kills missed their point"
+        held = HELD_BATCHES / self.batches
+        assert self.files_max <= held * self.files_written, "files pile up"
+        assert self.file_bytes_max <= held * self.bytes_written, "bytes of files pile up"
+        # All keys are there from the first batch on.
+        assert self.store_memory_end <= MAX_GROWTH * self.store_memory_third, "stores grow"
+        assert self.process_end <= MAX_GROWTH * self.process_third, "the process grows"
+
+
+class Memory(NamedTuple):
+    """Memory while a batch was the last committed one."""
+
+    batch: int
+    bytes: int
+
+
+def growth(run: Sequence[Memory]) -> tuple[int, int]:
+    """The most in the first and in the last third of the batches."""
+    first, last = run[0].batch, run[-1].batch
+    third = (last - first) / 3
+    return (
+        max(memory.bytes for memory in run if memory.batch <= first + third),
+        max(memory.bytes for memory in run if memory.batch >= last - third),
+    )
 
 
 class Watch:
@@ -59,30 +104,55 @@ class Watch:
     def __init__(self, world: World) -> None:
         self.world = world
         self.files_max = self.file_bytes_max = 0
-        self.process: list[list[int]] = []
+        #: By name, the most that was seen of each file.
+        self.sizes: dict[str, int] = {}
+        #: Memory of the process in every run.
+        self.runs: list[list[Memory]] = []
 
     def until(self, job: Job, over: Callable[[], bool]) -> None:
         """Until it is over, or nothing more happens because the job stands at a point."""
-        samples: list[int] = []
-        self.process.append(samples)
         while not over():
             assert job.process.poll() is None, job.text()[-4000:]
             if any(self.world.control.glob("reached.*")):
                 return
-            self.sample(job, samples)
+            self.sample(job)
             time.sleep(0.2)
 
-    def sample(self, job: Job, samples: list[int]) -> None:
-        sizes = []
+    def start(self) -> Job:
+        """The next job."""
+        self.first = self.world.last_committed() + 1
+        self.runs.append([])
+        return self.world.start(MASTER, **SETTINGS)
+
+    def sample(self, job: Job) -> None:
+        sizes = {}
         for path in merged_files(self.world.checkpoint):
             # A file may be reclaimed between the two calls.
             if (size := _size(path)) is not None:
-                sizes.append(size)
+                sizes[path.name] = size
+        self.sizes |= sizes
         self.files_max = max(self.files_max, len(sizes))
-        self.file_bytes_max = max(self.file_bytes_max, sum(sizes))
-        for process in job.processes("org.apache.spark.deploy.SparkSubmit"):
+        self.file_bytes_max = max(self.file_bytes_max, sum(sizes.values()))
+        batch = self.world.last_committed()
+        # A JVM that has yet to commit something still grows.
+        if batch < self.first:
+            return
+        for process in job.drivers():
             statm = Path(f"/proc/{process}/statm").read_text()
-            samples.append(int(statm.split()[1]) * PAGE_BYTES)
+            resident = int(statm.split()[1]) * PAGE_BYTES
+            self.runs[-1].append(Memory(batch, resident - (HEAP_MIB << 20)))
+
+    def files_written(self) -> int:
+        """Files are numbered from 1 by every term, so none that was gone too soon is forgotten."""
+        newest: dict[str, int] = {}
+        for name in self.sizes:
+            term, seq = name.removesuffix(".hf").split("-")
+            newest[term] = max(newest.get(term, 0), int(seq, 16))
+        return sum(newest.values())
+
+    def longest_run(self) -> list[Memory]:
+        """The run with the most batches."""
+        return max(self.runs, key=lambda run: run[-1].batch - run[0].batch if run else -1)
 
 
 def _size(path: Path) -> int | None:
@@ -90,6 +160,11 @@ def _size(path: Path) -> int | None:
         return path.stat().st_size
     except FileNotFoundError:
         return None
+
+
+def long_keys(batch: int) -> list[dict[str, Any]]:
+    """As ``rows_of``, with keys so long that stores have garbage to collect every few batches."""
+    return [row | {"key": row["key"].ljust(KEY_CHARS, ".")} for row in rows_of(batch)]
 
 
 @contextmanager
@@ -110,38 +185,46 @@ def soak(world: World, *, batches: int, restarts: int, seed: int) -> Report:
     started = time.monotonic()
     kill_after = sorted(rng.sample(range(2, batches - 2), restarts))
     watch = Watch(world)
-    at_points = 0
+    world.rows = long_keys
+    armed = at_points = 0
     world.feed(batches)
     with contention(os.cpu_count() or 1):
         for batch in kill_after:
-            job = world.start(MASTER, **SETTINGS)
+            job = watch.start()
             watch.until(job, lambda batch=batch: world.last_committed() >= batch)
             if rng.random() < 0.7:
                 point = rng.choice(WRITES + DRIVER)
                 world.arm(point, nth=rng.randint(1, 5))
                 watch.until(job, world.is_processed)
+                armed += 1
                 at_points += (world.control / f"reached.{point}").exists()
             job.kill()
             world.disarm()
-        last = world.start(MASTER, **SETTINGS)
+        last = watch.start()
         watch.until(last, world.is_processed)
         last.finish()
     world.assert_rows()
     world.needed_files()
+    run = watch.longest_run()
     lines = (world.folder / "progress.jsonl").read_text().splitlines()
-    memory = [json.loads(line)["memoryUsedBytes"] for line in lines]
-    longest = max(watch.process, key=len)
+    stores = [Memory(line["batch"], line["memoryUsedBytes"]) for line in map(json.loads, lines)]
+    store_third, store_end = growth(
+        [memory for memory in stores if run[0].batch <= memory.batch <= run[-1].batch]
+    )
+    process_third, process_end = growth(run)
     return Report(
         batches=batches,
         restarts=restarts,
+        kills_armed=armed,
         kills_at_points=at_points,
         files_max=watch.files_max,
+        files_written=watch.files_written(),
         file_bytes_max=watch.file_bytes_max,
-        store_memory_half=max(memory[: len(memory) // 2]),
-        store_memory_max=max(memory),
-        process_max=max(max(samples, default=0) for samples in watch.process),
-        process_third=longest[len(longest) // 3],
-        process_end=longest[-1],
+        bytes_written=sum(watch.sizes.values()),
+        store_memory_third=store_third,
+        store_memory_end=store_end,
+        process_third=process_third,
+        process_end=process_end,
         seconds=round(time.monotonic() - started, 1),
     )
 
@@ -153,6 +236,8 @@ def main() -> None:
     parser.add_argument("--restarts", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
+    if args.batches < MIN_BATCHES:
+        parser.error(f"--batches must be {MIN_BATCHES} or more")
     with tempfile.TemporaryDirectory(prefix="holdfast-soak-") as folder:
         world = World(Path(folder) / "world", compiled_points(Path(folder)))
         try:
@@ -161,6 +246,7 @@ def main() -> None:
             world.end()
     for name, value in asdict(report).items():
         print(f"{name:20} {value}")
+    report.check()
 
 
 if __name__ == "__main__":

@@ -33,25 +33,27 @@ def executor_of(job: Job, process: int) -> int:
     return process
 
 
-def test_a_task_that_fails_after_its_commit_is_retried(world: World) -> None:
+def test_a_task_that_fails_after_its_commit_is_retried(world: World, spark: SparkSession) -> None:
     world.feed(3)
     job = world.start("local[2,4]", "--mapper", "fail-first")
-    job.finish()
+    job.wait_until_processed()
     assert "the first attempt of batch 2 fails" in job.text()
-    world.assert_rows()
+    world.settle(job, spark)
 
 
 @pytest.mark.full
-def test_a_stage_is_retried_when_its_shuffle_files_are_lost(world: World) -> None:
+def test_a_stage_is_retried_when_its_shuffle_files_are_lost(
+    world: World, spark: SparkSession
+) -> None:
     world.feed(4)
     world.arm("task", nth=2)
     job = world.start(CLUSTER, "--stages", "--mapper", "pause")
     # Partition 1 is committed. With its executor go half of the rows that its retry needs.
     worker = job.wait_until_stopped_at("task")
     os.kill(executor_of(job, worker), signal.SIGKILL)
-    job.finish()
+    job.wait_until_processed()
     assert "FetchFailed" in job.text()
-    world.assert_rows()
+    world.settle(job, spark)
 
 
 @pytest.fixture
@@ -123,7 +125,9 @@ def test_a_stalled_machine_wakes_up_after_its_partitions_moved(
 
 
 @pytest.mark.full
-def test_the_duplicate_of_a_slow_attempt_changes_nothing(world: World, two_hosts: str) -> None:
+def test_the_duplicate_of_a_slow_attempt_changes_nothing(
+    world: World, spark: SparkSession, two_hosts: str
+) -> None:
     world.feed(5)
     job = world.start(
         two_hosts,
@@ -134,7 +138,7 @@ def test_the_duplicate_of_a_slow_attempt_changes_nothing(world: World, two_hosts
         spark__speculation__minTaskRuntime="100ms",
         spark__speculation__quantile="0.5",
     )
-    job.finish()
+    job.wait_until_processed()
     # The slow attempt of batch 2 committed its state, and waited for a duplicate that did as well.
     assert (world.control / "duplicate").exists()
-    world.assert_rows()
+    world.settle(job, spark)

@@ -21,12 +21,10 @@ from faults import (
     LOCAL,
     PARTITIONS,
     WRITES,
-    Job,
     World,
     input_without,
     rows_of,
 )
-from support import merged_files
 
 # Several Spark applications in a row: for when the machine is busy.
 pytestmark = pytest.mark.timeout(900)
@@ -42,15 +40,6 @@ MANY_KILLS = {
     "spark__task__maxFailures": "20",
     "spark__stage__maxConsecutiveAttempts": "20",
 }
-
-
-def settle(world: World, job: Job, spark: SparkSession) -> None:
-    """Goes on for some batches, then checks rows and files."""
-    before = [path.name for path in merged_files(world.checkpoint)]
-    world.go_on_until_reclaimed(job, before)
-    job.finish()
-    world.assert_rows()
-    world.assert_no_file_is_missing(spark)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +61,7 @@ def test_driver_killed_at_one_point_after_the_other(
         job.kill()
         if world.retained():
             world.needed_files()
-    settle(world, world.start("local[1]"), spark)
+    world.settle(world.start("local[1]"), spark)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +84,7 @@ def test_executors_killed_at_one_point_after_the_other(
         assert victim in job.executors()
         os.kill(victim, signal.SIGKILL)
     # The query was never restarted.
-    settle(world, job, spark)
+    world.settle(job, spark)
 
 
 @pytest.mark.full
@@ -134,7 +123,7 @@ def test_executors_killed_while_they_write_what_is_needed_of_a_wasteful_file_aga
     world.go_on_until(job, "moved out of the file", lambda: not wasteful.exists())
     (image,) = world.segments(idle)
     assert image.path(world.checkpoint) != wasteful
-    settle(world, job, spark)
+    world.settle(job, spark)
 
 
 @pytest.mark.full
@@ -149,4 +138,4 @@ def test_driver_killed_while_an_executor_writes_and_restarted_with_fewer_executo
     job.kill_driver()
     # The orphaned executor finishes what it was writing, beside the new application.
     world.go(point)
-    settle(world, world.start("local-cluster[1,1,1024]"), spark)
+    world.settle(world.start("local-cluster[1,1,1024]"), spark)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+
 import pytest
 from pyspark.sql import SparkSession
 
-from faults import LOCAL, ONLY_BATCHES, World
+from faults import LOCAL, ONLY_BATCHES, World, freeze
+from support import merged_files
 
 # Several Spark applications in a row: for when the machine is busy.
 pytestmark = pytest.mark.timeout(900)
 
 
-def test_the_older_application_cannot_commit_once_another_took_over(world: World) -> None:
+def test_the_older_application_cannot_commit_once_another_took_over(
+    world: World, spark: SparkSession
+) -> None:
     world.feed(5)
     world.arm("publish", nth=2)
     older = world.start(LOCAL)
@@ -27,8 +34,60 @@ def test_the_older_application_cannot_commit_once_another_took_over(world: World
     assert "this query must be stopped" in said
     assert not world.is_committed(2)
     world.go("before-entry")
-    newer.finish()
-    world.assert_rows()
+    newer.wait_until_processed()
+    world.settle(newer, spark)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "point",
+    [
+        # Its clean-up begins when it goes on: it must see that there is somebody else.
+        "after-entry",
+        # It knows what to delete, and goes on with that.
+        "before-delete",
+    ],
+)
+def test_the_older_application_deletes_nothing_that_is_needed_once_another_took_over(
+    world: World, spark: SparkSession, point: str
+) -> None:
+    deletes = point == "before-delete"
+    # Batches 9, 19, ... end with a clean-up; the first one may find nothing to do.
+    world.feed(22 if deletes else 10)
+    world.arm(point, nth=1 if deletes else 10)
+    older = world.start(LOCAL)
+    older.wait_until_stopped_at(point)
+    if deletes:
+        # Batches do not wait for a clean-up.
+        older.wait_until_processed()
+    # So that it is not the first to see the next input.
+    (driver,) = older.drivers()
+    freeze(driver)
+    newer = world.start(LOCAL)
+    # The entry that the older one has just written is still there when only one batch came after.
+    world.feed(3 if deletes else 1)
+    newer.wait_until_processed()
+    left = {path.name for path in merged_files(world.checkpoint)}
+    terms = {name.partition("-")[0] for name in left}
+    assert len(terms) == 2, "files of both are there"
+    # The newer one has nothing to do now: whatever is deleted, the older one deletes it.
+    if deletes:
+        world.arm("after-delete")
+    os.kill(driver, signal.SIGCONT)
+    world.go(point)
+    if deletes:
+        older.wait_until_stopped_at("after-delete")
+        world.go("after-delete")
+    said = older.wait_until_failed()
+    assert "Multiple streaming jobs detected" in said
+    gone = left - {path.name for path in merged_files(world.checkpoint)}
+    if deletes:
+        assert gone
+    else:
+        assert re.search(r"newer than [0-9a-f]+: another application took over", said)
+        assert not gone
+    assert not gone & world.needed_files()
+    world.settle(newer, spark)
 
 
 @pytest.mark.full

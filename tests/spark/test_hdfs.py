@@ -11,13 +11,15 @@ from pathlib import Path
 import pytest
 from java_side import check_conformance, skipped_without_jars
 from mini_hdfs import MiniHdfs
+from object_stores import Store
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from remote_folder import RemoteFolder
-from test_crash import BATCHES, CLUSTER, LOCAL, Job, expected, feed, final_rows
+from remote_folder import RemoteFolder, RemotePath
 
+from faults import ALL_EXECUTORS, CLUSTER, LOCAL, World
 from support import STATE, canonical, drain, source, write_batch
 
+BATCHES = 5
 #: Two to spare, so that HDFS can replace lost ones in a pipeline of three.
 DATA_NODES = 5
 
@@ -41,13 +43,10 @@ def merged_file(checkpoint: RemoteFolder) -> str:
 
 
 @pytest.fixture
-def job_folder(tmp_path: Path) -> Iterator[Path]:
-    (tmp_path / "input").mkdir()
-    yield tmp_path
-    for job in Job.started:
-        if job.process.poll() is None:
-            job.kill()
-    Job.started.clear()
+def hdfs_world(checkpoint: RemoteFolder, world: World, spark: SparkSession) -> World:
+    """An empty checkpoint for fault jobs on HDFS."""
+    world.move_to(Store(checkpoint.uri, RemotePath(checkpoint.uri, spark), {}))
+    return world
 
 
 @pytest.fixture
@@ -136,40 +135,37 @@ def test_files_that_no_retained_batch_needs_are_reclaimed(
 
 
 @pytest.mark.parametrize(
-    ("master", "block"),
-    [(LOCAL, "tasks"), pytest.param(CLUSTER, "before-commit", marks=pytest.mark.full)],
+    ("master", "point"),
+    [(LOCAL, "task"), pytest.param(CLUSTER, "publish", marks=pytest.mark.full)],
 )
 def test_driver_killed_in_the_middle_of_a_batch(
-    job_folder: Path, checkpoint: RemoteFolder, master: str, block: str
+    hdfs_world: World, spark: SparkSession, master: str, point: str
 ) -> None:
-    feed(job_folder, range(BATCHES))
-    on_hdfs = ["--checkpoint", checkpoint.uri]
-    job = Job(job_folder, master=master, block=block, arguments=on_hdfs)
-    job.wait_until_blocked()
+    world = hdfs_world
+    world.feed(BATCHES)
+    world.arm(point, nth=2)
+    job = world.start(master, "--mapper", "pause")
+    job.wait_until_stopped_at(point)
     job.kill()
-    assert checkpoint.exists("commits/1")
-    assert not checkpoint.exists("commits/2")
-    Job(job_folder, master=master, block="none", arguments=on_hdfs).finish()
-    assert final_rows(job_folder) == expected()
+    assert world.last_committed() == 1
+    world.settle(world.start(master), spark)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("block", ["task-once", "before-commit-once"])
+@pytest.mark.parametrize("point", ["task", "publish"])
 def test_executor_killed_in_the_middle_of_a_batch(
-    job_folder: Path, checkpoint: RemoteFolder, block: str
+    hdfs_world: World, spark: SparkSession, point: str
 ) -> None:
-    feed(job_folder, range(BATCHES))
-    on_hdfs = ["--checkpoint", checkpoint.uri]
-    job = Job(job_folder, master=CLUSTER, block=block, arguments=on_hdfs)
-    job.wait_until_blocked()
-    executors = job.executors()
-    assert len(executors) == 2
+    world = hdfs_world
+    world.feed(BATCHES)
+    world.arm(point, nth=2)
+    job = world.start(CLUSTER, "--mapper", "pause", **ALL_EXECUTORS)
+    job.wait_until_stopped_at(point)
     # Both executors hold committed partitions of batch 2 in open files. What the dead one wrote
     # is on the data nodes.
-    os.kill(executors[0], signal.SIGKILL)
-    (job_folder / "control" / "go").touch()
-    job.finish()
-    assert final_rows(job_folder) == expected()
+    os.kill(job.two_executors()[0], signal.SIGKILL)
+    world.go(point)
+    world.settle(job, spark)
 
 
 def test_a_data_node_that_stops_in_the_middle_of_a_batch_changes_nothing(
