@@ -73,11 +73,11 @@ class RemotePath:
 
     @property
     def _path(self) -> Any:
-        return RemoteFolder(self.spark, self.uri)._path()
+        return RemoteFolder(self.spark, self.uri).path()
 
     @property
     def _files(self) -> Any:
-        return RemoteFolder(self.spark, self.uri)._file_system()
+        return RemoteFolder(self.spark, self.uri).file_system()
 
     def exists(self) -> bool:
         return bool(self._files.exists(self._path))
