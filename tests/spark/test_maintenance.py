@@ -118,11 +118,6 @@ def test_stores_that_are_unloaded_after_every_batch_give_the_rows_of_rocksdb(
 
 @pytest.mark.full
 @pytest.mark.usefixtures("no_maintenance")
-@pytest.mark.xfail(
-    strict=True,
-    reason="a base image is adopted by a store in memory only, so stores that are unloaded after "
-    "every batch write images that nothing builds on, and need every changelog for ever",
-)
 def test_stores_that_are_unloaded_after_every_batch_need_no_old_files(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -530,6 +530,39 @@ fn a_load_keeps_no_memory_for_values_that_later_commits_replaced() {
 }
 
 #[test]
+fn an_image_of_a_store_that_was_closed_serves_the_next_one_of_its_owner() {
+    let world = world();
+    let mut store = opened(&world);
+    for i in 0..3 {
+        commit(&mut store, &world, &[("k", &i.to_string())], &[]);
+    }
+    let id = commit(&mut store, &world, &[("k", "4")], &[]);
+    write_image(&mut store, &world);
+    let image = store.take_pending_image();
+    let next = |image, value| {
+        let mut store = StateStore::new(owner(), plain());
+        store.accept(image);
+        store
+            .open(world.storage.as_ref(), id.version, Some(&id))
+            .unwrap();
+        commit(&mut store, &world, &[("k", value)], &[])
+    };
+    world.writer.sync().unwrap();
+    let after = next(image.clone().unwrap(), "5");
+    assert_eq!(lineage_of(&world, &after), 1, "the image");
+    assert_eq!(loaded(&world, &after), map(&[("k", "5")]));
+    // A store that was written elsewhere meanwhile does not take it.
+    let mut elsewhere = opened(&world);
+    let other = commit(&mut elsewhere, &world, &[("other", "1")], &[]);
+    let mut store = StateStore::new(owner(), plain());
+    store.accept(image.unwrap());
+    store.open(world.storage.as_ref(), 1, Some(&other)).unwrap();
+    let after = commit(&mut store, &world, &[("k", "1")], &[]);
+    assert_eq!(lineage_of(&world, &after), 1, "the changelog");
+    assert_eq!(loaded(&world, &after), map(&[("k", "1"), ("other", "1")]));
+}
+
+#[test]
 fn a_store_that_is_closed_after_every_commit_is_made_of_a_bounded_number_of_segments() {
     let world = world();
     let mut store = opened(&world);

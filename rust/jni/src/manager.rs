@@ -1,16 +1,18 @@
 //! One manager per executor process and checkpoint root: storage, and the writer of its merged
 //! files.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use holdfast_core::format::Compression;
 use holdfast_core::manager::{SegmentWriter, WriterOptions};
+use holdfast_core::state::BaseImage;
 use holdfast_core::storage::{LocalStorage, Storage};
-use holdfast_core::{Error, FileId, Term};
+use holdfast_core::{Error, FileId, OwnerTag, Term};
 use jni::objects::{JClass, JLongArray, JObject, JObjectArray, JString};
 use jni::sys::{jint, jlong};
 use jni::{Env, EnvUnowned};
+use parking_lot::Mutex;
 
 use crate::guard::{Failure, primitive, with_env};
 use crate::hadoop::HadoopStorage;
@@ -20,6 +22,9 @@ pub(crate) struct Manager {
     pub(crate) storage: Arc<dyn Storage>,
     /// Absent in a manager that only reads.
     writer: Option<SegmentWriter>,
+    /// Base images of stores that were closed before commits could build on them, as they are after
+    /// every batch with Spark's `unloadOnCommit`: the next store of the owner goes on with them.
+    pub(crate) images: Mutex<HashMap<OwnerTag, BaseImage>>,
 }
 
 impl Manager {
@@ -135,7 +140,11 @@ extern "system" fn Java_io_holdfast_spark_Native_openManager<'local>(
                 ))
             }
         };
-        Ok(MANAGERS.insert(Manager { storage, writer }))
+        Ok(MANAGERS.insert(Manager {
+            storage,
+            writer,
+            images: Mutex::default(),
+        }))
     })
 }
 

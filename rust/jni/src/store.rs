@@ -106,9 +106,14 @@ extern "system" fn Java_io_holdfast_spark_Native_openStore<'local>(
             &store.try_to_string(env)?,
         );
         let manager = MANAGERS.get(manager)?;
+        let image = manager.images.lock().remove(&owner.tag());
+        let mut state = StateStore::within(owner, layout, Arc::clone(&MEMORY));
+        if let Some(image) = image {
+            state.accept(image);
+        }
         Ok(STORES.insert(Store {
             manager,
-            state: Mutex::new(StateStore::within(owner, layout, Arc::clone(&MEMORY))),
+            state: Mutex::new(state),
         }))
     })
 }
@@ -121,7 +126,13 @@ extern "system" fn Java_io_holdfast_spark_Native_closeStore<'local>(
     store: jlong,
 ) {
     primitive(env, || {
-        STORES.remove(store);
+        if let Some(store) = STORES.remove(store) {
+            let mut state = store.state.lock();
+            if let Some(image) = state.take_pending_image() {
+                let mut images = store.manager.images.lock();
+                images.insert(state.owner().tag(), image);
+            }
+        }
         Ok(())
     });
 }

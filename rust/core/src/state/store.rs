@@ -657,6 +657,12 @@ impl StateStore {
         self.pending_image = Some(image);
     }
 
+    /// Gives back an image that no commit builds on yet, for another store of the same owner that
+    /// is opened next.
+    pub fn take_pending_image(&mut self) -> Option<BaseImage> {
+        self.pending_image.take()
+    }
+
     /// The newest version that is as good as a snapshot: the durable one, as long as fewer than
     /// `min_changelogs` lie above its base image, else that of the image. So it rises for a store
     /// that rests, too, which needs no new image.
