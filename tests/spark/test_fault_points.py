@@ -2,8 +2,8 @@
 missing, and once batches have gone on no file of a dead process is left over.
 
 The points are those of fault_points.c. Appends, seals and base images happen where tasks run; the
-entry of the commit log and deletes only on the driver, so no executor can be killed there. Under
-``local[2]`` the driver is the executor.
+entry of the commit log and deletes only on the driver, so an executor can only be killed while the
+driver stands there. Under ``local[2]`` the driver is the executor.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from faults import (
+    ALL_EXECUTORS,
     CLUSTER,
     DRIVER,
     LOCAL,
+    ONE_FILE,
     PARTITIONS,
     WRITES,
     World,
@@ -33,6 +35,10 @@ pytestmark = pytest.mark.timeout(900)
 BATCHES = 5
 # Clean-up comes every tenth batch, and may find nothing to do the first time.
 DELETING_BATCHES = 22
+
+ONE_EXECUTOR = "local-cluster[1,2,1024]"
+# What all but one partition write in them is soon needed no more.
+WASTEFUL_BATCHES = 18
 
 # All kills may hit one task, or fetches from the executors they hit may fail one stage.
 MANY_KILLS = {
@@ -87,39 +93,78 @@ def test_executors_killed_at_one_point_after_the_other(
     world.settle(job, spark)
 
 
-@pytest.mark.full
-def test_executors_killed_while_they_write_what_is_needed_of_a_wasteful_file_again(
-    world: World, spark: SparkSession
+@pytest.mark.parametrize(
+    "point",
+    ["publish", *(pytest.param(point, marks=pytest.mark.full) for point in DRIVER)],
+)
+def test_an_executor_killed_while_the_driver_stands_at_a_point(
+    world: World, spark: SparkSession, point: str
 ) -> None:
-    # On one executor at a time, so that all partitions write into one file.
-    cluster = "local-cluster[1,2,1024]"
-    # Only the first input has keys of this partition. From then on its state is one changelog, so
-    # nothing but waste in that changelog's file makes a base image due.
-    idle = 0
-    keys = spark.createDataFrame(rows_of(0)).where(f"pmod(hash(key), {PARTITIONS}) = {idle}")
+    deletes = "delete" in point
+    world.feed(DELETING_BATCHES if deletes else BATCHES)
+    # Batch 2: its number, as "publish" wants it, or the third entry.
+    world.arm(point, nth={"publish": 2}.get(point, 1 if deletes else 3))
+    job = world.start(CLUSTER, **ALL_EXECUTORS, **MANY_KILLS)
+    job.wait_until_stopped_at(point)
+    victim = job.two_executors()[0]
+    os.kill(victim, signal.SIGKILL)
+    job.wait_until("an executor gone", lambda: victim not in job.executors())
+    assert deletes or world.is_committed(2) == (point == "after-entry")
+    world.go(point)
+    # The query was never restarted: with "publish", batch 2 refers to files of the dead executor,
+    # which nobody has made durable yet.
+    world.settle(job, spark)
+
+
+@pytest.fixture
+def idle(world: World, spark: SparkSession) -> int:
+    """A partition whose state is one changelog in a wasteful file: all its keys are in the first
+    input alone, so that nothing but the waste makes a base image due. Its job has ended."""
+    partition = 0
+    keys = spark.createDataFrame(rows_of(0)).where(f"pmod(hash(key), {PARTITIONS}) = {partition}")
     world.rows = input_without({row["key"] for row in keys.collect()})
-    settings = {
-        # Files with room for much that is soon needed no more.
-        "spark__sql__streaming__stateStore__holdfast__maxFileBytes": "10000",
-        **MANY_KILLS,
-    }
-    job = world.start(cluster, "--complete", **settings)
-    world.feed(BATCHES)
+    # On one executor, so that all partitions write into one file. No other file will waste as much:
+    # the most wasteful ones are emptied, as many as must be.
+    job = world.start(ONE_EXECUTOR, "--complete", **ONE_FILE)
+    world.feed(WASTEFUL_BATCHES)
     job.wait_until_processed()
+    job.kill()
+    return partition
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("killed", ["executor", "driver"])
+def test_killed_while_an_executor_writes_what_is_needed_of_a_wasteful_file_again(
+    world: World, spark: SparkSession, idle: int, killed: str
+) -> None:
     (changelog,) = world.segments(idle)
     wasteful = changelog.path(world.checkpoint)
+    job = world.start(CLUSTER, "--complete", **MANY_KILLS)
     # While the base image is appended; when it is, and neither durable nor known to its store.
-    for point in ("torn-image", "after-image"):
-        world.arm(point, partition=idle)
+    points = ["torn-image", "after-image"]
+    world.arm(points[0], partition=idle)
+    for number, point in enumerate(points):
         reached = world.control / f"reached.{point}"
         world.go_on_until(job, f"stopped at {point}", reached.exists)
-        victim = int(reached.read_text())
-        assert victim in job.executors()
-        os.kill(victim, signal.SIGKILL)
-        job.wait_until_processed()
+        executor = int(reached.read_text())
+        assert executor in job.executors()
+        # All executors know what is wasteful: the next one to have the partition writes at once.
+        for following in points[number + 1 :]:
+            world.arm(following, partition=idle)
+        if killed == "executor":
+            os.kill(executor, signal.SIGKILL)
+        else:
+            job.kill_driver()
         assert world.segments(idle) == [changelog], "nothing refers to what was not finished"
+        if killed == "driver":
+            # The orphaned executor goes on with its image, beside the new application.
+            world.go(point)
+            job = world.start(CLUSTER, "--complete", **MANY_KILLS)
+    world.feed(1)
+    job.wait_until_processed()
     job.kill()
-    job = world.start(cluster, "--complete", **settings)
+    # On one executor again: an image alone in its file is not made durable before the file is full.
+    job = world.start(ONE_EXECUTOR, "--complete", **MANY_KILLS)
     world.go_on_until(job, "moved out of the file", lambda: not wasteful.exists())
     (image,) = world.segments(idle)
     assert image.path(world.checkpoint) != wasteful
@@ -127,15 +172,16 @@ def test_executors_killed_while_they_write_what_is_needed_of_a_wasteful_file_aga
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("point", WRITES)
-def test_driver_killed_while_an_executor_writes_and_restarted_with_fewer_executors(
+@pytest.mark.parametrize("point", [*WRITES, *DRIVER, "publish"])
+def test_driver_of_a_cluster_killed_and_restarted_with_fewer_executors(
     world: World, spark: SparkSession, point: str
 ) -> None:
-    world.feed(BATCHES)
-    world.arm(point)
+    world.feed(DELETING_BATCHES if "delete" in point else BATCHES)
+    world.arm(point, nth=2 if point == "publish" else 1)
     job = world.start(CLUSTER)
-    assert job.wait_until_stopped_at(point) in job.executors()
+    stopped = job.wait_until_stopped_at(point)
+    assert (stopped in job.executors()) == (point in WRITES)
     job.kill_driver()
-    # The orphaned executor finishes what it was writing, beside the new application.
+    # An orphaned executor finishes what it was writing, beside the new application.
     world.go(point)
     world.settle(world.start("local-cluster[1,1,1024]"), spark)
