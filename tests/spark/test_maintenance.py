@@ -69,6 +69,11 @@ def test_a_store_that_writes_base_images_does_not_lag(spark: SparkSession, tmp_p
             query.processAllAvailable()
             wait_for_lagging(BATCHES, set())
             wait_for_lagging(BATCHES * 2, {0, 1})
+            # One partition rests from now on, and needs no new base image.
+            for number in range(BATCHES, BATCHES * 2):
+                write_batch(folder, number, [{"key": 0}])
+            query.processAllAvailable()
+            wait_for_lagging(BATCHES * 2, set())
         finally:
             query.stop()
 
