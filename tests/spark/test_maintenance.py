@@ -92,7 +92,9 @@ UNLOADED = {"spark.sql.shuffle.partitions": "1", STATE + "unloadOnCommit": "true
 
 
 @pytest.mark.usefixtures("no_maintenance")
-@pytest.mark.parametrize("name", ["aggregation-update", "join-full-append"])
+@pytest.mark.parametrize(
+    "name", ["aggregation-update", pytest.param("join-full-append", marks=pytest.mark.full)]
+)
 def test_stores_that_are_unloaded_after_every_batch_give_the_rows_of_rocksdb(
     name: str, spark: SparkSession, tmp_path: Path
 ) -> None:
