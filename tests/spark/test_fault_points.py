@@ -160,11 +160,6 @@ def test_killed_while_an_executor_writes_what_is_needed_of_a_wasteful_file_again
             # The orphaned executor goes on with its image, beside the new application.
             world.go(point)
             job = world.start(CLUSTER, "--complete", **MANY_KILLS)
-    world.feed(1)
-    job.wait_until_processed()
-    job.kill()
-    # On one executor again: an image alone in its file is not made durable before the file is full.
-    job = world.start(ONE_EXECUTOR, "--complete", **MANY_KILLS)
     world.go_on_until(job, "moved out of the file", lambda: not wasteful.exists())
     (image,) = world.segments(idle)
     assert image.path(world.checkpoint) != wasteful

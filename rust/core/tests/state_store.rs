@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
 use std::sync::Arc;
 
@@ -527,6 +527,28 @@ fn a_load_keeps_no_memory_for_values_that_later_commits_replaced() {
     let once = write(&mut store, &[1; 32]);
     let twice = write(&mut store, &[2; 32]);
     assert_eq!(memory(&twice), memory(&once));
+}
+
+#[test]
+fn an_image_in_a_file_that_no_commit_refers_to_is_overdue_when_it_is_looked_at_again() {
+    let world = world();
+    let mut store = opened(&world);
+    commit(&mut store, &world, &[("k", "1")], &[]);
+    world.writer.seal().unwrap();
+    assert_eq!(store.overdue_image(&world.writer), None, "there is none");
+    let old = world.storage.list().unwrap()[0].name.clone();
+    let wasteful = HashSet::from([FileId::parse(&old).unwrap()]);
+    let task = store.base_image_task(&world.writer, 10, &wasteful).unwrap();
+    store.accept(task.run(world.storage.as_ref(), &world.writer).unwrap());
+    // The store rests: no commit writes, and none refers to the image's file.
+    commit(&mut store, &world, &[], &[]);
+    assert_eq!(store.overdue_image(&world.writer), None, "just written");
+    let file = store.overdue_image(&world.writer).unwrap();
+    assert_ne!(file.file_name(), old);
+    world.writer.sync_files(&BTreeSet::from([file])).unwrap();
+    assert_eq!(store.overdue_image(&world.writer), None, "it is durable");
+    let id = commit(&mut store, &world, &[], &[]);
+    assert_eq!(id.segment.unwrap().file, file, "the store has moved");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! State stores. Rows cross as addresses of memory that Java owns; scans cross in batches.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, LazyLock};
 
 use holdfast_core::state::{
@@ -642,6 +642,11 @@ extern "system" fn Java_io_holdfast_spark_Native_writeBaseImage<'local>(
             .collect();
         let store = STORES.get(store)?;
         let writer = store.manager.writer()?;
+        let overdue = store.state.lock().overdue_image(writer);
+        if let Some(file) = overdue {
+            // When this fails, the file is lost and the image with it: the next one is written.
+            let _ = writer.sync_files(&BTreeSet::from([file]));
+        }
         let (task, snapshot) = {
             let mut state = store.state.lock();
             let least = min_changelogs.max(1) as usize;

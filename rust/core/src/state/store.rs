@@ -188,6 +188,8 @@ pub struct StateStore {
     in_session: bool,
     /// Written by maintenance, and not known to be durable: no commit may cite it yet.
     pending_image: Option<BaseImage>,
+    /// Maintenance has seen the image pending.
+    image_waits: bool,
     stats: StoreStats,
     warning: Option<String>,
 }
@@ -211,6 +213,7 @@ impl StateStore {
             before: None,
             in_session: false,
             pending_image: None,
+            image_waits: false,
             stats: StoreStats::default(),
             warning: None,
         }
@@ -655,6 +658,17 @@ impl StateStore {
     /// or when the store has moved to another lineage.
     pub fn accept(&mut self, image: BaseImage) {
         self.pending_image = Some(image);
+        self.image_waits = false;
+    }
+
+    /// The file of an image that was pending when this was called before, too. Commits make durable
+    /// what they refer to, and where all stores rest none refers to the file of an image: then
+    /// maintenance has to sync it.
+    pub fn overdue_image(&mut self, writer: &SegmentWriter) -> Option<FileId> {
+        self.settle_image(writer);
+        let image = self.pending_image.as_ref()?;
+        let overdue = std::mem::replace(&mut self.image_waits, true);
+        overdue.then_some(image.reference.file)
     }
 
     /// Gives back an image that no commit builds on yet, for another store of the same owner that
