@@ -93,10 +93,8 @@ def test_executors_killed_at_one_point_after_the_other(
     world.settle(job, spark)
 
 
-@pytest.mark.parametrize(
-    "point",
-    ["publish", *(pytest.param(point, marks=pytest.mark.full) for point in DRIVER)],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("point", ["publish", *DRIVER])
 def test_an_executor_killed_while_the_driver_stands_at_a_point(
     world: World, spark: SparkSession, point: str
 ) -> None:

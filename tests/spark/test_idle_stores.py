@@ -67,13 +67,13 @@ def test_a_quiet_side_of_a_join_keeps_no_files_of_the_other_side(
     with settings(spark, frequent):
         deadline = time.monotonic() + 120
         # Two stores of the left side in two partitions: four changelogs a batch.
-        while number < 60 or (len(merged_files(checkpoint)) > 120 and time.monotonic() < deadline):
+        while number < 40 or (len(merged_files(checkpoint)) > 80 and time.monotonic() < deadline):
             for _ in range(20):
                 write_batch(left, number, [{"key": key, "left": number} for key in range(KEYS)])
                 number += 1
             joined = source(spark, left).join(source(spark, right), "key")
             drain(joined, checkpoint=checkpoint, mode="append", into={})
-    assert len(merged_files(checkpoint)) <= 120
+    assert len(merged_files(checkpoint)) <= 80
     for side, rows in (("left", KEYS * number), ("right", KEYS)):
         state = spark.read.format("statestore").option("joinSide", side).load(str(checkpoint))
         assert state.count() == rows

@@ -60,11 +60,8 @@ EVERYDAY = SAMPLE | {
 
 # What differs from those above only in part: on one partition, which takes the least time.
 QUICK = {
-    "join-left-append",
-    "join-right-append",
     "join-leftsemi-append",
     "transformWithState-list-update",
-    "transformWithState-processing-timers-update",
 }
 
 EVERYDAY_ON = {1: SAMPLE | QUICK, 20: EVERYDAY, 200: SAMPLE}

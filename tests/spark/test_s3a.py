@@ -106,6 +106,7 @@ def test_a_writer_that_gives_up_leaves_neither_an_object_nor_a_pending_upload(
     assert seen["server.objects"] == 0, "of the parts, nothing is left on the server"
 
 
+@pytest.mark.full
 def test_a_batch_goes_up_in_parts_while_its_tasks_write_and_is_there_when_it_is_committed(
     server: S3Server, tmp_path: Path
 ) -> None:
