@@ -156,11 +156,11 @@ extern "system" fn Java_io_holdfast_spark_Native_load<'local>(
         let store = STORES.get(store)?;
         let mut state = store.state.lock();
         let version = version_of(version)?;
-        let entry = format!("commits/{}, {}", version.saturating_sub(1), state.owner());
+        let entry = || format!("commits/{}, {}", version.saturating_sub(1), state.owner());
         let id = id
             .map(|text| text.parse::<CommitId>())
             .transpose()
-            .map_err(|e| e.context(entry))?;
+            .map_err(|e| e.context(entry()))?;
         state.open(store.manager.storage.as_ref(), version, id.as_ref())?;
         match state.take_warning() {
             Some(warning) => Ok(env.new_string(warning)?),

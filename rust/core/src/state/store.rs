@@ -14,7 +14,7 @@ use super::restore::Restore;
 use super::scan::Scan;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{NewSegment, SegmentHead, SegmentKind, SegmentReader, read_head};
-use crate::ids::{CheckpointId, FileId, Owner, OwnerTag, SegmentRef};
+use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 use crate::manager::{Durability, SegmentWriter};
 use crate::storage::Storage;
 
@@ -175,8 +175,6 @@ pub enum ScanOf<'a> {
 #[derive(Debug)]
 pub struct StateStore {
     owner: Owner,
-    /// That of `owner`.
-    tag: OwnerTag,
     families: Families,
     memory: MemoryShare,
     scans: HashMap<u32, (u32, Scan)>,
@@ -203,7 +201,6 @@ impl StateStore {
     /// As [`StateStore::new`], with memory from a budget that other stores share.
     pub fn within(owner: Owner, layout: Layout, budget: Arc<MemoryBudget>) -> Self {
         Self {
-            tag: owner.tag(),
             owner,
             families: Families::new(layout),
             memory: MemoryShare::of(budget),
@@ -278,7 +275,7 @@ impl StateStore {
                     ),
                 ));
             }
-            Some(id) if id.owner.is_some_and(|owner| owner != self.tag) => {
+            Some(id) if id.owner.is_some_and(|owner| owner != self.owner.tag()) => {
                 return Err(Error::invalid_input(format!(
                     "{}: version {version} was asked for with the id of another store",
                     self.owner
@@ -377,8 +374,8 @@ impl StateStore {
             return self.write_base_image(writer);
         }
         if at.lineage.len() > MAX_LINEAGE_SEGMENTS {
-            // A store that is closed after every commit never builds on the images that commits and
-            // maintenance write. It goes on without one: when this fails, the next session tries.
+            // Where every batch runs in a process of its own, no commit builds on the images that
+            // commits and maintenance write. When this fails, the next session tries again.
             let _ = self.write_base_image(writer);
         }
         Ok(())
@@ -572,7 +569,7 @@ impl StateStore {
         let _ = self.count_memory();
         self.in_session = false;
         // Also where an older build wrote the id that this commit builds on.
-        next.id.owner = Some(self.tag);
+        next.id.owner = Some(self.owner.tag());
         let id = next.id;
         let long = next.lineage.len() > MAX_LINEAGE_SEGMENTS;
         self.before = self.at.replace(next);
