@@ -115,6 +115,8 @@ def main() -> None:
         "spark.driver.memory": "1g",
         "spark.sql.shuffle.partitions": "3",
         "spark.sql.streaming.minBatchesToRetain": "2",
+        # A clean-up after every tenth batch: faults.py counts on it.
+        "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint": "5",
         STATE + "maintenanceInterval": "200ms",
         STATE + "minDeltasForSnapshot": "2",
         # A few segments fill a file, so that files are sealed all the time.

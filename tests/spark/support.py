@@ -23,6 +23,10 @@ PROVIDERS = {
 FIRST_FILE_TIME = 1_780_000_000
 STATE = "spark.sql.streaming.stateStore."
 
+# Every read of a value with a checksum is verified: by default none is.
+VERIFIED = {STATE + "rowChecksum.readVerificationRatio": "1"}
+CHECKSUMS = {**VERIFIED, STATE + "rowChecksum.enabled": "true"}
+
 
 def builder(master: str, warehouse: Path) -> SparkSession.Builder:
     """Settings that every test session has, without Holdfast."""

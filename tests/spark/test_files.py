@@ -129,6 +129,9 @@ def test_custom_metrics_reach_the_progress(spark: SparkSession, tmp_path: Path) 
     assert operator["customMetrics"]["holdfastLoads"] == 4
 
 
+EXTRA_SPACE = "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint"
+
+
 def test_files_that_no_retained_batch_needs_are_reclaimed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -140,12 +143,19 @@ def test_files_that_no_retained_batch_needs_are_reclaimed(
         # Every segment fills a file, so that files stand for segments.
         STATE + "holdfast.maxFileBytes": "1",
     }
-    with settings(spark, frequent):
-        for number in range(batches):
+
+    def go_on(numbers: range, extra: str) -> None:
+        for number in numbers:
             write_batch(folder, number, [{"key": key} for key in range(keys)])
-            if number % 20 == 19:
-                counts = source(spark, folder).groupBy("key").count()
-                drain(counts, checkpoint=checkpoint, mode="update", into={})
+        with settings(spark, {**frequent, EXTRA_SPACE: extra}):
+            counts = source(spark, folder).groupBy("key").count()
+            drain(counts, checkpoint=checkpoint, mode="update", into={})
+
+    go_on(range(20), extra="15")
+    assert len(merged_files(checkpoint)) >= 80, "30 batches may pile up, and 20 are there"
+    # One batch may.
+    go_on(range(20, 40), extra="0.3")
+    go_on(range(40, batches), extra="0.3")
     # 60 batches of 4 partitions wrote 240 changelogs, one file each.
     deadline = time.monotonic() + 60
     while len(merged_files(checkpoint)) > 120 and time.monotonic() < deadline:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from operator_cases import SQL_CASES
 from operator_inputs import events
 from support import (
     STATE,
+    Batches,
     merged_files,
     require_served_by,
     run,
@@ -88,48 +91,106 @@ def no_maintenance(spark: SparkSession) -> None:
     jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stopMaintenanceTask()
 
 
-UNLOADED = {"spark.sql.shuffle.partitions": "1", STATE + "unloadOnCommit": "true"}
+ONE_PARTITION = {"spark.sql.shuffle.partitions": "1"}
+UNLOADED = {**ONE_PARTITION, STATE + "unloadOnCommit": "true"}
+
+
+def in_memory(versions: int) -> dict[str, str]:
+    return {**ONE_PARTITION, "spark.sql.streaming.maxBatchesToRetainInMemory": str(versions)}
+
+
+def rows_of(
+    provider: str,
+    name: str,
+    spark: SparkSession,
+    folder: Path,
+    wanted: dict[str, str],
+    progress: list[dict[str, Any]] | None = None,
+) -> Batches:
+    """Rows of every batch of a case on a provider, with a restart in the middle."""
+    case = SQL_CASES[name]
+    select_provider(spark, provider)
+    try:
+        with settings(spark, wanted):
+            rows = run(
+                spark,
+                inputs={s: events(n, batches=4) for n, s in enumerate(case.streams)},
+                query=case.query,
+                mode=case.mode,
+                folder=folder,
+                progress=progress,
+            )
+    finally:
+        select_provider(spark, "holdfast")
+    require_served_by(provider, folder / "checkpoint")
+    return rows
+
+
+EVERY_BATCH, AFTER_STARTS = "every batch", "the first batch after a start"
 
 
 @pytest.mark.usefixtures("no_maintenance")
 @pytest.mark.parametrize(
+    ("wanted", "name", "loads_in"),
+    [
+        (UNLOADED, "aggregation-update", EVERY_BATCH),
+        # Spark does not unload the stores of a join.
+        pytest.param(UNLOADED, "join-full-append", None, marks=pytest.mark.full),
+        (in_memory(0), "aggregation-update", EVERY_BATCH),
+        pytest.param(in_memory(0), "join-full-append", None, marks=pytest.mark.full),
+        pytest.param(in_memory(1), "aggregation-update", AFTER_STARTS, marks=pytest.mark.full),
+    ],
+    ids=["unloaded", "unloaded-join", "memory-0", "memory-0-join", "memory-1"],
+)
+def test_stores_that_keep_less_in_memory_give_the_rows_of_rocksdb(
+    wanted: dict[str, str], name: str, loads_in: str | None, spark: SparkSession, tmp_path: Path
+) -> None:
+    expected = rows_of("rocksdb", name, spark, tmp_path / "rocksdb", wanted)
+    progress: list[dict[str, Any]] = []
+    rows = rows_of("holdfast", name, spark, tmp_path / "holdfast", wanted, progress)
+    assert rows == expected
+    if loads_in is not None:
+        metrics = [batch["stateOperators"][0]["customMetrics"] for batch in progress]
+        rest = 1 if loads_in == EVERY_BATCH else 0
+        part = [1] + [rest] * (len(rows) // 2 - 1)
+        assert [metric["holdfastLoads"] for metric in metrics] == part * 2
+
+
+@pytest.mark.parametrize(
     "name", ["aggregation-update", pytest.param("join-full-append", marks=pytest.mark.full)]
 )
-def test_stores_that_are_unloaded_after_every_batch_give_the_rows_of_rocksdb(
+def test_a_store_that_spark_closes_goes_on_for_the_task_that_has_it(
     name: str, spark: SparkSession, tmp_path: Path
 ) -> None:
-    case = SQL_CASES[name]
-    rows = {}
-    for provider in ("rocksdb", "holdfast"):
-        progress: list[dict[str, Any]] = []
-        select_provider(spark, provider)
+    expected = rows_of("rocksdb", name, spark, tmp_path / "rocksdb", {})
+    stores: Any = spark._jvm.org.apache.spark.sql.execution.streaming.state.StateStore
+    over = Event()
+
+    def close_all() -> int:
+        times = 0
+        while not over.is_set():
+            stores.stop()
+            times += 1
+        return times
+
+    with ThreadPoolExecutor(1) as pool:
+        closing = pool.submit(close_all)
         try:
-            with settings(spark, UNLOADED):
-                rows[provider] = run(
-                    spark,
-                    inputs={s: events(n, batches=4) for n, s in enumerate(case.streams)},
-                    query=case.query,
-                    mode=case.mode,
-                    folder=tmp_path / provider,
-                    progress=progress,
-                )
+            rows = rows_of("holdfast", name, spark, tmp_path / "holdfast", {})
         finally:
-            select_provider(spark, "holdfast")
-        require_served_by(provider, tmp_path / provider / "checkpoint")
-    assert rows["holdfast"] == rows["rocksdb"]
-    metrics = [batch["stateOperators"][0]["customMetrics"] for batch in progress]
-    if name == "aggregation-update":
-        # Spark does not unload the stores of a join.
-        assert [metric["holdfastLoads"] for metric in metrics] == [1] * len(rows["holdfast"])
+            over.set()
+        assert closing.result() > 100
+    assert rows == expected
 
 
 @pytest.mark.full
 @pytest.mark.usefixtures("no_maintenance")
-def test_stores_that_are_unloaded_after_every_batch_need_no_old_files(
-    spark: SparkSession, tmp_path: Path
+@pytest.mark.parametrize("keeping", [UNLOADED, in_memory(0)], ids=["unloaded", "memory-0"])
+def test_stores_that_keep_nothing_in_memory_need_no_old_files(
+    keeping: dict[str, str], spark: SparkSession, tmp_path: Path
 ) -> None:
     wanted = {
-        **UNLOADED,
+        **keeping,
         "spark.sql.streaming.minBatchesToRetain": "2",
         # Every segment fills a file, so that files stand for segments.
         STATE + "holdfast.maxFileBytes": "1",

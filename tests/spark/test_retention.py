@@ -121,7 +121,7 @@ def test_the_last_batches_are_readable_and_files_of_older_ones_are_gone(
         def left() -> set[str]:
             return early & {path.name for path in merged_files(stream.checkpoint)}
 
-        # Clean-up goes on beside batches, after every tenth.
+        # Clean-up goes on beside batches, after every second.
         while stream.batches < FEWEST or (left() and time.monotonic() < deadline):
             stream.go_on(8)
         assert left() == set(), "no retained batch needs what was written so long ago"

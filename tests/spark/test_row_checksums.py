@@ -18,12 +18,21 @@ from pyspark.sql import DataFrame, SparkSession
 from operator_cases import Frames, count_and_sum, joined
 from operator_inputs import events
 from processors import History
-from support import STATE, canonical, drain, merged_files, run, settings, source, write_batch
+from support import (
+    CHECKSUMS,
+    STATE,
+    VERIFIED,
+    canonical,
+    drain,
+    merged_files,
+    run,
+    settings,
+    source,
+    write_batch,
+)
 from transform_with_state_cases import transformed
 
 REFUSAL = "STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED"
-#: Every read is verified: by default no read is.
-VERIFIED = {STATE + "rowChecksum.readVerificationRatio": "1"}
 
 
 def lists(frames: Frames) -> DataFrame:
@@ -120,7 +129,7 @@ def test_a_row_with_one_altered_byte_is_refused(spark: SparkSession) -> None:
 
     of_state = jvm.org.apache.spark.sql.execution.streaming.state
     store = of_state.StateStoreId("nowhere", 3, 5, "some-store")
-    with settings(spark, {**VERIFIED, STATE + "rowChecksum.enabled": "true"}):
+    with settings(spark, CHECKSUMS):
         conf = of_state.StateStoreConf.apply(spark._jsparkSession.sessionState().conf())
     rows = call("of", None, store, conf)
     key, value = b"a key", b"its value"

@@ -18,7 +18,16 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from operator_cases import Frames, count_and_sum, joined, late_after_10_minutes, windows
 from operator_inputs import BATCHES, events
 from processors import Everything
-from support import PROVIDERS, STATE, Batches, canonical, run, select_provider, settings
+from support import (
+    CHECKSUMS,
+    STATE,
+    Batches,
+    canonical,
+    require_served_by,
+    run,
+    select_provider,
+    settings,
+)
 from transform_with_state_cases import transformed
 
 PARTITIONS = 3
@@ -40,13 +49,6 @@ QUERIES: Mapping[str, tuple[Callable[[Frames], DataFrame], str, int]] = {
     "windows": (windows, "append", 1),
     "join": (full_join, "append", 2),
     "transformWithState": (everything, "update", 1),
-}
-
-
-CHECKSUMS = {
-    STATE + "rowChecksum.enabled": "true",
-    # Every read is verified: by default no read is.
-    STATE + "rowChecksum.readVerificationRatio": "1",
 }
 
 
@@ -116,9 +118,9 @@ def checkpoints(
 @pytest.mark.parametrize("name", QUERIES)
 def test_the_rows_of_the_query_are_those_of_rocksdb(name: str, checkpoints: Checkpoints) -> None:
     for provider in ("rocksdb", "holdfast"):
-        offsets = checkpoints.path(name, provider) / "offsets"
-        conf = json.loads((offsets / "0").read_text().split("\n")[1])["conf"]
-        assert conf[STATE + "providerClass"] == PROVIDERS[provider]
+        checkpoint = checkpoints.path(name, provider)
+        require_served_by(provider, checkpoint)
+        conf = json.loads((checkpoint / "offsets" / "0").read_text().split("\n")[1])["conf"]
         checksums = "true" if checkpoints.more else "false"
         assert conf[STATE + "rowChecksum.enabled"] == checksums
     expected = checkpoints.rows[name, "rocksdb"]

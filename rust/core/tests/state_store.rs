@@ -128,6 +128,53 @@ fn a_retry_of_the_same_version_is_served_by_undo_and_a_foreign_attempt_by_loadin
 }
 
 #[test]
+fn as_many_versions_stay_in_memory_as_were_asked_for() {
+    // Loads and rewinds that the newest version costs, and then the one before it.
+    for (versions, newest, before) in [
+        (2, (0, 0), (0, 1)),
+        (1, (0, 0), (1, 0)),
+        (0, (1, 0), (1, 0)),
+    ] {
+        let world = world();
+        let mut store = opened(&world);
+        let first = commit(&mut store, &world, &[("a", "1")], &[]);
+        let second = commit(&mut store, &world, &[("a", "2"), ("b", "2")], &[]);
+        let full = store.families().memory_bytes();
+        for (id, costs) in [(&second, newest), (&first, before)] {
+            store.retain(versions);
+            let memory = store.families().memory_bytes();
+            assert_eq!(
+                memory < full,
+                versions < 2,
+                "{versions} versions: {memory} of {full}"
+            );
+            let stats = store.stats();
+            store
+                .open(world.storage.as_ref(), id.version, Some(id))
+                .unwrap();
+            let loads = store.stats().loads - stats.loads;
+            let rewinds = store.stats().rewinds - stats.rewinds;
+            assert_eq!(
+                (loads, rewinds),
+                costs,
+                "{versions} versions, {}",
+                id.version
+            );
+        }
+        assert_eq!(content(&mut store), map(&[("a", "1")]));
+        store.begin().unwrap();
+        store.put(FIRST_FAMILY, b"a", b"3").unwrap();
+        store.retain(versions);
+        let third = store.commit(&world.writer).unwrap();
+        assert_eq!(
+            loaded(&world, &third),
+            map(&[("a", "3")]),
+            "a session keeps what it needs"
+        );
+    }
+}
+
+#[test]
 fn the_first_of_two_equal_runs_is_adopted_without_loading() {
     let world = world();
     let mut store = opened(&world);

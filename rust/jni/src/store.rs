@@ -137,6 +137,22 @@ extern "system" fn Java_io_holdfast_spark_Native_closeStore<'local>(
     });
 }
 
+/// `Native.retain(long store, int versions)`: see [`StateStore::retain`].
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_retain<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    store: jlong,
+    versions: jint,
+) {
+    primitive(env, || {
+        let store = STORES.get(store)?;
+        let mut state = store.state.lock();
+        state.retain(u32::try_from(versions).unwrap_or(0));
+        Ok(())
+    });
+}
+
 /// `Native.load(long store, long version, String id): String`: positions the store; `id` is null for
 /// version 0. Returns what damage was worked around, null when there was none.
 #[unsafe(no_mangle)]

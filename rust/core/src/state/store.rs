@@ -322,6 +322,25 @@ impl StateStore {
         Ok(())
     }
 
+    /// Keeps at most `versions` of the last versions in memory, the newest first; there are never
+    /// more than two. What is asked for and not there is loaded. A session that is open keeps what it
+    /// needs.
+    pub fn retain(&mut self, versions: u32) {
+        if self.in_session || versions > 1 {
+            return;
+        }
+        if versions == 0 {
+            self.forget_content();
+            return;
+        }
+        self.before = None;
+        self.scans.clear();
+        // Sets free what leads back.
+        self.families.begin();
+        // Never more than before.
+        let _ = self.count_memory();
+    }
+
     /// Positions the store at `to` by loading `from`, an older version, and applying what the
     /// commits after it changed: a way round segments that `to` is normally loaded from.
     ///

@@ -7,6 +7,7 @@ import java.util.Map;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.ReadStateStore;
+import org.apache.spark.sql.execution.streaming.state.StateStore;
 import org.apache.spark.sql.execution.streaming.state.StateStoreId;
 import org.apache.spark.sql.execution.streaming.state.StateStoreIterator;
 import org.apache.spark.sql.execution.streaming.state.UnsafeRowPair;
@@ -41,6 +42,21 @@ final class HoldfastReadStore implements ReadStateStore {
 
   long[] statsBefore() {
     return statsBefore;
+  }
+
+  /**
+   * Starts changing this version.
+   *
+   * @param id of this version
+   */
+  StateStore write(Option<String> id) {
+    try {
+      table.begin();
+      return new HoldfastStateStore(context, table, this, version, id);
+    } catch (RuntimeException e) {
+      table.releaseOutsideTask();
+      throw e;
+    }
   }
 
   @Override

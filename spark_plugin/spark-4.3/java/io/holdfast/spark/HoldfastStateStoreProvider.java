@@ -40,7 +40,7 @@ public final class HoldfastStateStoreProvider
   private StoreContext context;
   private TableHandle table;
 
-  /** What Spark's coordinator was told last; under the maintenance lock. */
+  /** What Spark's coordinator was told last. */
   private long reportedVersion;
 
   @Override
@@ -76,12 +76,15 @@ public final class HoldfastStateStoreProvider
     StateFolder folder = StateFolder.of(id.checkpointRootLocation(), hadoopConf);
     table =
         new TableHandle(
-            HoldfastPlugin.executor().acquire(folder, conf, context.runId()),
-            Long.toString(id.operatorId()),
-            Integer.toString(id.partitionId()),
-            id.storeName(),
-            useColumnFamilies,
-            spec.options);
+            new TableHandle.Identity(
+                Long.toString(id.operatorId()),
+                Integer.toString(id.partitionId()),
+                id.storeName(),
+                useColumnFamilies,
+                spec.options),
+            () -> HoldfastPlugin.executor().acquire(folder, conf, context.runId()),
+            storeConf.maxVersionsToRetainInMemory(),
+            this::doSnapshotMaintenance);
   }
 
   private static void requireFormat(StateStoreConf conf) {
@@ -124,7 +127,7 @@ public final class HoldfastStateStoreProvider
                 table.load(version, checkpointId.getOrElse(() -> null));
               }
             });
-    return write(read, version, checkpointId);
+    return read.write(checkpointId);
   }
 
   @Override
@@ -142,7 +145,8 @@ public final class HoldfastStateStoreProvider
       throw new IllegalArgumentException(
           "Cannot upgrade " + readStore + " to version " + version + " of " + table);
     }
-    return write((HoldfastReadStore) readStore, version, checkpointId);
+    // It may be another provider's: Spark makes a new one when it closed the first in between.
+    return ((HoldfastReadStore) readStore).write(checkpointId);
   }
 
   /** Goes to {@code endVersion} by way of an older version, round what it is normally loaded from. */
@@ -154,7 +158,7 @@ public final class HoldfastStateStoreProvider
       Option<String> snapshotId,
       Option<String> endId) {
     HoldfastReadStore read = replay(snapshotVersion, endVersion, snapshotId, endId);
-    return write(read, endVersion, endId);
+    return read.write(endId);
   }
 
   @Override
@@ -203,19 +207,9 @@ public final class HoldfastStateStoreProvider
     }
   }
 
-  private StateStore write(HoldfastReadStore read, long version, Option<String> checkpointId) {
-    try {
-      table.begin();
-      return new HoldfastStateStore(context, table, read, version, checkpointId);
-    } catch (RuntimeException e) {
-      table.releaseOutsideTask();
-      throw e;
-    }
-  }
-
   /** Called by background maintenance, and at task end through {@link #doMaintenance}. */
   @Override
-  public void doSnapshotMaintenance() {
+  public synchronized void doSnapshotMaintenance() {
     int minDeltas = context.conf.minDeltasForSnapshot();
     long version = table.writeBaseImage(minDeltas);
     // The coordinator calls a store lagging that is five times this far behind.
@@ -239,7 +233,6 @@ public final class HoldfastStateStoreProvider
   public void close() {
     if (table != null) {
       table.close();
-      table = null;
     }
   }
 

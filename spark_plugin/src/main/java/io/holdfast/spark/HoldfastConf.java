@@ -38,6 +38,14 @@ final class HoldfastConf {
   static final String FORMAT_KEY = "spark.sql.streaming.stateStore.checkpointFormatVersion";
   static final String FILE_MANAGER_KEY = "spark.sql.streaming.checkpointFileManagerClass";
   static final String FILE_MANAGER_CLASS = "io.holdfast.spark.HoldfastCheckpointFileManager";
+
+  /** Settings of Spark that the driver reads, with Spark's defaults. */
+  static final String RETAINED_KEY = "spark.sql.streaming.minBatchesToRetain";
+
+  static final int RETAINED_DEFAULT = 100;
+  static final String EXTRA_SPACE_KEY = "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint";
+  static final double EXTRA_SPACE_DEFAULT = 0.3;
+
   /** Folder below {@code <checkpoint>/state} that holds the merged files. */
   static final String STATE_FOLDER = "holdfast";
 

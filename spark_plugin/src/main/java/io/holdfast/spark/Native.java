@@ -95,6 +95,9 @@ final class Native {
 
   static native void closeStore(long store);
 
+  /** Keeps at most so many versions in memory, the newest first. */
+  static native void retain(long store, int versions);
+
   /**
    * Positions the store at a version; {@code id} is null for version 0.
    *

@@ -22,8 +22,6 @@ import org.slf4j.LoggerFactory;
  */
 final class Reclaimer {
   private static final Logger LOG = LoggerFactory.getLogger(Reclaimer.class);
-  /** Batches between two passes: a pass lists the folder and reads the index of every new file. */
-  private static final long BATCHES_BETWEEN = 10;
 
   private final HoldfastDriver driver;
   private final AtomicBoolean busy = new AtomicBoolean();
@@ -40,11 +38,22 @@ final class Reclaimer {
   }
 
   void published(Path entry, Configuration conf) {
-    boolean due = Long.parseLong(entry.getName()) % BATCHES_BETWEEN == BATCHES_BETWEEN - 1;
+    long every = batchesBetween(conf);
+    boolean due = Long.parseLong(entry.getName()) % every == every - 1;
     // A pass that is skipped because another one runs is made up for by the next.
     if (due && busy.compareAndSet(false, true)) {
       worker.execute(() -> run(entry, conf));
     }
+  }
+
+  /**
+   * Batches between two passes, each of which lists the folder and reads the index of every new file:
+   * so many may pile up, as Spark's own providers understand these two settings.
+   */
+  private static long batchesBetween(Configuration conf) {
+    int retained = conf.getInt(HoldfastConf.RETAINED_KEY, HoldfastConf.RETAINED_DEFAULT);
+    double extra = conf.getDouble(HoldfastConf.EXTRA_SPACE_KEY, HoldfastConf.EXTRA_SPACE_DEFAULT);
+    return Math.max(1, Math.round(retained * extra));
   }
 
   void stop() {

@@ -2,6 +2,7 @@ package io.holdfast.spark;
 
 import java.util.Arrays;
 import java.util.List;
+import java.util.function.Supplier;
 import org.apache.spark.TaskContext;
 import org.apache.spark.unsafe.Platform;
 import org.apache.spark.util.TaskCompletionListener;
@@ -21,10 +22,48 @@ final class TableHandle {
   private static final int SCAN_BATCH_BYTES = 64 << 10;
   private static final long NOBODY = Long.MIN_VALUE;
 
-  private final HoldfastExecutor.Lease lease;
-  private final long store;
-  private final String name;
+  /** Which store this is, and how its keys are laid out. */
+  static final class Identity {
+    final String operator;
+    final String partition;
+    final String store;
+
+    /** Whether the store has column families. */
+    final boolean columns;
+
+    /** Of the one family of a store without column families. */
+    final int options;
+
+    Identity(String operator, String partition, String store, boolean columns, int options) {
+      this.operator = operator;
+      this.partition = partition;
+      this.store = store;
+      this.columns = columns;
+      this.options = options;
+    }
+
+    @Override
+    public String toString() {
+      return "operator " + operator + ", partition " + partition + ", store " + store;
+    }
+  }
+
+  private final Identity identity;
+  private final Supplier<HoldfastExecutor.Lease> leases;
+  private final int versionsInMemory;
+  private final Runnable maintenance;
   private long user = NOBODY;
+
+  /** Null while the native store is closed. */
+  private HoldfastExecutor.Lease lease;
+
+  private long store;
+
+  /** Spark let go of it: nothing but the task that uses it keeps it open. */
+  private boolean dismissed;
+
+  /** The user committed: readers change nothing, in files neither. */
+  private boolean committed;
 
   /** Time spent on loads and commits so far, beside the native counters. */
   private long loadNanos;
@@ -32,24 +71,43 @@ final class TableHandle {
   private long commitNanos;
 
   /**
-   * @param columns whether the store has column families
-   * @param options of the one family of a store without column families
+   * @param leases gives a share of the manager, whenever the native store is opened
+   * @param versionsInMemory how many versions stay in memory between two tasks
+   * @param maintenance runs before a store forgets what is in memory
    */
   TableHandle(
-      HoldfastExecutor.Lease lease,
-      String operator,
-      String partition,
-      String storeName,
-      boolean columns,
-      int options) {
-    this.lease = lease;
-    store = Native.openStore(lease.manager, operator, partition, storeName, columns, options);
-    name = "operator " + operator + ", partition " + partition + ", store " + storeName;
+      Identity identity,
+      Supplier<HoldfastExecutor.Lease> leases,
+      int versionsInMemory,
+      Runnable maintenance) {
+    this.identity = identity;
+    this.leases = leases;
+    this.versionsInMemory = versionsInMemory;
+    this.maintenance = maintenance;
+    open();
+  }
+
+  private void open() {
+    HoldfastExecutor.Lease fresh = leases.get();
+    try {
+      store =
+          Native.openStore(
+              fresh.manager,
+              identity.operator,
+              identity.partition,
+              identity.store,
+              identity.columns,
+              identity.options);
+    } catch (RuntimeException e) {
+      fresh.close();
+      throw e;
+    }
+    lease = fresh;
   }
 
   @Override
   public String toString() {
-    return name;
+    return identity.toString();
   }
 
   /**
@@ -87,7 +145,7 @@ final class TableHandle {
       if (leftMs <= 0) {
         throw new HoldfastException(
             "State store of "
-                + name
+                + identity
                 + " is still used by another attempt (user "
                 + user
                 + ") after "
@@ -98,17 +156,49 @@ final class TableHandle {
         wait(leftMs);
       } catch (InterruptedException e) {
         Thread.currentThread().interrupt();
-        throw new HoldfastException("Interrupted while waiting for state store of " + name, e);
+        throw new HoldfastException("Interrupted while waiting for state store of " + identity, e);
       }
+    }
+    if (lease == null) {
+      // Spark closed it between giving it to this task and now.
+      open();
     }
     user = wanted;
     return true;
   }
 
-  private synchronized void unlock(long holder) {
-    if (user == holder) {
-      user = NOBODY;
-      notifyAll();
+  private void unlock(long holder) {
+    boolean forgets;
+    synchronized (this) {
+      if (user != holder) {
+        return;
+      }
+      forgets = versionsInMemory == 0 && committed && !dismissed;
+      committed = false;
+    }
+    if (forgets) {
+      maintain();
+    }
+    synchronized (this) {
+      try {
+        if (dismissed) {
+          closeNow();
+        } else {
+          Native.retain(store, versionsInMemory);
+        }
+      } finally {
+        user = NOBODY;
+        notifyAll();
+      }
+    }
+  }
+
+  /** When maintenance comes by itself, nothing is in memory that an image could be written of. */
+  private void maintain() {
+    try {
+      maintenance.run();
+    } catch (RuntimeException e) {
+      LOG.warn("Maintenance of the state store of {} failed", identity, e);
     }
   }
 
@@ -162,6 +252,7 @@ final class TableHandle {
   String commit() {
     long start = System.nanoTime();
     String id = Native.commit(store);
+    committed = true;
     long nanos = System.nanoTime() - start;
     commitNanos += nanos;
     lease.totals().appendNanos.add(nanos);
@@ -173,19 +264,39 @@ final class TableHandle {
     Native.abort(store);
   }
 
-  void close() {
-    Native.closeStore(store);
-    lease.close();
+  /**
+   * Closes the store, as soon as no task uses it. Spark's maintenance closes stores without asking
+   * whether a task has them.
+   */
+  synchronized void close() {
+    dismissed = true;
+    boolean taskUsesIt = user >= 0;
+    if (!taskUsesIt) {
+      closeNow();
+    }
   }
 
+  private void closeNow() {
+    if (lease != null) {
+      Native.closeStore(store);
+      lease.close();
+      lease = null;
+    }
+  }
+
+  /** Version that loads from a base image and a few changelogs; -1 when nothing is known of it. */
   long writeBaseImage(int minChangelogs) {
-    if (lease.isOver()) {
+    HoldfastExecutor.Lease held;
+    synchronized (this) {
+      held = lease;
+    }
+    if (held == null || held.isOver()) {
       return -1;
     }
     try {
-      return Native.writeBaseImage(store, minChangelogs, lease.wasteful());
+      return Native.writeBaseImage(store, minChangelogs, held.wasteful());
     } finally {
-      lease.reportFiles();
+      held.reportFiles();
     }
   }
 
