@@ -638,6 +638,26 @@ fn an_image_of_a_store_that_was_closed_serves_the_next_one_of_its_owner() {
 }
 
 #[test]
+fn an_image_outlives_what_is_in_memory() {
+    let world = world();
+    let mut store = opened(&world);
+    commit(&mut store, &world, &[("k", "1")], &[]);
+    let id = commit(&mut store, &world, &[("k", "2")], &[]);
+    write_image(&mut store, &world);
+    store.retain(0);
+    world.writer.sync().unwrap();
+    // Maintenance comes between two tasks.
+    let task = store.base_image_task(&world.writer, 1, &HashSet::new());
+    assert!(task.is_none(), "there is nothing to merge");
+    store
+        .open(world.storage.as_ref(), id.version, Some(&id))
+        .unwrap();
+    let after = commit(&mut store, &world, &[("k", "3")], &[]);
+    assert_eq!(lineage_of(&world, &after), 1, "the image");
+    assert_eq!(loaded(&world, &after), map(&[("k", "3")]));
+}
+
+#[test]
 fn a_store_that_is_closed_after_every_commit_is_made_of_a_bounded_number_of_segments() {
     let world = world();
     let mut store = opened(&world);

@@ -721,6 +721,10 @@ impl StateStore {
     }
 
     fn settle_image(&mut self, writer: &SegmentWriter) {
+        if self.at.is_none() {
+            // Whether the image is one of what is opened next, nobody knows yet.
+            return;
+        }
         let durability = self
             .pending_image
             .as_ref()
