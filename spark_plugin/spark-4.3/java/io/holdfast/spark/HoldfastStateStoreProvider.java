@@ -141,7 +141,8 @@ public final class HoldfastStateStoreProvider
       long version,
       Option<String> checkpointId,
       boolean forceSnapshotOnCommit) {
-    if (!(readStore instanceof HoldfastReadStore) || readStore.version() != version) {
+    boolean same = readStore.id().equals(id) && readStore.version() == version;
+    if (!(readStore instanceof HoldfastReadStore) || !same) {
       throw new IllegalArgumentException(
           "Cannot upgrade " + readStore + " to version " + version + " of " + table);
     }
