@@ -136,7 +136,7 @@ EVERY_BATCH, AFTER_STARTS = "every batch", "the first batch after a start"
         (UNLOADED, "aggregation-update", EVERY_BATCH),
         # Spark does not unload the stores of a join.
         pytest.param(UNLOADED, "join-full-append", None, marks=pytest.mark.full),
-        (in_memory(0), "aggregation-update", EVERY_BATCH),
+        pytest.param(in_memory(0), "aggregation-update", EVERY_BATCH, marks=pytest.mark.full),
         pytest.param(in_memory(0), "join-full-append", None, marks=pytest.mark.full),
         pytest.param(in_memory(1), "aggregation-update", AFTER_STARTS, marks=pytest.mark.full),
     ],
