@@ -146,10 +146,11 @@ extern "system" fn Java_io_holdfast_spark_Native_retain<'local>(
     versions: jint,
 ) {
     primitive(env, || {
-        let store = STORES.get(store)?;
-        let mut state = store.state.lock();
-        state.retain(u32::try_from(versions).unwrap_or(0));
-        Ok(())
+        let versions = u32::try_from(versions).unwrap_or(0);
+        STORES.with(store, |store| {
+            store.state.lock().retain(versions);
+            Ok(())
+        })
     });
 }
 
