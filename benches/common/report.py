@@ -16,8 +16,8 @@ from common.targets import COLUMNS, Target, Verdict, judge, title_of
 from holdfast.demo.figures import Spread
 from holdfast.demo.screen import Screen
 
-#: Ratios are taken to these: Spark's fastest way to checkpoint changes, and its default.
-BASES = ("rocksdb-changelog", "spark")
+#: Ratios are taken to these: first Spark's fastest way to checkpoint changes, its default last.
+BASES = ("rocksdb-changelog", "rocksdb", "spark")
 
 _BAR_WIDTH = 60
 
@@ -35,7 +35,7 @@ class Result:
     notes
         Printed below the table: what the figures mean.
     bases
-        What ratios are taken to.
+        What ratios are taken to, where it was measured.
     """
 
     name: str
@@ -82,16 +82,18 @@ def lines(runs: Sequence[Run], metric: Metric, bases: Sequence[str]) -> list[Lin
 
 def show(result: Result, *, screen: Screen) -> None:
     """Print the table, bars of medians, and the verdicts."""
+    measured = {run.provider for run in result.runs}
+    bases = [base for base in result.bases if base in measured]
     columns = [
         "metric",
         "provider",
         "median",
         "min..max",
-        *(f"of {title_of(base)}" for base in result.bases),
+        *(f"of {title_of(base)}" for base in bases),
     ]
     rows: list[list[str]] = []
     for metric in result.metrics:
-        found = lines(result.runs, metric, result.bases)
+        found = lines(result.runs, metric, bases)
         for number, line in enumerate(found):
             rows.append(
                 [
@@ -99,7 +101,7 @@ def show(result: Result, *, screen: Screen) -> None:
                     title_of(line.provider),
                     metric.text(line.spread.median),
                     f"{metric.text(line.spread.low)}..{metric.text(line.spread.high)}",
-                    *(_ratio_text(line.ratios[base]) for base in result.bases),
+                    *(_ratio_text(line.ratios[base]) for base in bases),
                 ]
             )
         if found:
@@ -114,7 +116,7 @@ def show(result: Result, *, screen: Screen) -> None:
     )
     # Bars for what has a target; the table has the rest.
     for metric in dict.fromkeys(target.metric for target in result.targets):
-        _show_bars(metric, lines(result.runs, metric, result.bases), screen)
+        _show_bars(metric, lines(result.runs, metric, bases), screen)
     show_verdicts(result.verdicts(), screen=screen)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,6 +51,37 @@ def test_ratios_are_taken_within_a_round() -> None:
     assert (ours.spread.low, ours.spread.high) == (50, 500)
     # No run to divide by.
     assert ours.ratios["spark"] is None
+
+
+@pytest.mark.parametrize(
+    ("others", "columns"),
+    [
+        (["rocksdb"], ["of RocksDB"]),
+        (
+            ["spark", "rocksdb", "rocksdb-changelog"],
+            ["of RocksDB, changelog", "of RocksDB", "of Spark default"],
+        ),
+    ],
+    ids=["one", "all"],
+)
+def test_the_table_has_ratios_to_every_configuration_that_was_measured(
+    others: list[str], columns: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    from common import report
+    from spark.cases import BATCH
+
+    from holdfast.demo.screen import Screen
+
+    runs = [make_run(provider, 0, 100) for provider in others] + [make_run("holdfast", 0, 50)]
+    result = report.Result(
+        name="case", plan={}, metrics=[BATCH], targets=[], runs=runs, notes="The notes."
+    )
+    report.show(result, screen=Screen())
+    _, header, *rows = capsys.readouterr().out.split("\n")
+    assert re.split("  +", header.strip()) == ["metric", "provider", "median", "min..max", *columns]
+    assert re.split("  +", rows[len(others)].strip())[-len(columns) :] == (
+        ["0.500 (0.500..0.500)"] * len(columns)
+    )
 
 
 def test_nothing_divided_by_nothing_is_no_ratio() -> None:

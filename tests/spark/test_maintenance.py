@@ -135,9 +135,11 @@ def rows_of(
         pytest.param(UNLOADED, "join-full-append", None, marks=pytest.mark.full),
         pytest.param(in_memory(0), "aggregation-update", 1, marks=pytest.mark.full),
         pytest.param(in_memory(0), "join-full-append", None, marks=pytest.mark.full),
+        # Spark's own provider takes it as 0.
+        pytest.param(in_memory(-1), "aggregation-update", 1, marks=pytest.mark.full),
         pytest.param(in_memory(1), "aggregation-update", 0, marks=pytest.mark.full),
     ],
-    ids=["unloaded", "unloaded-join", "memory-0", "memory-0-join", "memory-1"],
+    ids=["unloaded", "unloaded-join", "memory-0", "memory-0-join", "memory-negative", "memory-1"],
 )
 def test_stores_that_keep_less_in_memory_give_the_rows_of_rocksdb(
     wanted: dict[str, str], name: str, later_loads: int | None, spark: SparkSession, tmp_path: Path

@@ -1,4 +1,4 @@
-"""A short soak; ``make soak`` runs the long one."""
+"""What a soak checks, and a short one; ``make soak`` runs the long one."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ TIGHT = Report(
 )
 
 
+@pytest.mark.full
 def test_batches_with_random_restarts_under_contention(world: World) -> None:
     report = soak(world, batches=40, restarts=3, seed=7)
     report.check()

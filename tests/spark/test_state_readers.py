@@ -336,7 +336,14 @@ def test_the_change_feed_of_a_checkpoint_that_took_the_place_of_another_is_its_o
     assert changes(value=7) == {(0, 7), (1, 14)}
 
 
-@pytest.mark.parametrize("start", [0, 2, BATCHES // 2])
+@pytest.mark.parametrize(
+    "start",
+    [
+        pytest.param(0, marks=pytest.mark.full),
+        2,
+        pytest.param(BATCHES // 2, marks=pytest.mark.full),
+    ],
+)
 @pytest.mark.parametrize(
     ("name", "options"),
     [

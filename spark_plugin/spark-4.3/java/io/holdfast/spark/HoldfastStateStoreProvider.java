@@ -83,7 +83,8 @@ public final class HoldfastStateStoreProvider
                 useColumnFamilies,
                 spec.options),
             () -> HoldfastPlugin.executor().acquire(folder, conf, context.runId()),
-            storeConf.maxVersionsToRetainInMemory(),
+            // Spark's own provider takes a negative number as 0.
+            Math.max(0, storeConf.maxVersionsToRetainInMemory()),
             this::doSnapshotMaintenance);
   }
 
