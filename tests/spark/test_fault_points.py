@@ -51,7 +51,7 @@ MANY_KILLS = {
 @pytest.mark.parametrize(
     "chain",
     [
-        ["before-entry", "torn-image", "before-delete", "after-entry"],
+        ["torn-image", "before-delete", "after-entry"],
         pytest.param(WRITES + DRIVER, marks=[pytest.mark.full, pytest.mark.timeout(1500)]),
     ],
     ids=["some", "all"],

@@ -66,6 +66,7 @@ def settings(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
             spark.conf.set(key, value)
 
 
+@pytest.mark.full
 def test_the_storage_conformance_suite_passes_on_hdfs(hdfs: MiniHdfs) -> None:
     check_conformance(hdfs.classpath, f"{hdfs.uri}/conformance")
 
@@ -110,6 +111,7 @@ def test_rows_equal_sparks_own_provider_and_20_partitions_share_a_file(
     assert state.count() == len({row[0] for rows in runs["hdfs"].values() for row in rows})
 
 
+@pytest.mark.full
 def test_files_that_no_retained_batch_needs_are_reclaimed(
     spark: SparkSession,
     settings: Callable[[str, str], None],

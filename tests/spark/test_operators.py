@@ -41,12 +41,9 @@ SAMPLE = {
 EVERYDAY = SAMPLE | {
     "aggregation-update",
     "dropDuplicates-append",
-    "join-then-windows-append",
     "applyInPandasWithState-update",
     "flatMapGroupsWithState-event-time-append",
-    "transformWithStateInPandas-map-update",
     "transformWithState-event-timers-update",
-    "transformWithState-initial-state-update",
 }
 
 # With those above, one for each kind of operator and of state: on one partition, which takes the
@@ -55,14 +52,14 @@ QUICK = {
     "windows-complete",
     "dropDuplicatesWithinWatermark-append",
     "limit-append",
-    "join-inner-append",
     "join-leftsemi-append",
-    "dropDuplicates-then-windows-append",
+    "join-then-windows-append",
     "flatMapGroupsWithState-update",
     "mapGroupsWithState-event-time-update",
-    "transformWithStateInPandas-value-update",
+    "transformWithStateInPandas-map-update",
     "transformWithState-list-update",
     "transformWithState-ttl-update",
+    "transformWithState-initial-state-update",
 }
 
 EVERYDAY_ON = {1: SAMPLE | QUICK, 20: EVERYDAY, 200: {"join-full-append"}}

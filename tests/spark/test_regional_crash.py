@@ -93,6 +93,7 @@ def test_driver_killed_at_one_point_after_the_other(
     check_files(tmp_path)
 
 
+@pytest.mark.full
 def test_executors_killed_in_the_middle_of_batches(tmp_path: Path) -> None:
     batches = [rows_of(number, REGIONS, each=60) for number in range(7)]
     for number, rows in enumerate(batches):
@@ -105,6 +106,7 @@ def test_executors_killed_in_the_middle_of_batches(tmp_path: Path) -> None:
     check_files(tmp_path)
 
 
+@pytest.mark.full
 def test_a_kafka_topic_is_read_once_whatever_fails(tmp_path: Path, helpers: Path) -> None:
     batches = [rows_of(number, REGIONS, each=60) for number in range(4)]
     for number, rows in enumerate(batches):

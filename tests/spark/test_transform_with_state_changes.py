@@ -115,6 +115,7 @@ def test_state_of_an_older_schema_is_read_with_the_new_one(
     assert rows["holdfast"] == rows["rocksdb"]
 
 
+@pytest.mark.full
 def test_a_variable_that_was_dropped_is_gone_and_a_new_one_starts_empty(
     spark: SparkSession, provider: Callable[[str], None], tmp_path: Path
 ) -> None:
