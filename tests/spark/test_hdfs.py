@@ -66,7 +66,6 @@ def settings(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
             spark.conf.set(key, value)
 
 
-@pytest.mark.full
 def test_the_storage_conformance_suite_passes_on_hdfs(hdfs: MiniHdfs) -> None:
     check_conformance(hdfs.classpath, f"{hdfs.uri}/conformance")
 
