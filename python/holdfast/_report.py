@@ -57,7 +57,7 @@ def print_beginning(metadata: CheckpointMetadata) -> None:
     path = metadata.properties.get(RESTORED_FROM_PROPERTY)
     if path is None:
         return
-    id = metadata.properties.get(RESTORED_CHECKPOINT_PROPERTY, "?")
+    id = _printable(metadata.properties.get(RESTORED_CHECKPOINT_PROPERTY, "?"))
     fate = (
         "which it has claimed and deletes"
         if metadata.properties.get(RESTORE_MODE_PROPERTY) == "claim"

@@ -216,24 +216,46 @@ def test_what_cannot_be_restored_is_said(tmp_path: Path) -> None:
         open_pipeline(tmp_path, name="another")
 
 
-@pytest.mark.parametrize("output", ["out", "elsewhere"])
-def test_output_that_was_staged_is_published_where_it_belongs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str
-) -> None:  # R81
-    rows = batches(3)
+def not_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: Any) -> None:
+    """Run two batches, and end before the output of the second one is published."""
     with open_pipeline(tmp_path) as query, monkeypatch.context() as patch:
         run(query, rows[:1])
         patch.setattr(ParquetSink, "commit", crash)
         with pytest.raises(KeyboardInterrupt):
             run(query, rows[:2], first=1)
     assert output_of(tmp_path / "out") == expected(rows[:1])
-    with open_pipeline(
-        tmp_path, checkpoint="next", output=output, restore=hf.restore(tmp_path / "ckpt")
-    ) as query:
+
+
+def test_output_that_was_staged_is_published_where_it_belongs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # R81
+    rows = batches(3)
+    not_published(tmp_path, monkeypatch, rows)
+    with open_pipeline(tmp_path, checkpoint="next", restore=hf.restore(tmp_path / "ckpt")) as query:
         assert output_of(tmp_path / "out") == expected(rows[:2])
         run(query, rows, first=2)
-    folders = {tmp_path / "out", tmp_path / output}
-    assert sorted(row for folder in folders for row in output_of(folder)) == expected(rows)
+    assert output_of(tmp_path / "out") == expected(rows)
+
+
+def test_output_that_was_staged_elsewhere_is_left_to_the_pipeline_that_staged_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # R92
+    rows = batches(3)
+    not_published(tmp_path, monkeypatch, rows)
+    before = content(tmp_path)
+
+    def restored() -> hf.LocalQuery:
+        origin = hf.restore(tmp_path / "ckpt")
+        return open_pipeline(tmp_path, checkpoint="next", output="elsewhere", restore=origin)
+
+    with pytest.raises(ValueError, match="start the old pipeline once more"):
+        restored()
+    assert content(tmp_path) == before
+    open_pipeline(tmp_path).close()
+    with restored() as query:
+        run(query, rows, first=2)
+    both = output_of(tmp_path / "out") + output_of(tmp_path / "elsewhere")
+    assert sorted(both) == expected(rows)
 
 
 class Deliveries:

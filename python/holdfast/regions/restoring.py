@@ -231,8 +231,9 @@ def _publish_pending(
 ) -> None:
     """Publish what the old pipeline staged for the checkpoint, if it did not get to it (R81).
 
-    It did so in the folder that the new pipeline writes to, or else where the checkpoint says. If
-    its output went to a function, that is called by whoever has one now.
+    Only in the folder that the new pipeline writes to: where the old one wrote is what metadata
+    says, which may come from anywhere (R92), so that is looked at and left as it is. If the output
+    went to a function, the one of the new pipeline is called.
     """
     staged = [one for entry in metadata.regions.values() for one in entry.staged]
     if old.output.exists():
@@ -244,7 +245,13 @@ def _publish_pending(
         location = metadata.properties.get(OUTPUT_PROPERTY, sink.location)
         if location == sink.location:
             raise
-        sink.at(location).commit(staged)
+        if waiting := sink.at(location).unpublished(staged):
+            raise ValueError(
+                f"the old pipeline has not published {len(waiting)} files of checkpoint "
+                f"{metadata.id} yet, the first as {waiting[0]}, and the new one writes elsewhere: "
+                "start the old pipeline once more and stop it, or let the new one write into the "
+                "same folder"
+            ) from None
 
 
 def _require_no_later_output(sink: TwoPhaseSink, metadata: CheckpointMetadata) -> None:

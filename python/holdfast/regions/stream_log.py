@@ -8,9 +8,11 @@ number of an entry in its own log ``sources/I``, where it keeps which files it h
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -31,9 +33,17 @@ def copy_stream(source: Path, target: Path) -> None:
     ----------
     source, target : Path
         Folders; the target is created, durable on return. Without a source, nothing is done.
+
+    Raises
+    ------
+    OSError
+        If there is something else than files and folders, such as a symbolic link, which Spark
+        writes nowhere; or the file system refuses.
     """
-    if not source.is_dir():
+    if not os.path.lexists(source):
         return
+    if not _is_folder(source):
+        raise _no_file(source)
     target.mkdir()
     # Against the order in which Spark writes: what is copied refers to nothing that is not.
     for name in (_COMMITS, _OFFSETS):
@@ -144,19 +154,34 @@ def _entries(folder: Path) -> Iterator[Path]:
 
 
 def _copy_tree(source: Path, target: Path) -> None:
-    if source.is_dir():
-        target.mkdir()
-        for path in _entries(source):
-            _copy_tree(path, target / path.name)
-        sync_folder(target)
-    elif not source.name.endswith(".tmp"):
-        # Spark deletes entries of batches that are long done.
-        with suppress(FileNotFoundError):
+    # Spark deletes entries of batches that are long done.
+    with suppress(FileNotFoundError):
+        if _is_folder(source):
+            target.mkdir()
+            for path in _entries(source):
+                _copy_tree(path, target / path.name)
+            sync_folder(target)
+        elif not source.name.endswith(".tmp"):
             _copy_file(source, target)
 
 
 def _copy_file(source: Path, target: Path) -> None:
+    # What is copied may come from anywhere: no link is followed, and no pipe waited for.
+    if not stat.S_ISREG(source.lstat().st_mode):
+        raise _no_file(source)
     with source.open("rb") as original, target.open("xb") as copy:
         shutil.copyfileobj(original, copy)
         copy.flush()
         os.fsync(copy.fileno())
+
+
+def _is_folder(path: Path) -> bool:
+    return stat.S_ISDIR(path.lstat().st_mode)
+
+
+def _no_file(path: Path) -> OSError:
+    return OSError(
+        errno.EINVAL,
+        "expected the files and folders that Spark writes, found another kind",
+        str(path),
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,8 @@ class BatchFunction(Publisher):
 
     def take_over(self, folder: Path, checkpoint: int, staged: Iterable[Staged]) -> None:
         """Call the function with what another pipeline staged, unless its own was called."""
+        if folder.is_symlink():
+            raise OSError(errno.ELOOP, "expected a folder, found a symbolic link", str(folder))
         BatchFunction(folder, self._deliver).commit(checkpoint, staged)
 
 

@@ -20,7 +20,11 @@ from typing import Final
 STAGED_FOLDER: Final = "_holdfast/staged"
 
 _READABLE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_TARGET: Final = re.compile(rf"part-(\d{{10,}})-(?:{_READABLE.pattern}-)?[0-9a-f]{{20}}", re.ASCII)
+_STEM: Final = rf"part-(?P<attempt>\d{{10,}})-(?:{_READABLE.pattern}-)?[0-9a-f]{{20}}"
+_TARGET: Final = re.compile(_STEM, re.ASCII)
+_STAGED: Final = re.compile(
+    rf"{STAGED_FOLDER}/(?P<folder>\d{{10,}})/(?P<stem>{_STEM})\.[0-9a-f]{{16}}", re.ASCII
+)
 
 
 def target_name(region: str, attempt: int, suffix: str) -> str:
@@ -33,7 +37,7 @@ def target_name(region: str, attempt: int, suffix: str) -> str:
 def published_attempt(name: str, suffix: str) -> int | None:
     """Return the attempt that published a file of the folder; None if none of a pipeline did."""
     found = _TARGET.fullmatch(name.removesuffix(suffix)) if name.endswith(suffix) else None
-    return int(found[1]) if found is not None else None
+    return int(found["attempt"]) if found is not None else None
 
 
 def staged_name(region: str, attempt: int) -> str:
@@ -51,15 +55,33 @@ def attempt_of(folder_name: str) -> int | None:
     return int(folder_name) if folder_name.isascii() and folder_name.isdecimal() else None
 
 
-def inside(root: Path, relative: str) -> Path:
-    """Return the path of a file of the sink.
+def own_target(path: str, suffix: str) -> str | None:
+    """Return the final name of a staged file, by its path in the sink.
+
+    None if `staged_name` did not make the path: it is not a pipeline's.
+    """
+    found = _STAGED.fullmatch(path)
+    if found is None or found["folder"] != found["attempt"]:
+        return None
+    return f"{found['stem']}{suffix}"
+
+
+def require_own(root: Path, path: str, target: str, suffix: str) -> None:
+    """Check that a staged file and its final name are such as a stage makes.
+
+    Metadata says what was staged, and the metadata of a savepoint may come from anywhere: nothing
+    in it can name a file that is not a sink's own.
 
     Raises
     ------
     ValueError
-        If the path would lead out of the folder.
+        If they are anything else.
     """
-    path = Path(relative)
-    if path.is_absolute() or not path.parts or ".." in path.parts:
-        raise ValueError(f"expected a path inside {root}, found {relative!r}")
-    return root / path
+    expected = own_target(path, suffix)
+    if target != expected:
+        form = f"{STAGED_FOLDER}/<attempt>/part-<attempt>-..."
+        wanted, found = (form, path) if expected is None else (expected, target)
+        raise ValueError(
+            f"expected a path inside {root} such as a pipeline stages ({wanted}), found {found!r}: "
+            "the checkpoint's metadata is damaged or forged; nothing was published"
+        )

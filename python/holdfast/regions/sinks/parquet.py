@@ -17,9 +17,15 @@ import pyarrow.parquet as pq
 from holdfast._core import Staged
 from holdfast.regions.local_path import local_folder
 from holdfast.regions.sinks.durable import explained, sync_path
-from holdfast.regions.sinks.layout import inside, staged_name, target_name
+from holdfast.regions.sinks.layout import staged_name, target_name
 from holdfast.regions.sinks.output_file import OutputFile
-from holdfast.regions.sinks.publish import publish, published_after, sweep, withdraw
+from holdfast.regions.sinks.publish import (
+    publish,
+    published_after,
+    sweep,
+    unpublished,
+    withdraw,
+)
 from holdfast.regions.sinks.sink import Stage, TwoPhaseSink
 
 Compression = Literal["snappy", "zstd", "gzip", "lz4", "none"]
@@ -179,15 +185,32 @@ class ParquetSink(TwoPhaseSink):
             If another file has the final name of a staged one. It is not overwritten.
         OSError
             If a staged file is damaged, or the file system refuses.
+        ValueError
+            If a path or a name is none that a stage of this class makes.
         """
-        publish(self.root, staged)
+        publish(self.root, staged, SUFFIX)
 
     def recover(self, staged: Iterable[Staged]) -> None:
         """Publish what the restored checkpoint staged and did not get to publish (R74, R81).
 
         Parameters and errors are those of `commit`.
         """
-        publish(self.root, staged)
+        publish(self.root, staged, SUFFIX)
+
+    def unpublished(self, staged: Iterable[Staged]) -> list[str]:
+        """Return the paths that staged files will have and no file has yet. Changes nothing.
+
+        Parameters
+        ----------
+        staged : iterable of Staged
+            What a checkpoint staged.
+
+        Raises
+        ------
+        ValueError
+            If a path or a name is none that a stage of this class makes.
+        """
+        return [str(file) for file in unpublished(self.root, staged, SUFFIX)]
 
     def published_after(self, attempt: int) -> list[str]:
         """Return the paths of the files that later attempts published.
@@ -248,7 +271,7 @@ class ParquetStage(Stage):
         self._compression = sink.compression
         self._schema = schema
         self._path = staged_name(region, attempt)
-        self._file_path = inside(self._root, self._path)
+        self._file_path = self._root / self._path
         self._target = target_name(region, attempt, suffix=SUFFIX)
         self._named = f"the output of region {region!r} in attempt {attempt}"
         self._pending: list[pa.RecordBatch] = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -16,13 +17,19 @@ from typing import Final
 
 from holdfast._core import Staged
 from holdfast.regions.sinks.durable import explained, sync_folder
-from holdfast.regions.sinks.layout import STAGED_FOLDER, attempt_of, inside, published_attempt
+from holdfast.regions.sinks.layout import (
+    STAGED_FOLDER,
+    attempt_of,
+    own_target,
+    published_attempt,
+    require_own,
+)
 
 _CHUNK_BYTES: Final = 1 << 20
 _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
-def publish(root: Path, staged: Iterable[Staged]) -> None:
+def publish(root: Path, staged: Iterable[Staged], suffix: str) -> None:
     """Make staged files visible under their final names; what is done already is left alone.
 
     Parameters
@@ -31,6 +38,8 @@ def publish(root: Path, staged: Iterable[Staged]) -> None:
         Folder of the sink.
     staged : iterable of Staged
         Files of one or several checkpoints.
+    suffix : str
+        Of the names of published files.
 
     Raises
     ------
@@ -39,11 +48,15 @@ def publish(root: Path, staged: Iterable[Staged]) -> None:
     FileExistsError
         If something else has the final name of a file.
     OSError
-        If a staged file is damaged, or the file system refuses.
+        If a staged file is damaged, a symbolic link takes the place of one or of its folder, or the
+        file system refuses.
     ValueError
-        If a path leads out of the folder.
+        If a path or a name is none that a stage of the sink makes.
     """
-    files = [(inside(root, one.path), inside(root, one.target), one.bytes) for one in staged]
+    files = _own_files(root, staged, suffix)
+    with explained(f"cannot publish staged files in {root}"):
+        for folder in sorted({source.parent for source, _, _ in files}):
+            _require_no_links(root, folder)
     for source, target, size in files:
         with explained(f"cannot publish the staged file {source} as {target}"):
             _expose(source, target, size)
@@ -57,8 +70,26 @@ def publish(root: Path, staged: Iterable[Staged]) -> None:
             _remove_if_empty(folder)
 
 
+def unpublished(root: Path, staged: Iterable[Staged], suffix: str) -> list[Path]:
+    """Return the final names of staged files that no file has yet. Changes nothing.
+
+    Raises
+    ------
+    OSError
+        If the file system refuses.
+    ValueError
+        If a path or a name is none that a stage of the sink makes.
+    """
+    with explained(f"cannot look for published files in {root}"):
+        return [
+            target
+            for _, target, size in _own_files(root, staged, suffix)
+            if not os.path.lexists(target) or _size(target) != size
+        ]
+
+
 def sweep(root: Path, before_attempt: int) -> None:
-    """Remove the staged files of earlier attempts.
+    """Remove the staged files of earlier attempts, and nothing that no pipeline staged.
 
     Parameters
     ----------
@@ -74,12 +105,16 @@ def sweep(root: Path, before_attempt: int) -> None:
     """
     folder = root / STAGED_FOLDER
     with explained(f"cannot remove staged files of attempts before {before_attempt} in {folder}"):
+        if folder.parent.is_symlink() or folder.is_symlink():
+            return
         for name in _names(folder):
             attempt = attempt_of(name)
-            if attempt is not None and attempt < before_attempt:
-                for file in _names(folder / name):
+            if attempt is None or attempt >= before_attempt or (folder / name).is_symlink():
+                continue
+            for file in _names(folder / name):
+                if own_target(f"{STAGED_FOLDER}/{name}/{file}", "") is not None:
                     (folder / name / file).unlink(missing_ok=True)
-                _remove_if_empty(folder / name)
+            _remove_if_empty(folder / name)
 
 
 def published_after(root: Path, attempt: int, suffix: str) -> list[Path]:
@@ -114,10 +149,42 @@ def withdraw(root: Path, after_attempt: int, suffix: str) -> None:
             sync_folder(root)
 
 
+def _own_files(root: Path, staged: Iterable[Staged], suffix: str) -> list[tuple[Path, Path, int]]:
+    """Return the path, the final path and the size of staged files."""
+    files = []
+    for one in staged:
+        require_own(root, one.path, one.target, suffix)
+        files.append((root / one.path, root / one.target, one.bytes))
+    return files
+
+
+def _require_no_links(root: Path, folder: Path) -> None:
+    """Check that the way from the sink to a folder of staged files leads nowhere else."""
+    while folder != root:
+        if folder.is_symlink():
+            raise OSError(errno.ELOOP, "expected a folder, found a symbolic link", str(folder))
+        folder = folder.parent
+
+
+def _size(path: Path) -> int:
+    """Return the size of a file.
+
+    Raises
+    ------
+    OSError
+        If it is no file, such as a symbolic link.
+    """
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode):
+        kind = "a symbolic link" if stat.S_ISLNK(found.st_mode) else "something else"
+        raise OSError(errno.EINVAL, f"expected a file, found {kind}", str(path))
+    return found.st_size
+
+
 def _expose(source: Path, target: Path, size: int) -> None:
     """Give a staged file its final name, unless it has it already."""
     try:
-        found = source.stat().st_size
+        found = _size(source)
         if found != size:
             raise OSError(
                 errno.EIO, f"it was staged with {size} bytes and has {found}", str(source)
@@ -152,7 +219,7 @@ def _require_same(source: Path, target: Path, size: int) -> None:
 def _require_published(source: Path, target: Path, size: int) -> None:
     """Check that a file whose staged name is gone has its final name."""
     try:
-        found = target.stat().st_size
+        found = _size(target)
     except FileNotFoundError:
         raise FileNotFoundError(
             errno.ENOENT,

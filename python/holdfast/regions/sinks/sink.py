@@ -134,6 +134,9 @@ class TwoPhaseSink(Protocol):
     def recover(self, staged: Iterable[Staged]) -> None:
         """Publish what the restored checkpoint staged, as far as it was not yet (R74, R81)."""
 
+    def unpublished(self, staged: Iterable[Staged]) -> Sequence[str]:
+        """Return what of it was not published yet, by names for people. Changes nothing."""
+
     def published_after(self, attempt: int) -> Sequence[str]:
         """Return what later attempts published, by names for people."""
 

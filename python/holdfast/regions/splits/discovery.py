@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.regions.splits.file_split import FileSplit
+from holdfast.regions.splits.file_split import HIDDEN, FileSplit
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def list_files(folder: Path) -> list[FoundFile]:
 def _walk(folder: Path, prefix: str) -> Iterator[FoundFile]:
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.startswith((".", "_")):
+            if entry.name.startswith(HIDDEN):
                 continue
             path = prefix + entry.name
             if entry.is_dir():

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
+
+#: Names that begin so are not listed, as everywhere in Spark.
+HIDDEN: Final = (".", "_")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,6 +26,12 @@ class FileSplit:
         First row group of a Parquet file, and the one after the last. None: the whole file.
     size : int
         Bytes to read, roughly.
+
+    Raises
+    ------
+    ValueError
+        If the path is none that the source lists: checkpoints hold splits, and may come from
+        anywhere.
     """
 
     path: str
@@ -30,6 +39,13 @@ class FileSplit:
     modified_ns: int
     groups: tuple[int, int] | None = None
     size: int
+
+    def __post_init__(self) -> None:
+        if not all(part and not part.startswith(HIDDEN) for part in self.path.split("/")):
+            raise ValueError(
+                f"expected a path below the folder of the source without hidden names, found "
+                f"{self.path!r}"
+            )
 
     def __str__(self) -> str:
         if self.groups is None:
