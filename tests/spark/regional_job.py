@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -42,6 +44,7 @@ POINTS = (
     "DropMetadata",
     "NotifyManagers",
     "Ended",
+    "planned",
     "done",
 )
 REGIONS = [f"r{number:02}" for number in range(6)]
@@ -121,6 +124,8 @@ def install(death: Death) -> None:
 
     def dated_run_batch(self: Any, batch_id: int, *arguments: Any, **options: Any) -> None:
         Death.batch = batch_id
+        if death.point == "planned" and batch_id == death.at - 1:
+            die_between_the_logs(self._folders.stream, death.at)
         run_batch(self, batch_id, *arguments, **options)
         death.passes("done")
 
@@ -161,6 +166,23 @@ def install(death: Death) -> None:
     death.lies_before(driver.PipelineDriver, "_publish", "metadata")
     death.lies_before(os, "link", "second-link", nth=2)
     death.lies_before(holdfast.regions.sinks.ParquetSink, "sweep", "sweep")
+
+
+def die_between_the_logs(stream: Path, batch: int) -> None:
+    """End when the source has noted files for a batch and Spark is about to write its offsets.
+
+    Spark looks first whether they are there, and so waits for what another would write to a pipe.
+    """
+    os.mkfifo(stream / "offsets" / str(batch))
+    noted = stream / "sources" / "0" / str(batch)
+
+    def watch() -> None:
+        while not noted.exists():
+            time.sleep(0.01)
+        (stream / "offsets" / str(batch)).unlink()
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def source(spark: SparkSession, args: argparse.Namespace) -> DataFrame:

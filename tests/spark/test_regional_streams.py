@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import holdfast
+from holdfast._core import CheckpointMetadata
 from pipelines import COUNTED, ROWS, Row, RunningCount, expected, output_of, rows_of
 from regional_input import TASKS, regional_source, write_rows
 
@@ -104,6 +105,46 @@ def test_a_query_that_is_stopped_in_the_middle_of_a_batch_goes_on_with_the_next_
     for region, row_id, seen, of_key in rows:
         assert (region, seen) == (str(row_id % RATE_REGIONS), row_id // RATE_REGIONS + 1)
         assert of_key == seen
+
+
+def test_files_that_were_noted_and_not_planned_before_a_crash_come_batch_by_batch(
+    spark: SparkSession, tmp_path: Path
+) -> None:  # R93
+    def run(**options: Any) -> holdfast.RegionalQuery:
+        query = (
+            holdfast.regional(regional_source(spark, tmp_path / "in"), region_by="region")
+            .apply(RunningCount(), schema=COUNTED, name="count")
+            .write_parquet(tmp_path / "out")
+            .start(tmp_path / "ckpt", trigger={"availableNow": True}, **options)
+        )
+        query.awaitTermination()
+        return query
+
+    written(tmp_path, 1)
+    run()
+    # What a process leaves that is killed between the two files: sources/0/1, no offsets/1.
+    batches = written(tmp_path, 3)
+    log = tmp_path / "ckpt" / "spark" / "sources" / "0"
+    entry = (log / "0").read_text()
+    (log / "1").write_text(
+        entry.replace("batch-000", "batch-001").replace('"batchId":0', '"batchId":1')
+    )
+    run()
+    assert output_of(tmp_path / "out") == expected(batches)
+    # A folder in which Spark has put them into one batch before now: the way out.
+    batches = written(tmp_path, 5)
+    (log / "3").write_text(
+        entry.replace("batch-000", "batch-003").replace('"batchId":0', '"batchId":3')
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("holdfast.regions.stream_log.settle_stream", lambda *_: None)
+        with pytest.raises(holdfast.RegionalQueryError, match="checkpoint_id= of the newest"):
+            run()
+    with pytest.raises(holdfast.RegionalQueryError, match="two tasks"):
+        run()
+    newest = CheckpointMetadata.list(tmp_path / "ckpt" / "metadata")[-1]
+    run(checkpoint_id=newest)
+    assert output_of(tmp_path / "out") == expected(batches)
 
 
 class CountByKey(holdfast.Operator):

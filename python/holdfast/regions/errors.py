@@ -53,7 +53,8 @@ class RegionInTwoTasksError(RegionalQueryError):
             f"rows of region {region!r} arrived in two tasks of one batch (partitions {first} and "
             f"{second}). A region must arrive in one task: choose region_by so that it does, or "
             "repartition by these columns before hf.regional(...), which connects all regions, so "
-            "that checkpoints are global only"
+            "that checkpoints are global only. If Spark put the files of several batches into one, "
+            "start once with checkpoint_id= of the newest checkpoint, so that it plans them anew"
         )
 
 

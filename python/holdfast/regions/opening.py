@@ -14,6 +14,7 @@ from holdfast.regions.layout import Layout
 from holdfast.regions.orders import PipelinePlan
 from holdfast.regions.rescale import require_in_place
 from holdfast.regions.rewind import begin_rewind, finish_rewind
+from holdfast.regions.stream_log import require_planned
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ def open_folder(
     DamagedCheckpointError
         If that one is damaged (R75).
     FileNotFoundError
-        If there is no checkpoint `checkpoint_id`.
+        If there is no checkpoint `checkpoint_id`, or Spark's record does not reach back to it.
     ValueError
         If the checkpoint is that of a pipeline with another name or layout.
     """
@@ -59,7 +60,9 @@ def open_folder(
         require_intact(folders.root, chosen, older)
     metadata = read_metadata(folders.root, chosen)
     _require_same_pipeline(metadata, folders, plan)
-    if chosen != ids[-1]:
+    if checkpoint_id is not None:
+        # Also to the newest: batches that were planned behind it are planned anew.
+        require_planned(folders.stream, metadata.batch_id)
         begin_rewind(folders, chosen)
         finish_rewind(folders, plan.sink)
     return [*_complete(folders, plan, older), metadata]

@@ -353,6 +353,7 @@ class RegionalWriter:
         from holdfast.regions.spark.plan import planned_exchanges
         from holdfast.regions.spark.query import RegionalQuery
         from holdfast.regions.spark.runner import SparkRunner
+        from holdfast.regions.stream_log import settle_stream
 
         settings = PipelineOptions(**options)
         if settings.bounded:
@@ -384,6 +385,7 @@ class RegionalWriter:
                 checkpoint_id=checkpoint_id,
                 gpu=gpu,
             )
+            settle_stream(folders.stream, driver.latest.batch_id)
             return RegionalQuery(
                 settings.name,
                 source,
