@@ -11,6 +11,7 @@ from holdfast._core import SegmentRef
 from holdfast.regions.coordinator import CheckpointInfo
 from holdfast.regions.operators import Batches, Operator, OperatorContext
 from holdfast.regions.orders import EndedAttempt, StagePlan
+from holdfast.regions.own_memory import OwnMemory
 from holdfast.regions.saved import LeaseOf, SavedState, StateError
 from holdfast.regions.state import FrozenState, StateRegistry
 
@@ -65,6 +66,7 @@ class OperatorInstance:
         self.where = f"operator {stage.name!r} in region {region!r}"
         self._state = StateRegistry(xp, saved, owner=self.where)
         self._lease: LeaseOf = _nothing_granted
+        self._memory = OwnMemory(stage.schema)
         context = OperatorContext(
             region=region,
             operator=stage.name,
@@ -84,11 +86,11 @@ class OperatorInstance:
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Run the operator on some rows; yields batches with the stage's schema, none empty."""
-        return self._checked(self._operator.process(batch))
+        return self._checked(self._operator.process(batch), given=batch)
 
     def end_of_data(self) -> Iterator[pa.RecordBatch]:
         """Flush what the operator holds back."""
-        return self._checked(self._operator.on_end_of_data())
+        return self._checked(self._operator.on_end_of_data(), given=None)
 
     def begin(self, lease: LeaseOf) -> None:
         """Begin an attempt: its snapshot may refer to the older segments that `lease` grants."""
@@ -112,7 +114,9 @@ class OperatorInstance:
         """Close the operator."""
         self._operator.close()
 
-    def _checked(self, produced: Batches) -> Iterator[pa.RecordBatch]:
+    def _checked(
+        self, produced: Batches, *, given: pa.RecordBatch | None
+    ) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         if produced is None:
@@ -130,7 +134,8 @@ class OperatorInstance:
                     f"apply() was given [{_short(self.stage.schema)}]"
                 )
             if batch.num_rows:
-                yield batch
+                # Before the operator goes on: it may use the memory again.
+                yield self._memory.of(batch, given=given)
 
 
 Instances = tuple[tuple[OperatorInstance, ...], ...]

@@ -17,6 +17,7 @@ from holdfast.regions.driver import PipelineDriver, Segments, TasksLostError
 from holdfast.regions.local_path import local_folder
 from holdfast.regions.managers import tell
 from holdfast.regions.orders import AttemptOrder, ClosingOrder, PipelinePlan
+from holdfast.regions.own_memory import OwnMemory
 from holdfast.regions.splits.file_splits import REGION_COLUMN
 from holdfast.regions.task import OperatorCache, RegionTask
 
@@ -124,7 +125,7 @@ class LocalRunner:
                     tell=tell,
                     cache=self._cache,
                 )
-                task.run(rows, regions)
+                task.run(_kept(rows), regions)
         except queue.Empty:
             pass
         except Exception as e:
@@ -133,6 +134,12 @@ class LocalRunner:
             told.put(lost)
         finally:
             told.put(None)
+
+
+def _kept(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Return the rows as they are when they are read: their caller may use the memory again."""
+    for batch in batches:
+        yield OwnMemory(batch.schema).of(batch, given=None)
 
 
 class LocalQuery:
