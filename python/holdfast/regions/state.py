@@ -7,6 +7,7 @@ pickled (SEMANTICS R71).
 from __future__ import annotations
 
 import base64
+import copy
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -151,12 +152,11 @@ class StateRegistry:
         return array
 
     def value(self, name: str, default: T | None = None) -> ValueState[T | None]:
-        """Declare one small value, see `ValueState`. `default` is its content in a new region."""
-        self._claim(name)
-        saved = self._take(name, "value")
-        state = ValueState[Any](default if saved is None else _decode_value(saved))
-        self._others[name] = ("value", state)
-        return state
+        """Declare one small value, see `ValueState`.
+
+        A copy of `default` is its content in a new region.
+        """
+        return self._value(name, "value", default)
 
     def list(self, name: str) -> ListState[Any]:
         """Declare a list whose items are split evenly when regions are cut anew."""
@@ -174,11 +174,7 @@ class StateRegistry:
 
         A pipeline with one is never regional: regions would have to agree on it.
         """
-        self._claim(name)
-        saved = self._take(name, "broadcast")
-        state = ValueState[Any](default if saved is None else _decode_value(saved))
-        self._others[name] = ("broadcast", state)
-        return state
+        return self._value(name, "broadcast", default)
 
     # --- snapshots ------------------------------------------------------------------------------
 
@@ -253,6 +249,17 @@ class StateRegistry:
         if self._device is not None:
             return DeviceArray(declared, array, self._layout, stored, device=self._device)
         return HostArray(declared, array, self._layout, stored)
+
+    def _value(
+        self, name: str, kind: Literal["value", "broadcast"], default: Any
+    ) -> ValueState[Any]:
+        self._claim(name)
+        saved = self._take(name, kind)
+        # The default may be one object for all instances, and an instance changes its state.
+        content = copy.deepcopy(default) if saved is None else _decode_value(saved)
+        state = ValueState[Any](content)
+        self._others[name] = (kind, state)
+        return state
 
     def _freeze_other(
         self, name: str, kind: Kind, state: ValueState[Any] | ListState[Any]
