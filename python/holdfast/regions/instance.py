@@ -77,6 +77,7 @@ class OperatorInstance:
         )
         operator.open(context)
         self._state.check_restored()
+        self._bindings = self._state.bindings(operator)
         if operator.region_safe and (shared := self._state.kinds & _SHARED):
             raise StateError(
                 f"{self.where} declares region_safe and has {' and '.join(sorted(shared))} state, "
@@ -97,7 +98,14 @@ class OperatorInstance:
         self._lease = lease
 
     def snapshot(self, checkpoint: int) -> Sequence[FrozenState]:
-        """Take the state as it is. The operator waits for this and nothing else."""
+        """Take the state as it is. The operator waits for this and nothing else.
+
+        Raises
+        ------
+        StateError
+            If the operator replaced a state, or one holds something that cannot be kept.
+        """
+        self._bindings.check(self.where)
         return self._state.freeze(self._lease)
 
     def tell(self, ended: EndedAttempt, region: str) -> None:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from holdfast.regions.arrays import ArrayState, Declared, FrozenArray, HostArray, SmallArray
+from holdfast.regions.bindings import Bindings
 from holdfast.regions.chunks import Layout
 from holdfast.regions.device_arrays import Device, DeviceArray
 from holdfast.regions.saved import Kind, LeaseOf, SavedState, StateError
@@ -94,6 +95,8 @@ class StateRegistry:
         self._saved = {state.name: state for state in saved}
         self._arrays: dict[str, ArrayState] = {}
         self._others: dict[str, tuple[Kind, ValueState[Any] | ListState[Any]]] = {}
+        # What the operator has: the arrays, and the handles.
+        self._given: dict[str, object] = {}
 
     # --- declaring ------------------------------------------------------------------------------
 
@@ -122,7 +125,8 @@ class StateRegistry:
         -------
         numpy.ndarray or cupy.ndarray
             Writable, in C order, of `shape` and `dtype`. Change it in place: this very array is
-            snapshotted.
+            snapshotted. ``self.x += 1`` does; ``self.x = self.x + 1`` makes another array, and
+            fails the next snapshot.
 
         Raises
         ------
@@ -149,6 +153,7 @@ class StateRegistry:
         declared = Declared(name, wanted, dims, self._at(name))
         array = self._restored(declared, saved, fill)
         self._arrays[name] = self._tracked(declared, array, saved)
+        self._given[name] = array
         return array
 
     def value(self, name: str, default: T | None = None) -> ValueState[T | None]:
@@ -200,6 +205,10 @@ class StateRegistry:
                 f"{self._owner}: the checkpoint has state {names} that the operator does not "
                 "declare in open(); declare it, or start with a new checkpoint"
             )
+
+    def bindings(self, operator: object) -> Bindings:
+        """Note where an operator keeps the states; to be called when it has opened."""
+        return Bindings(operator, self._given, unwatched=(StateRegistry,))
 
     def freeze(self, lease: LeaseOf) -> FrozenStates:
         """Take everything as it is now: the only part of a snapshot the operator waits for.
@@ -259,6 +268,7 @@ class StateRegistry:
         content = copy.deepcopy(default) if saved is None else _decode_value(saved)
         state = ValueState[Any](content)
         self._others[name] = (kind, state)
+        self._given[name] = state
         return state
 
     def _freeze_other(
@@ -279,6 +289,7 @@ class StateRegistry:
         saved = self._take(name, kind)
         state = ListState[Any](() if saved is None else _decode_value(saved))
         self._others[name] = (kind, state)
+        self._given[name] = state
         return state
 
     def _claim(self, name: str) -> None:
