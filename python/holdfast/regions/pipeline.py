@@ -97,7 +97,8 @@ class RegionalPipeline:
             Instances in each region, which share its rows by `route_by`.
         route_by : str or sequence of str
             Columns of the incoming rows; equal values go to the same instance. Required for more
-            than one instance.
+            than one instance. Each instance sees its rows in the order in which they arrive. Behind
+            an operator with several instances, that order is kept among the rows of each of them.
 
         Returns
         -------

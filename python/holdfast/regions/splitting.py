@@ -89,8 +89,7 @@ def split_by_region(
     >>> [name for name, _ in split_by_region(rows, region_by=["origin", "month"])]
     ['["JFK",1]', '["LGA",1]']
     """
-    names = [region_by] if isinstance(region_by, str) else list(region_by)
-    keys = [_key(batch, name) for name in _checked(names)]
+    keys = _keys(batch, region_by)
     if batch.num_rows == 0:
         return []
     codes, regions = _codes(keys)
@@ -106,6 +105,42 @@ def split_by_region(
         (name, ordered.slice(start, count))
         for name, start, count in zip(found, starts.tolist(), rows.tolist(), strict=True)
     ]
+
+
+def region_codes(
+    batch: pa.RecordBatch, *, region_by: str | Sequence[str]
+) -> tuple[npt.NDArray[Any], list[str]]:
+    """Say of every row to which region it belongs.
+
+    Parameters
+    ----------
+    batch, region_by
+        As for `split_by_region`.
+
+    Returns
+    -------
+    tuple of (numpy.ndarray of shape (rows,), list of str)
+        Number of each row's region, and the names of the regions by these numbers, which rise in
+        the order in which the regions first appear. Both are empty for a batch without rows.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As for `split_by_region`.
+    """
+    keys = _keys(batch, region_by)
+    if batch.num_rows == 0:
+        return np.empty(0, np.int64), []
+    codes, regions = _codes(keys)
+    first = np.empty(regions, np.int64)
+    # Written last to first, so that what stays of a region is its first row.
+    first[codes[::-1]] = np.arange(batch.num_rows - 1, -1, -1)
+    return codes, _region_names(keys, first)
+
+
+def _keys(batch: pa.RecordBatch, region_by: str | Sequence[str]) -> list[_Key]:
+    names = [region_by] if isinstance(region_by, str) else list(region_by)
+    return [_key(batch, name) for name in _checked(names)]
 
 
 def _checked(names: list[str]) -> list[str]:
