@@ -300,7 +300,7 @@ impl Storage for HandleSyncOnly {
         }
     }
     fn create(&self, name: &str) -> Result<Box<dyn AppendFile>> {
-        self.0.create(name)
+        Ok(Box::new(HandleOnly(self.0.create(name)?)))
     }
     fn open(&self, name: &str) -> Result<Box<dyn ReadFile>> {
         self.0.open(name)
@@ -316,6 +316,21 @@ impl Storage for HandleSyncOnly {
     }
     fn list(&self) -> Result<Vec<ObjectMeta>> {
         self.0.list()
+    }
+}
+
+#[derive(Debug)]
+struct HandleOnly(Box<dyn AppendFile>);
+
+impl AppendFile for HandleOnly {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.0.append(bytes)
+    }
+    fn sync(&mut self) -> Result<()> {
+        self.0.sync()
+    }
+    fn finish(self: Box<Self>) -> Result<()> {
+        self.0.finish()
     }
 }
 

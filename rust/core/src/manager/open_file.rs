@@ -4,13 +4,15 @@
 //! that wait for one sync often find their bytes covered by it), `inner` guards the bytes and is
 //! held for one write, never for a sync.
 
+use std::sync::Arc;
+
 use parking_lot::Mutex;
 
 use super::observer::{FileChange, Observer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{IndexEntry, encode_footer};
 use crate::ids::{FileId, SegmentRef};
-use crate::storage::{AppendFile, Storage};
+use crate::storage::{AppendFile, Storage, SyncFile};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Status {
@@ -27,6 +29,8 @@ enum Status {
 #[derive(Debug)]
 struct Inner {
     handle: Option<Box<dyn AppendFile>>,
+    /// Syncs the file without this lock, where storage can do that. There as long as `handle` is.
+    syncer: Option<Arc<dyn SyncFile>>,
     status: Status,
     /// End of the last whole segment.
     good_bytes: u64,
@@ -39,6 +43,15 @@ struct Inner {
     loss_reported: bool,
     /// Why the file has no footer although everything in it is durable.
     footer_failure: Option<Error>,
+}
+
+impl Inner {
+    /// Closes the file as it is.
+    fn end(&mut self) {
+        self.handle = None;
+        self.syncer = None;
+        self.status = Status::Closed;
+    }
 }
 
 /// What became of an append.
@@ -70,6 +83,7 @@ impl OpenFile {
     /// A file that was just created; `header_bytes` were written to it.
     pub fn new(id: FileId, lane: u64, handle: Box<dyn AppendFile>, header_bytes: u64) -> Self {
         let inner = Inner {
+            syncer: handle.syncer(),
             handle: Some(handle),
             status: Status::Open,
             good_bytes: header_bytes,
@@ -121,13 +135,13 @@ impl OpenFile {
     /// Makes everything appended so far survive a machine crash. A failure poisons the file.
     pub fn make_durable(&self, storage: &dyn Storage, observer: &dyn Observer) -> Result<Synced> {
         let durability = self.durability.lock();
-        let wanted = {
+        let (wanted, syncer) = {
             let inner = self.inner.lock();
             if inner.durable_bytes >= inner.good_bytes {
                 return Ok(Synced::Already);
             }
             match inner.status {
-                Status::Open | Status::Closing => inner.good_bytes,
+                Status::Open | Status::Closing => (inner.good_bytes, inner.syncer.clone()),
                 Status::Sealed | Status::Closed => return Err(self.lost(&inner, storage)),
             }
         };
@@ -135,13 +149,10 @@ impl OpenFile {
             drop(durability);
             return self.close(storage, observer).map(|()| Synced::Now);
         }
-        // By name without our lock, so that others append meanwhile, where storage can do that.
-        let by_name = storage
-            .capabilities()
-            .sync_by_name
-            .then(|| storage.sync(&self.id.file_name()));
+        // Without our lock, so that others append meanwhile, where storage can do that.
+        let apart = syncer.map(|syncer| syncer.sync());
         let mut inner = self.inner.lock();
-        let synced = match (by_name, inner.handle.as_mut()) {
+        let synced = match (apart, inner.handle.as_mut()) {
             (Some(synced), _) => synced,
             (None, Some(handle)) => handle.sync(),
             (None, None) => return Err(self.lost(&inner, storage)),
@@ -155,8 +166,7 @@ impl OpenFile {
             Err(e) => {
                 // After a failed sync the system may have dropped the bytes and a second sync may
                 // still report success, so nothing in this file can be trusted to become durable.
-                inner.status = Status::Closed;
-                inner.handle = None;
+                inner.end();
                 self.tell(&inner, observer);
                 Err(e.context(self.lost_what(&inner, storage)))
             }
@@ -177,6 +187,7 @@ impl OpenFile {
                     Err(self.lost(&inner, storage))
                 };
             };
+            inner.syncer = None;
             inner.status = Status::Closing;
             (handle, std::mem::take(&mut inner.entries), inner.good_bytes)
         };
@@ -213,9 +224,8 @@ impl OpenFile {
         if inner.handle.is_none() || wanted() {
             return false;
         }
-        inner.handle = None;
+        inner.end();
         inner.entries = Vec::new();
-        inner.status = Status::Closed;
         // Nothing in it is worth a sync, so nobody may wait for one.
         inner.durable_bytes = inner.good_bytes;
         self.tell(&inner, observer);
@@ -227,8 +237,8 @@ impl OpenFile {
         let _durability = self.durability.lock();
         let mut inner = self.inner.lock();
         // Somebody else may have closed it meanwhile, with a footer.
-        if inner.handle.take().is_some() {
-            inner.status = Status::Closed;
+        if inner.handle.is_some() {
+            inner.end();
             self.tell(&inner, observer);
         }
     }

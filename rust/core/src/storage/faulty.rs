@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{AppendFile, Capabilities, ObjectMeta, ReadFile, Storage};
+use super::{AppendFile, Capabilities, ObjectMeta, ReadFile, Storage, SyncFile};
 use crate::error::{Error, Result};
 
 /// A kind of call that can be made to fail.
@@ -16,7 +16,7 @@ pub enum Operation {
     Create,
     /// [`AppendFile::append`].
     Append,
-    /// [`Storage::sync`], [`AppendFile::sync`] and [`AppendFile::finish`].
+    /// [`Storage::sync`], [`AppendFile::sync`], [`SyncFile::sync`] and [`AppendFile::finish`].
     Sync,
     /// [`Storage::open`], which [`Storage::read`] begins with, and [`Storage::len`], which remote
     /// storage finds out by opening.
@@ -223,8 +223,30 @@ impl AppendFile for FaultyFile {
         self.inner.sync()
     }
 
+    fn syncer(&self) -> Option<Arc<dyn SyncFile>> {
+        Some(Arc::new(FaultySyncer {
+            inner: self.inner.syncer()?,
+            name: self.name.clone(),
+            storage: self.storage.clone(),
+        }))
+    }
+
     fn finish(self: Box<Self>) -> Result<()> {
         self.storage.check(Operation::Sync, &self.name)?;
         self.inner.finish()
+    }
+}
+
+#[derive(Debug)]
+struct FaultySyncer {
+    inner: Arc<dyn SyncFile>,
+    name: String,
+    storage: FaultyStorage,
+}
+
+impl SyncFile for FaultySyncer {
+    fn sync(&self) -> Result<()> {
+        self.storage.check(Operation::Sync, &self.name)?;
+        self.inner.sync()
     }
 }

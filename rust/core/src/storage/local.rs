@@ -8,8 +8,12 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{AppendFile, Capabilities, ObjectMeta, ReadFile, Storage, check_name, check_range};
+use super::{
+    AppendFile, Capabilities, ObjectMeta, ReadFile, Storage, SyncFile, check_name, check_range,
+};
 use crate::error::{Error, Result};
 
 /// A local directory. It is made on the first `create`.
@@ -57,20 +61,23 @@ impl Storage for LocalStorage {
 
     fn create(&self, name: &str) -> Result<Box<dyn AppendFile>> {
         let path = self.path(name)?;
-        let file = match create_new(&path) {
+        // The folder first: a file that is made can be synced, then.
+        let folder = match File::open(&self.root) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 create_durable_dir(&self.root)?;
-                create_new(&path)
+                File::open(&self.root)
             }
             other => other,
         };
-        let file = file.map_err(|e| Error::io(format!("creating {}", path.display()), e))?;
-        Ok(Box::new(LocalFile {
+        let made = folder.and_then(|folder| Ok((folder, create_new(&path)?)));
+        let (folder, file) =
+            made.map_err(|e| Error::io(format!("creating {}", path.display()), e))?;
+        Ok(Box::new(LocalFile(Arc::new(Handle {
             file,
+            folder,
             path,
-            root: self.root.clone(),
-            name_durable: false,
-        }))
+            name_durable: AtomicBool::new(false),
+        }))))
     }
 
     fn open(&self, name: &str) -> Result<Box<dyn ReadFile>> {
@@ -181,37 +188,49 @@ impl ReadFile for LocalReader {
     }
 }
 
+/// A file that is open for appending, and its folder, which has its name.
 #[derive(Debug)]
-struct LocalFile {
+struct Handle {
     file: File,
+    folder: File,
     path: PathBuf,
-    root: PathBuf,
-    name_durable: bool,
+    name_durable: AtomicBool,
 }
+
+impl SyncFile for Handle {
+    fn sync(&self) -> Result<()> {
+        let failed = |e| Error::io(format!("syncing {}", self.path.display()), e);
+        self.file.sync_data().map_err(failed)?;
+        if !self.name_durable.load(Ordering::Acquire) {
+            let named = self.folder.sync_all();
+            named.map_err(|e| failed(e).context("its name in the folder"))?;
+            self.name_durable.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct LocalFile(Arc<Handle>);
 
 impl AppendFile for LocalFile {
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.file.write_all(bytes).map_err(|e| {
-            Error::io(
-                format!("appending {} bytes to {}", bytes.len(), self.path.display()),
-                e,
-            )
+        (&self.0.file).write_all(bytes).map_err(|e| {
+            let path = self.0.path.display();
+            Error::io(format!("appending {} bytes to {path}", bytes.len()), e)
         })
     }
 
     fn sync(&mut self) -> Result<()> {
-        self.file
-            .sync_data()
-            .map_err(|e| Error::io(format!("syncing {}", self.path.display()), e))?;
-        if !self.name_durable {
-            sync_dir(&self.root)?;
-            self.name_durable = true;
-        }
-        Ok(())
+        self.0.sync()
     }
 
-    fn finish(mut self: Box<Self>) -> Result<()> {
-        self.sync()
+    fn syncer(&self) -> Option<Arc<dyn SyncFile>> {
+        Some(Arc::clone(&self.0) as Arc<dyn SyncFile>)
+    }
+
+    fn finish(self: Box<Self>) -> Result<()> {
+        self.0.sync()
     }
 }
 

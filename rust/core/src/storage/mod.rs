@@ -5,6 +5,7 @@ mod faulty;
 mod local;
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -129,11 +130,27 @@ pub trait AppendFile: Send + fmt::Debug {
     /// `Storage`; the object must not be appended to afterwards.
     fn sync(&mut self) -> Result<()>;
 
+    /// A handle that syncs the object while this one appends. It holds open what a sync needs, so
+    /// that a sync fails only if the bytes could not be made durable, never because the process has
+    /// no descriptor left. `None` where only the writer can sync.
+    fn syncer(&self) -> Option<Arc<dyn SyncFile>> {
+        None
+    }
+
     /// Syncs and closes. On backends without `durable_append` the object becomes visible here.
     ///
     /// # Errors
     /// `Storage`.
     fn finish(self: Box<Self>) -> Result<()>;
+}
+
+/// Syncs an object that somebody appends to.
+pub trait SyncFile: Send + Sync + fmt::Debug {
+    /// Makes the bytes appended before the call, and the name, survive a machine crash.
+    ///
+    /// # Errors
+    /// As [`AppendFile::sync`].
+    fn sync(&self) -> Result<()>;
 }
 
 /// Refuses names that could leave the folder.
