@@ -471,6 +471,104 @@ fn a_message_that_contradicts_its_view_changes_nothing() {
     assert_eq!(manager.stats().live_segments, 1);
 }
 
+/// A manager in which checkpoint 2 has `b` at origin 1, with these segments: of `b` for 1, of `a`
+/// for 2.
+fn after_a_fallback(storage: &Arc<FaultyStorage>) -> (SnapshotManager, [SegmentRef; 2]) {
+    let manager = manager(storage, true);
+    let b = append(&manager, &owner("b"), 1).unwrap();
+    manager.completed(id(1), &retained(1, &[(1, &[])])).unwrap();
+    let a = append(&manager, &owner("a"), 2).unwrap();
+    let fallback: &[_] = &[("b", 1)];
+    manager
+        .partially_completed(id(2), &fallbacks(fallback), &retained(2, &[(2, fallback)]))
+        .unwrap();
+    (manager, [b, a])
+}
+
+#[test]
+fn fallbacks_that_contradict_a_view_are_refused_and_delete_nothing() {
+    let (_dir, storage) = faulty();
+    let (manager, segments) = after_a_fallback(&storage);
+    let partial = |number, told: &[(&str, u64)], view| {
+        manager.partially_completed(id(number), &fallbacks(told), &view)
+    };
+    let none: &[(&str, u64)] = &[];
+    let contradictions = [
+        // Its view does not have it, whatever was decided since.
+        partial(3, &[("b", 1)], retained(4, &[(4, none)])),
+        partial(3, &[("b", 1)], retained(4, &[])),
+        manager.completed(id(3), &retained(4, &[])),
+        // An origin is older than the checkpoint it is named in.
+        partial(3, &[("b", 3)], retained(3, &[(3, &[("b", 3)])])),
+        partial(3, &[("b", 4)], retained(4, &[(3, &[("b", 4)])])),
+        manager.aborted(id(4), &retained(4, &[(3, &[("b", 3)])])),
+        // In 2, `b` has not its own state but that of 1: by the same view, or by an earlier one.
+        partial(
+            3,
+            &[("b", 2)],
+            retained(3, &[(2, &[("b", 1)]), (3, &[("b", 2)])]),
+        ),
+        partial(3, &[("b", 2)], retained(3, &[(3, &[("b", 2)])])),
+        // A checkpoint does not change.
+        manager.aborted(id(3), &retained(3, &[(2, &[("b", 0)])])),
+        manager.aborted(id(3), &retained(2, &[(2, &[("b", 1)])])),
+    ];
+    for (number, result) in contradictions.into_iter().enumerate() {
+        let error = result.expect_err(&number.to_string());
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    }
+    for (segment, name) in segments.iter().zip(["b", "a"]) {
+        manager.read(segment, &owner(name)).unwrap();
+    }
+    assert_eq!(manager.stats().live_segments, 2, "nothing changed");
+    append(&manager, &owner("a"), 3).expect("3 was not decided by any of them");
+    let fallback: &[_] = &[("b", 1)];
+    let view = retained(3, &[(2, fallback), (3, fallback)]);
+    partial(3, fallback, view).expect("the truth is taken");
+    manager.read(&segments[0], &owner("b")).unwrap();
+}
+
+#[test]
+fn views_that_name_segments_of_other_owners_are_not_restored() {
+    for sealed in [false, true] {
+        let (_dir, storage) = faulty();
+        let first = manager(&storage, true);
+        let a = append(&first, &owner("a"), 1).unwrap();
+        let b = append(&first, &owner("b"), 1).unwrap();
+        first.persist(id(1)).unwrap();
+        if sealed {
+            first.seal().unwrap();
+        }
+        drop(first);
+        let second = manager(&storage, true);
+        let refused: [&[_]; 4] = [
+            &[("a", 1, b), ("b", 1, a)],
+            &[("a", 1, a), ("b", 1, a)],
+            &[("a", 1, a), ("a", 0, b)],
+            &[("a", 2, a)],
+        ];
+        for segments in refused {
+            let error = second.restore(&[checkpoint(1, segments)]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+            let swept = second.sweep().unwrap_err();
+            assert_eq!(
+                swept.kind(),
+                ErrorKind::InvalidInput,
+                "nothing was restored"
+            );
+        }
+        let truth = [checkpoint(1, &[("a", 1, a), ("b", 1, b)])];
+        second.restore(&truth).unwrap();
+        let error = second
+            .restore(&[checkpoint(1, &[("b", 1, a)])])
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+        second.sweep().unwrap();
+        second.read(&a, &owner("a")).unwrap();
+        second.read(&b, &owner("b")).unwrap();
+    }
+}
+
 #[test]
 fn many_threads_and_messages_at_once_lose_nothing() {
     let (_dir, storage) = faulty();

@@ -428,7 +428,10 @@ impl SnapshotManager {
     /// Raises
     /// ------
     /// ValueError
-    ///     If `retained` cannot be the truth of that moment. Nothing is changed then.
+    ///     If `retained` cannot be the truth of that moment, for example because it lacks
+    ///     `checkpoint`, names an origin that is not older than its checkpoint or in which the owner
+    ///     fell back itself, or contradicts an earlier message about the same checkpoint. Nothing is
+    ///     changed then.
     #[pyo3(signature = (checkpoint, fallbacks, retained, *, decided = None))]
     fn partially_completed(
         &self,
@@ -504,6 +507,9 @@ impl SnapshotManager {
     ///
     /// Raises
     /// ------
+    /// ValueError
+    ///     If a segment is named as the state of another owner than the one it was written for, or
+    ///     an owner has two origins in one checkpoint or one that is newer. Nothing is changed then.
     /// FileNotFoundError
     ///     If segments are missing. All others are known then nevertheless: they can be read, and
     ///     are not swept.

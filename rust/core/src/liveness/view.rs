@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::error::{Error, Result};
 use crate::ids::{CheckpointId, Owner};
 
 /// Owners that fell back in a checkpoint, and the origin of the state it has for them instead.
@@ -15,6 +16,57 @@ pub struct Retained {
     pub decided: CheckpointId,
     /// Per retained checkpoint the owners that fell back; all others have the checkpoint as origin.
     pub checkpoints: BTreeMap<CheckpointId, Fallbacks>,
+}
+
+impl Retained {
+    /// Refuses what cannot be the truth of any moment.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a checkpoint newer than the last decision; for an origin that is not older
+    /// than the checkpoint it is named in; for an origin in which the owner itself fell back.
+    pub fn check(&self) -> Result<()> {
+        if let Some(newest) = self.checkpoints.keys().next_back()
+            && *newest > self.decided
+        {
+            return Err(Error::invalid_input(format!(
+                "a view knows checkpoint {newest}, but its last decision is {}",
+                self.decided
+            )));
+        }
+        for (id, owner, origin) in self.fallbacks() {
+            if origin >= id {
+                return Err(Error::invalid_input(format!(
+                    "checkpoint {id} names {origin} as the origin of {owner}: the origin of an owner \
+                     that fell back is older than the checkpoint"
+                )));
+            }
+            check_origin(&self.checkpoints, id, owner, origin)?;
+        }
+        Ok(())
+    }
+
+    fn fallbacks(&self) -> impl Iterator<Item = (CheckpointId, &Owner, CheckpointId)> {
+        self.checkpoints.iter().flat_map(|(id, fallbacks)| {
+            let entries = fallbacks.iter();
+            entries.map(|(owner, origin)| (*id, owner, *origin))
+        })
+    }
+}
+
+/// An origin is the checkpoint whose snapshot made the state, so the owner did not fall back in it.
+fn check_origin(
+    known: &BTreeMap<CheckpointId, Fallbacks>,
+    id: CheckpointId,
+    owner: &Owner,
+    origin: CheckpointId,
+) -> Result<()> {
+    match known.get(&origin).and_then(|other| other.get(owner)) {
+        None => Ok(()),
+        Some(first) => Err(Error::invalid_input(format!(
+            "checkpoint {id} names {origin} as the origin of {owner}, but in checkpoint {origin} it \
+             fell back to {first}: name the checkpoint whose snapshot made the state"
+        ))),
+    }
 }
 
 /// The newest view that was received.
@@ -40,6 +92,30 @@ impl View {
     /// The attempt was decided, or can never be: a later one was.
     pub fn is_decided(&self, id: CheckpointId) -> bool {
         self.decided.is_some_and(|decided| id <= decided)
+    }
+
+    /// Refuses a message that contradicts what is known. A checkpoint never changes, so two messages
+    /// about it can only differ in what they do not mention.
+    ///
+    /// # Errors
+    /// `InvalidInput` when it names another origin of an owner in some checkpoint, or an origin in
+    /// which the owner is known to have fallen back.
+    pub fn check(&self, message: &Retained) -> Result<()> {
+        if self.decided > Some(message.decided) {
+            // Too late to have any effect.
+            return Ok(());
+        }
+        for (id, owner, origin) in message.fallbacks() {
+            let told = self.retained.get(&id).and_then(|known| known.get(owner));
+            if let Some(told) = told.filter(|told| **told != origin) {
+                return Err(Error::invalid_input(format!(
+                    "checkpoint {id} names {origin} as the origin of {owner}, an earlier message \
+                     about it named {told}"
+                )));
+            }
+            check_origin(&self.retained, id, owner, origin)?;
+        }
+        Ok(())
     }
 
     /// Takes in a message. One with an older decision is ignored. Views of the same decision differ

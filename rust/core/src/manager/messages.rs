@@ -38,10 +38,11 @@ impl SnapshotManager {
                 fallbacks.len(),
                 told.len()
             ))),
-            None if retained.decided == id => Err(Error::invalid_input(format!(
+            // Whatever was decided since: it was retained at the moment of this message.
+            None => Err(Error::invalid_input(format!(
                 "checkpoint {id} completed, but its view does not retain it"
             ))),
-            _ => self.message(id, retained),
+            Some(_) => self.message(id, retained),
         }
     }
 
@@ -71,16 +72,19 @@ impl SnapshotManager {
     }
 
     fn message(&self, id: CheckpointId, retained: &Retained) -> Result<()> {
-        let retained_ids = retained.checkpoints.keys().copied();
-        let newest = retained_ids.max().map_or(id, |newest| newest.max(id));
-        if newest > retained.decided {
-            return Err(Error::invalid_input(format!(
-                "a message about checkpoint {id} knows checkpoint {newest}, \
-                 but the last decision in its view is {}",
+        let about = |e: Error| e.context(format!("message about checkpoint {id}"));
+        if id > retained.decided {
+            return Err(about(Error::invalid_input(format!(
+                "the last decision in its view is {}",
                 retained.decided
-            )));
+            ))));
         }
-        self.shared.registry.lock().view.merge(retained);
+        retained.check().map_err(about)?;
+        {
+            let view = &mut self.shared.registry.lock().view;
+            view.check(retained).map_err(about)?;
+            view.merge(retained);
+        }
         self.settle();
         Ok(())
     }

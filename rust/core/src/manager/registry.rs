@@ -52,6 +52,17 @@ impl Registry {
         (same && *segment.owner == *owner).then_some(segment)
     }
 
+    /// Whose state this segment is, if it is known.
+    pub fn owner_of(&self, reference: &SegmentRef) -> Option<&Owner> {
+        let segment = self
+            .files
+            .get(&reference.file)?
+            .segments
+            .get(&reference.offset)?;
+        let same = segment.len == reference.len && segment.digest == reference.digest;
+        same.then_some(&*segment.owner)
+    }
+
     /// Takes a lease when the segment may be reused.
     pub fn lease(&mut self, owner: &Owner, id: CheckpointId, reference: &SegmentRef) -> bool {
         let known = self.find(reference, owner).is_some();

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::snapshot_manager::SnapshotManager;
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::{read_any_head, read_sealed_index};
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef, Term};
 
 /// A retained checkpoint, as its metadata describes it.
@@ -17,12 +18,18 @@ pub struct RestoredCheckpoint {
 
 impl SnapshotManager {
     /// Makes the segments of retained checkpoints known: after a restart with all of them, or in a
-    /// running manager when a region is restored. Any number of times.
+    /// running manager when a region is restored. Any number of times. Files tell whose the segments
+    /// are that this manager did not know.
     ///
     /// # Errors
-    /// Those of listing; `NotFound` when segments are missing (everything else is known then
-    /// nevertheless, so the states of other owners can be read and are not swept).
+    /// `InvalidInput`, and nothing is changed, when a segment is named as the state of another owner
+    /// than the one it was written for, or an owner has two origins in one checkpoint, or one newer
+    /// than the checkpoint. Those of listing and of reading indexes; `NotFound` when segments are
+    /// missing (everything else is known then nevertheless, so the states of other owners can be
+    /// read and are not swept).
     pub fn restore(&self, checkpoints: &[RestoredCheckpoint]) -> Result<()> {
+        check_origins(checkpoints)?;
+        self.check_owners(checkpoints)?;
         let sizes: BTreeMap<FileId, u64> = self
             .storage
             .list()?
@@ -62,6 +69,64 @@ impl SnapshotManager {
                 ),
             )),
         }
+    }
+
+    /// Refuses owners that name segments of others: the live sets of the wrong ones would decide
+    /// about them.
+    fn check_owners(&self, checkpoints: &[RestoredCheckpoint]) -> Result<()> {
+        let mut claims: BTreeMap<&SegmentRef, &Owner> = BTreeMap::new();
+        for (owner, _, reference) in checkpoints.iter().flat_map(|one| &one.segments) {
+            let first = claims.insert(reference, owner);
+            if let Some(first) = first.filter(|first| *first != owner) {
+                return Err(not_of(reference, owner, first));
+            }
+        }
+        let mut unknown: BTreeMap<FileId, Vec<(&SegmentRef, &Owner)>> = BTreeMap::new();
+        {
+            let registry = self.shared.registry.lock();
+            for (reference, owner) in claims {
+                match registry.owner_of(reference) {
+                    Some(known) if known == owner => {}
+                    Some(known) => return Err(not_of(reference, owner, known)),
+                    None => unknown
+                        .entry(reference.file)
+                        .or_default()
+                        .push((reference, owner)),
+                }
+            }
+        }
+        for (file, claims) in unknown {
+            self.check_owners_in(file, &claims)?;
+        }
+        Ok(())
+    }
+
+    /// As [`Self::check_owners`], by what the file says. One that cannot say it is left to those
+    /// who read its segments.
+    fn check_owners_in(&self, file: FileId, claims: &[(&SegmentRef, &Owner)]) -> Result<()> {
+        let index = match read_sealed_index(self.storage.as_ref(), file) {
+            Err(e) if e.kind() == ErrorKind::Storage => return Err(e),
+            index => index.ok().flatten(),
+        };
+        let listed: Option<BTreeMap<SegmentRef, Owner>> = index.map(|index| {
+            let entries = index.segments.into_iter();
+            entries
+                .map(|entry| (entry.reference, entry.owner))
+                .collect()
+        });
+        for (reference, owner) in claims {
+            let found = match &listed {
+                Some(listed) => listed.get(reference).cloned(),
+                None => match read_any_head(self.storage.as_ref(), reference) {
+                    Err(e) if e.kind() == ErrorKind::Storage => return Err(e),
+                    head => head.ok().map(|head| head.owner),
+                },
+            };
+            if let Some(found) = found.filter(|found| found != *owner) {
+                return Err(not_of(reference, owner, &found));
+            }
+        }
+        Ok(())
     }
 
     /// Deletes the files of older terms that no restored checkpoint references. Returns how many
@@ -107,4 +172,27 @@ impl SnapshotManager {
         self.settle();
         Ok(found)
     }
+}
+
+/// Refuses what no checkpoint can be.
+fn check_origins(checkpoints: &[RestoredCheckpoint]) -> Result<()> {
+    for RestoredCheckpoint { id, segments } in checkpoints {
+        let mut origins: BTreeMap<&Owner, CheckpointId> = BTreeMap::new();
+        for (owner, origin, _) in segments {
+            let first = *origins.entry(owner).or_insert(*origin);
+            if first != *origin || origin > id {
+                return Err(Error::invalid_input(format!(
+                    "restored checkpoint {id} names {origin} as the origin of {owner}: expected one \
+                     origin per owner, {id} or older, found {first} and {origin}"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn not_of(reference: &SegmentRef, owner: &Owner, found: &Owner) -> Error {
+    Error::invalid_input(format!(
+        "segment {reference} is named as state of {owner}, but it is that of {found}"
+    ))
 }
