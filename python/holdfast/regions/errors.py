@@ -13,6 +13,25 @@ class RegionalQueryError(RuntimeError):
     """
 
 
+class JvmLostError(RegionalQueryError):
+    """The JVM of the driver is gone: it crashed, ran out of memory, or was killed.
+
+    Parameters
+    ----------
+    pipeline : str
+        Name of the pipeline.
+    checkpoint : int
+        The latest completed checkpoint.
+    """
+
+    def __init__(self, pipeline: str, checkpoint: int) -> None:
+        super().__init__(
+            f"pipeline {pipeline!r} cannot go on: the JVM of its driver is gone (it crashed, ran "
+            "out of memory, or was killed). Everything up to checkpoint "
+            f"{checkpoint} is safe: start it again in a new application, and it goes on from there"
+        )
+
+
 class LayoutChangedError(ValueError):
     """A checkpoint cannot be continued by a pipeline with this layout; the message says why."""
 

@@ -128,7 +128,7 @@ class LocalRunner:
                 task.run(_kept(rows), regions)
         except queue.Empty:
             pass
-        except Exception as e:
+        except BaseException as e:
             lost = TasksLostError(f"{type(e).__name__}: {e}", partition=partition)
             lost.__cause__ = e
             told.put(lost)

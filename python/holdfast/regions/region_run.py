@@ -236,7 +236,8 @@ class RegionRun:
                 if self._input_error is not None:
                     raise self._input_error
                 return self._advance(now_ms)
-            except Exception as e:
+            except BaseException as e:
+                # Also of an operator that calls sys.exit(): the thread is not its own.
                 self._fail(e)
         if self._failure is None or not self._input_ended:
             # A replay needs all rows of the batch, also those that come later.
@@ -271,7 +272,7 @@ class RegionRun:
 
     # --- details --------------------------------------------------------------------------------
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: BaseException) -> None:
         """Drop the output and the operators: the region goes on from its base."""
         LOG.warning(
             "region %r failed in attempt %d:\n%s",

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from holdfast.regions.coordinator import HistoryRecord
 from holdfast.regions.driver import PipelineDriver
-from holdfast.regions.errors import RegionalQueryError
+from holdfast.regions.errors import JvmLostError, RegionalQueryError
 from holdfast.regions.folders import CheckpointFolders
 from holdfast.regions.local_path import local_folder
 from holdfast.regions.progress import history_rows, print_history
+from holdfast.regions.spark.jvm import jvm_answers
 from holdfast.regions.spark.plan import batch_exchanges
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from holdfast._core import CheckpointMetadata
 
 LOG: Final = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class RegionalQuery:
@@ -58,7 +61,7 @@ class RegionalQuery:
         self._regional = regional
         self._driver = driver
         self._folders = folders
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
         self._done = threading.Event()
         writer = (
             source.writeStream.foreachBatch(self._run_batch)
@@ -97,10 +100,13 @@ class RegionalQuery:
             ``active`` (bool), ``checkpoint`` and ``batch`` (int: the latest completed ones),
             ``regions`` (int: known), ``finished`` (int: those whose data has ended), ``failed``
             (dict: region to origin of its state), ``in_flight_rows`` (int: stored and not yet in
-            any state), ``message`` (Spark's words).
+            any state), ``message`` (Spark's words; empty if its JVM is gone).
         """
         latest = self.latest
         regions = latest.regions
+        message = ""
+        with suppress(JvmLostError):
+            message = self._ask(lambda: self._query.status["message"])
         return {
             "active": self.isActive,
             "checkpoint": latest.id,
@@ -114,7 +120,7 @@ class RegionalQuery:
                 if entry.in_flight_bytes
                 for data in entry.in_flight
             ),
-            "message": self._query.status["message"],
+            "message": message,
         }
 
     def history(self) -> Sequence[HistoryRecord]:
@@ -125,7 +131,7 @@ class RegionalQuery:
         """Print these attempts as a table: outcome, failed regions, in-flight rows, size, time."""
         print_history(history_rows(self.history(), checkpoint=self._folders.root))
 
-    def exception(self) -> Exception | None:
+    def exception(self) -> BaseException | None:
         """Why the pipeline ended, if by an error."""
         return self._error
 
@@ -149,13 +155,12 @@ class RegionalQuery:
         """
         if not self._done.wait(timeout):
             return False
-        if self._error is not None:
-            raise RegionalQueryError(str(self._error)) from self._error
+        self._raise_error()
         return True
 
     def processAllAvailable(self) -> None:  # noqa: N802 - as in PySpark
         """Wait until all rows that are there now are in a checkpoint; for tests."""
-        self._query.processAllAvailable()
+        self._ask(self._query.processAllAvailable)
 
     def stop(self) -> None:
         """End the pipeline: no further batch, then replay what failed regions owe (R25).
@@ -166,7 +171,7 @@ class RegionalQuery:
             If some region keeps failing. What it owes stays in the checkpoint.
         """
         self._stopped = True
-        self._query.stop()
+        self._stop_spark()
         self.awaitTermination()
 
     def stop_with_savepoint(self, path: str | Path) -> None:
@@ -193,10 +198,12 @@ class RegionalQuery:
         RegionalQueryError
             If the pipeline ended by an error.
         """
-        if self._error is not None:
-            raise RegionalQueryError(str(self._error)) from self._error
-        self._driver.stop_with_savepoint(local_folder(path), max_file_bytes=self._max_file_bytes)
-        self._query.stop()
+        self._raise_error()
+        folder = local_folder(path)
+        self._ask(
+            lambda: self._driver.stop_with_savepoint(folder, max_file_bytes=self._max_file_bytes)
+        )
+        self._stop_spark()
         self.awaitTermination()
 
     # --- details --------------------------------------------------------------------------------
@@ -212,21 +219,61 @@ class RegionalQuery:
             )
         self._driver.run_batch(batch_id, rows, global_only=bool(found))
 
+    def _raise_error(self) -> None:
+        if isinstance(self._error, RegionalQueryError):
+            raise self._error
+        if self._error is not None:
+            raise RegionalQueryError(str(self._error)) from self._error
+
+    def _ask(self, call: Callable[[], T]) -> T:
+        """Make a call that needs the JVM.
+
+        Raises
+        ------
+        JvmLostError
+            If that is gone, instead of what py4j says.
+        """
+        try:
+            return call()
+        except Exception as e:
+            if jvm_answers(self._session.sparkContext):
+                raise
+            raise self._jvm_lost() from e
+
+    def _stop_spark(self) -> None:
+        # Without the JVM nothing runs that could be stopped, and the pipeline ends by itself.
+        with suppress(JvmLostError):
+            self._ask(self._query.stop)
+
+    def _jvm_lost(self) -> JvmLostError:
+        return JvmLostError(self.name, self.latest.id)
+
     def _watch(self) -> None:
         """Spark's query ends by itself, by an error, or by `stop`; the pipeline after it."""
         try:
-            self._query.awaitTermination()
-            if self._bounded and self._has_read_everything():
-                self._driver.end_of_data()
-            else:
-                self._driver.finish()
-        except Exception as e:
+            self._ask(self._wait_and_drain)
+        except BaseException as e:
             # The batch that a savepoint came before is refused, which Spark takes for an error.
             if not self._driver.saved:
                 self._error = e
                 LOG.error("pipeline %r ended", self.name, exc_info=True)
         finally:
+            self._close()
+
+    def _wait_and_drain(self) -> None:
+        self._query.awaitTermination()
+        if self._bounded and self._has_read_everything():
+            self._driver.end_of_data()
+        else:
+            self._driver.finish()
+
+    def _close(self) -> None:
+        """Let go of everything, and of those who wait for the end, whatever happens meanwhile."""
+        try:
             self._opened.close()
+        except BaseException:
+            LOG.warning("pipeline %r may not have let go of all it held", self.name, exc_info=True)
+        finally:
             self._done.set()
 
     def _has_read_everything(self) -> bool:

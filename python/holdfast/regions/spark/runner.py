@@ -8,6 +8,7 @@ import re
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -154,10 +155,11 @@ class SparkRunner:
             LOG.warning("files of lost executors could not be taken over", exc_info=True)
 
     def close(self) -> None:
-        """Let go of the cluster's side."""
-        self._bridge.close(self._plan.pipeline)
-        self._older.close()
-        self._plan_value.destroy()
+        """Let go of the cluster's side, as far as there still is one."""
+        with ExitStack() as closing:
+            closing.callback(_best_effort, self._plan_value.destroy)
+            closing.callback(self._older.close)
+            closing.callback(_best_effort, lambda: self._bridge.close(self._plan.pipeline))
 
     # --- details --------------------------------------------------------------------------------
 
@@ -231,7 +233,7 @@ class _Job:
         self._thread: threading.Thread | None = None
         self._ended = threading.Event()
         self.cancelled = ""
-        self.problem: Exception | None = None
+        self.problem: BaseException | None = None
 
     @property
     def ended(self) -> bool:
@@ -245,14 +247,14 @@ class _Job:
         from pyspark import inheritable_thread_target
 
         def run() -> None:
-            self._context.setJobGroup(self._group, self._name, interruptOnCancel=True)
             try:
+                self._context.setJobGroup(self._group, self._name, interruptOnCancel=True)
                 work()
-            except Exception as e:
+            except BaseException as e:
                 self.problem = e
             finally:
                 self._ended.set()
-                ended()
+                _best_effort(ended)
 
         self._thread = threading.Thread(
             target=inheritable_thread_target(self._spark)(run), name=self._name, daemon=True
@@ -264,7 +266,7 @@ class _Job:
         if not self.cancelled:
             self.cancelled = reason
             LOG.warning("%s is cancelled: %s", self._name, reason)
-            self._context.cancelJobGroup(self._group)
+            _best_effort(lambda: self._context.cancelJobGroup(self._group))
 
     def wait(self, seconds: float) -> None:
         """Wait until it ended, but not for longer."""
@@ -295,13 +297,21 @@ def _task(
     return task
 
 
-def _partition(problem: Exception) -> int | None:
+def _best_effort(call: Callable[[], object]) -> None:
+    """Make a call into the JVM that is of no use any more if the JVM is gone."""
+    try:
+        call()
+    except Exception as e:
+        LOG.warning("a call to the JVM of the driver failed: %s", _reason(e))
+
+
+def _partition(problem: BaseException) -> int | None:
     """Find out which task made a job fail: Spark says so in words only."""
     found = _FAILED_TASK.search(str(problem))
     return int(found[1]) if found is not None else None
 
 
-def _reason(problem: Exception) -> str:
+def _reason(problem: BaseException) -> str:
     """Say in a line what went wrong, in Java's words if it went wrong there."""
     thrown: Any = getattr(problem, "java_exception", None)
     text = str(problem) if thrown is None else str(thrown.toString())

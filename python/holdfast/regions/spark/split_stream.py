@@ -8,6 +8,7 @@ batches: what was read is in the checkpoints of the pipeline, and nowhere else.
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import socket
 import socketserver
@@ -27,8 +28,14 @@ if TYPE_CHECKING:
 
     from holdfast.regions.splits import SplitEnumerator
 
+LOG: Final = logging.getLogger(__name__)
+
 #: Seconds to wait for the driver, which only lists a folder.
 TIMEOUT_S: Final = 600
+
+#: Seconds in which a process that has connected says what it wants. The next one waits for it, and
+#: so does the end of the pipeline.
+QUESTION_TIMEOUT_S: Final = 20
 
 
 class SplitStream:
@@ -86,9 +93,13 @@ class SplitStream:
 class _Server(socketserver.UnixStreamServer):
     enumerator: SplitEnumerator
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        LOG.warning("Spark's side of the source could not be answered", exc_info=True)
+
 
 class _Handler(socketserver.StreamRequestHandler):
     server: _Server
+    timeout = QUESTION_TIMEOUT_S
 
     def handle(self) -> None:
         question = self.rfile.readline().decode().strip()
