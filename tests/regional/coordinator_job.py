@@ -190,6 +190,7 @@ class Job:
         member: str = "0",
         in_flight: Sequence[InFlight] | None = None,
         had_rows: bool = True,
+        task: str | None = None,
     ) -> list[Action]:
         assert self.coordinator.pending is not None
         stored = [rows(self.coordinator.pending)] if in_flight is None else in_flight
@@ -200,8 +201,14 @@ class Job:
             cause=cause,
             in_flight=stored,
             had_rows=had_rows,
+            task=task,
         )
         return self.settle(self.handle(event))
+
+    def fail(self, region: str) -> list[Action]:
+        """Decline for a region, and end the attempt unless that has ended it."""
+        actions = self.decline(region)
+        return actions if self.coordinator.pending is None else actions + self.end()
 
     def end(self) -> list[Action]:
         assert self.coordinator.pending is not None

@@ -20,6 +20,8 @@ class Told:
     ----------
     owed
         Regions that have to answer.
+    lost
+        Regions that a lost task took along, and which one.
     events
         (what, region, member, content) until the freeze: what is start, ack or decline; content is
         the acknowledged state, or what a decline stored and whether it had rows.
@@ -30,6 +32,7 @@ class Told:
     kind: str
     trigger_ms: int
     owed: set[str]
+    lost: dict[str, int] = field(default_factory=dict)
     events: list[tuple[str, str, str, Any]] = field(default_factory=list)
     freeze_ms: int = 0
 
@@ -46,7 +49,10 @@ class Content:
 
 @dataclass
 class Oracle:
-    """The log: ("published", id, {region: Content}, ms), ("crash",), ("aborted", why, ...)."""
+    """The log of what was decided.
+
+    ("published", id, {region: Content}, ms), ("crash",) and ("aborted", why, regions, ms, kind).
+    """
 
     options: CoordinatorOptions
     log: list[tuple[Any, ...]] = field(default_factory=list)
@@ -86,15 +92,30 @@ class Oracle:
             count, since = count + 1, at_ms
         return count, since
 
-    def blocked(self, region: str) -> tuple[int, int | None]:
-        """Return how many mandatory attempts a region aborted since a checkpoint or crash."""
-        times: list[int] = []
+    def repeated_since(self) -> int | None:
+        """Return when an attempt that must succeed failed first since a checkpoint or crash."""
+        first = None
         for entry in self.log:
             if entry[0] in ("published", "crash"):
-                times = []
-            elif entry[0] == "aborted" and entry[1] in ("forced", "mandatory"):
-                times += [entry[3]] if region in entry[2] else []
-        return len(times), times[0] if times else None
+                first = None
+            elif entry[4] != "checkpoint" and first is None:
+                first = entry[3]
+        return first
+
+    def pause_ms(self, now_ms: int) -> int:
+        """Return how long to wait after an abort, which is the last entry of the log (R24)."""
+        pause = 50
+        for entry in self.log:
+            partial = entry[0] == "published" and any(c.failed for c in entry[2].values())
+            if entry[0] == "aborted":
+                pause *= 2
+            elif not partial:
+                pause = 50
+        pause = min(pause, 10_000)
+        since = self.repeated_since()
+        if since is None:
+            return pause
+        return max(100, min(pause, since + self.options.global_timeout_ms - now_ms))
 
     def counted_aborts(self) -> int:
         count = 0
@@ -110,14 +131,13 @@ class Oracle:
     def must_restart(self, now_ms: int) -> set[str]:
         bound = self.options.max_region_staleness
         names = {region for entry in self.log if entry[0] == "published" for region in entry[2]}
-        names |= {region for entry in self.log if entry[0] == "aborted" for region in entry[2]}
         found = set()
         for region in names:
-            for count, since in (self.fallbacks(region), self.blocked(region)):
-                if count >= bound.checkpoints:
-                    found.add(region)
-                if since is not None and now_ms - since >= bound.age_ms:
-                    found.add(region)
+            count, since = self.fallbacks(region)
+            if count >= bound.checkpoints:
+                found.add(region)
+            if since is not None and now_ms - since >= bound.age_ms:
+                found.add(region)
         return found
 
     def must_be_global(self, kind: str) -> bool:
@@ -178,9 +198,15 @@ class Oracle:
         if failed:
             if self.must_be_global(told.kind) or self.first_decline_aborts(told.kind):
                 return self.kind_of_abort(told), {}, failed
-            total = len(base.keys() | involved)
-            share = int(Decimal(str(self.options.max_failure_ratio)) * total)
-            if total == 1 or len(failed) == total or len(failed) > max(1, share):
+            if len(base.keys() | involved) == 1:
+                return "counted", {}, failed
+            # R12: idle regions are none of those that could fail, a lost task is one failure.
+            share = int(Decimal(str(self.options.max_failure_ratio)) * len(involved))
+            alone = failed - told.lost.keys()
+            failures = len(alone) + len({told.lost[region] for region in failed - alone})
+            if len(involved) > 1 and failed == involved:
+                return "counted", {}, failed
+            if failures > max(1, share):
                 return "counted", {}, failed
             if any(self._stored(told, region)[1] for region in failed):
                 return "counted", {}, failed

@@ -37,6 +37,7 @@ from holdfast.regions.coordinator import (
     FailQuery,
     FallbackSnapshot,
     FallbackSnapshotFailed,
+    GiveUp,
     NotifyCoordinator,
     NotifyManagers,
     NotifyRegion,
@@ -111,6 +112,7 @@ class Rates:
     lost_message: float = 0.0
     savepoint: float = 0.0
     unaligned: float = 0.0
+    lost_task: float = 0.0
 
 
 class Enumerator:
@@ -188,6 +190,8 @@ class World:
     restart_told: frozenset[str] = frozenset()
     committed: dict[int, frozenset[str]] = field(default_factory=dict)
     attempts: int = 0
+    kind: str = "checkpoint"
+    survived_lost_tasks: int = 0
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)  # noqa: S311
@@ -261,6 +265,7 @@ class World:
     def trigger(self, batch: int, kind: Any) -> list[Action]:
         self.now_ms += self.random.randint(1, 50)
         self.told = self.expected = None
+        self.kind = kind
         self.attempts += 1
         if self.attempts > 6 * self.batches + 20:  # Everything is repaired at last.
             self.rates, self.bad = Rates(), set()
@@ -310,9 +315,11 @@ class World:
             case CommitSinks():
                 self.committed[action.attempt] = action.regions
             case Retry():
-                self.check_retry()
+                self.check_retry(action)
             case BatchDone() | NotifyRegion():
                 pass
+            case GiveUp():
+                raise AssertionError("nothing here is optional")
         return []
 
     def feed(self, event: Event) -> list[Action]:
@@ -350,8 +357,8 @@ class World:
         return self.feed(event)
 
     def abort_counted(self, event: Event) -> list[Action]:
-        """Feed what must abort the attempt, and counts (R24)."""
-        self.expected = ("counted", {}, set())
+        """Feed what must abort the attempt, and counts unless it must succeed (R24)."""
+        self.expected = ("counted" if self.kind == "checkpoint" else "mandatory", {}, set())
         return self.feed(event)
 
     # --- regions ----------------------------------------------------------------------------------
@@ -373,6 +380,11 @@ class World:
         assert action.restart == self.oracle.must_restart(self.now_ms)  # R22
         self.told = Told(action.attempt, action.batch_id, action.kind, self.now_ms, owed)
         self.restart_told = action.restart
+        tasks = self.random.randint(1, 3)
+        lost = {task for task in range(tasks) if self.chance(self.rates.lost_task)}
+        for place, region in enumerate(sorted(owed | fresh)):
+            if place % tasks in lost:
+                self.told.lost[region] = place % tasks
         scripts = [self.script(action, region, region in fresh) for region in sorted(owed | fresh)]
         self.enumerator.delivered(owed | fresh)
         released: list[Action] = []
@@ -425,6 +437,9 @@ class World:
         attempt = action.attempt
         batch = action.batch_id if fresh else None
         started = RegionStarted(attempt=attempt, region=region, member="0")
+        if self.told is not None and region in self.told.lost:
+            task = f"task {self.told.lost[region]}"
+            return [started, self.decline(attempt, region, batch, saved=True, task=task)]
         failing = self.chance(self.rates.decline * (10 if region in self.bad else 1))
         if not failing:
             unaligned = self.chance(self.rates.unaligned)
@@ -505,7 +520,14 @@ class World:
         return Acked(attempt=attempt, region=region, member="0", entry=entry)
 
     def decline(
-        self, attempt: int, region: str, batch: int | None, *, saved: bool, member: str = "0"
+        self,
+        attempt: int,
+        region: str,
+        batch: int | None,
+        *,
+        saved: bool,
+        member: str = "0",
+        task: str | None = None,
     ) -> Declined:
         stored = [self.stored_rows(attempt, region, batch)] if batch is not None and saved else []
         return Declined(
@@ -515,6 +537,7 @@ class World:
             cause="boom",
             in_flight=stored,
             had_rows=batch is not None,
+            task=task,
         )
 
     def stored_rows(self, attempt: int, region: str, batch: int) -> InFlight:
@@ -575,7 +598,7 @@ class World:
             return
         why, _, blamed = self.expected
         at_ms = self.told.freeze_ms if self.told is not None else self.now_ms
-        self.oracle.log.append(("aborted", why, blamed, at_ms))
+        self.oracle.log.append(("aborted", why, blamed, at_ms, self.kind))
 
     # --- the manager ------------------------------------------------------------------------------
 
@@ -618,6 +641,8 @@ class World:
             assert dict(entries) == {}
             return
         assert self.expected is not None
+        assert self.told is not None
+        self.survived_lost_tasks += bool(self.told.lost)
         why, composed, _ = self.expected
         assert why == "published"
         assert entries.keys() == composed.keys()
@@ -684,19 +709,32 @@ class World:
                 for region, content in regions.items()
             }
 
-    def check_retry(self) -> None:
-        """Nobody tries again who should have given up (R22, R24)."""
+    def check_retry(self, action: Retry) -> None:
+        """Nobody tries again who should have given up, or without a pause (R22, R24)."""
         assert self.oracle.counted_aborts() <= self.options.tolerable_failed_checkpoints
         assert self.expected is not None
         if self.told is not None:
             assert not self.expected[2] & self.restart_told
+        at_ms = self.oracle.log[-1][3]
+        assert not self.repeated_for_too_long(at_ms)
+        assert action.pause_ms == self.oracle.pause_ms(at_ms)
+        self.now_ms += action.pause_ms
+
+    def repeated_for_too_long(self, now_ms: int) -> bool:
+        """Whether an attempt that must succeed has failed for as long as it may (R24, R25)."""
+        since = self.oracle.repeated_since()
+        if self.kind == "checkpoint" or since is None:
+            return False
+        return now_ms - since >= self.options.global_timeout_ms
 
     def check_failure(self, action: FailQuery) -> None:
-        """The query fails only for a region that was restarted, or for too many aborts."""
+        """The query fails only for a region that was restarted, too many aborts, or too long."""
         aborts = self.oracle.counted_aborts()
         assert self.expected is not None
         if in_vain := self.expected[2] & self.restart_told:
             assert any(f"region {region!r} failed again" in action.error for region in in_vain)
+        elif "global_timeout" in action.error:
+            assert self.repeated_for_too_long(self.oracle.log[-1][3])
         else:
             assert aborts > self.options.tolerable_failed_checkpoints
 

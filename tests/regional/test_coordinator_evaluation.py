@@ -64,11 +64,60 @@ def test_only_a_share_of_the_regions_may_fail(
     assert len(job.coordinator.history[-1].failed) == failing
 
 
-def test_idle_regions_count_as_regions() -> None:  # R12
+def test_regions_without_rows_do_not_count() -> None:  # R12
     job = Job()
-    job.batch(healthy=regions(10))
-    job.batch(failed=regions(3))
+    names = regions(100)
+    job.batch(healthy=names)
+    job.batch(failed=names[:8])
+    assert outcome(job) == (
+        "aborted",
+        "too many regions failed: 8 of 8, 2 are allowed: 'r0', 'r1', 'r2' and 5 more; 'r0': boom",
+    )
+    job.batch(healthy=names[6:8], failed=names[:6], again=True)
+    assert outcome(job)[0] == "aborted"
+    job.batch(healthy=names[2:8], failed=names[:2], again=True)
     assert outcome(job)[0] == "regional"
+
+
+def test_what_owes_rows_counts_without_new_ones() -> None:  # R12
+    job = Job(MANY)
+    names = regions(100)
+    job.batch(healthy=names)
+    job.batch(healthy=names[1:8], failed=names[:1])
+    # One region with new rows, one that owes: none is left that did not fail.
+    job.batch(failed=[names[0], names[50]])
+    assert outcome(job)[1].startswith("too many regions failed: 2 of 2, 1 are allowed")
+
+
+def test_the_only_region_with_rows_may_fail_beside_idle_ones() -> None:  # R11, R12
+    job = Job()
+    job.batch(healthy=regions(3))
+    job.batch(failed=regions(1))
+    assert outcome(job)[0] == "regional"
+
+
+def test_regions_that_are_lost_with_one_task_are_one_failure() -> None:  # R12
+    job = Job()
+    names = regions(6)
+
+    def losing(task_of: dict[str, str]) -> None:
+        job.trigger(batch_id=max(job.batch_id, job.latest.batch_id + 1))
+        for region in names:
+            if region in task_of:
+                job.decline(region, "the worker was killed", task=task_of[region])
+            else:
+                job.ack(region)
+        job.end()
+
+    losing(dict.fromkeys(names[:3], "partition 0"))
+    assert outcome(job)[0] == "regional"
+    assert set(job.latest.failed) == set(names[:3])
+    losing({**dict.fromkeys(names[:3], "partition 0"), names[3]: "partition 1"})
+    assert outcome(job)[1].startswith(
+        "too many regions failed: 4 of 6 by 2 failures, 1 are allowed"
+    )
+    losing(dict.fromkeys(names, "partition 0"))
+    assert outcome(job)[1].startswith("too many regions failed: 6 of 6 by 1 failures")
 
 
 def test_without_any_checkpoint_no_region_may_fall_back() -> None:  # R13

@@ -33,6 +33,7 @@ OPTIONS = st.builds(
     ),
     num_retained=st.integers(1, 4),
     tolerable_failed_checkpoints=st.sampled_from([0, 1, 3, 50, 50, 50]),
+    global_timeout_ms=st.sampled_from([0, 150, 3_000, 10**9]),
 )
 RATES = st.builds(
     Rates,
@@ -46,6 +47,7 @@ RATES = st.builds(
     lost_message=RATE,
     savepoint=RARELY,
     unaligned=RATE,
+    lost_task=RATE,
 )
 QUICK = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 LONG = settings(QUICK, max_examples=10_000)
@@ -152,6 +154,10 @@ def test_managers_keep_exactly_the_segments_in_very_many_histories(**history: An
         "crashes": lambda world: any(entry[0] == "crash" for entry in world.oracle.log),
         "regions past their bound": lambda world: "failed again" in (world.failed_query or ""),
         "too many aborts": lambda world: "in a row were aborted" in (world.failed_query or ""),
+        "attempts that failed for too long": (
+            lambda world: "global_timeout" in (world.failed_query or "")
+        ),
+        "lost tasks in regional checkpoints": lambda world: world.survived_lost_tasks > 0,
         "histories to the end": lambda world: world.failed_query is None,
     }.items(),
 )
@@ -166,6 +172,7 @@ def test_histories_are_of_every_kind(what: str, seen: Callable[[World], bool]) -
         publish=0.02,
         savepoint=0.1,
         unaligned=0.05,
+        lost_task=0.05,
     )
     found = 0
     for seed in range(60):
@@ -173,7 +180,9 @@ def test_histories_are_of_every_kind(what: str, seen: Callable[[World], bool]) -
             regions=list(names(8)),
             batches=8,
             options=CoordinatorOptions(
-                max_region_staleness=Staleness(checkpoints=2), tolerable_failed_checkpoints=1
+                max_region_staleness=Staleness(checkpoints=2),
+                tolerable_failed_checkpoints=1,
+                global_timeout_ms=200,
             ),
             rates=rates,
             seed=seed,

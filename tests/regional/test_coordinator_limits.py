@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,10 +10,13 @@ import pytest
 from coordinator_job import WITH_SOURCE, Job, of, one, regions, rows
 from holdfast.regions.coordinator import (
     Acked,
+    Action,
     CoordinatorOptions,
+    CoordinatorSnapshot,
     CoordinatorSnapshotFailed,
     Ended,
     FailQuery,
+    GiveUp,
     PublishFailed,
     ResetRegion,
     Retry,
@@ -20,6 +24,7 @@ from holdfast.regions.coordinator import (
     SnapshotCoordinators,
     Staleness,
     TasksEnded,
+    TasksFailed,
     Topology,
     Trigger,
 )
@@ -94,8 +99,7 @@ def test_a_region_that_reaches_its_bound_is_restarted_once_and_then_fails_the_qu
     assert of(Retry, actions) == []
     assert one(FailQuery, actions).error == (
         "region 'c' failed again after it was restarted from checkpoint 2: disk full. Its state is "
-        "that of checkpoint 2, it fell back 3 times in a row and kept 0 attempts from completing, "
-        "for 3.0 s by now"
+        "that of checkpoint 2, it fell back 3 times in a row, for 3.0 s by now"
     )
     assert one(Ended, actions).outcome == "aborted"
     assert job.latest.regions["c"].fallbacks == 3
@@ -151,18 +155,94 @@ def test_in_flight_data_alone_makes_no_region_stale() -> None:  # R58
     assert list(run.owed) == ["a"]
 
 
-def test_a_region_that_blocks_mandatory_attempts_is_bounded_too() -> None:  # R22, R25
-    job = Job(options(max_region_staleness=Staleness(checkpoints=3)))
+def test_pauses_between_attempts_grow_until_a_global_checkpoint() -> None:  # R24
+    job = Job(options(tolerable_failed_checkpoints=100, max_consecutive_failures=100))
+    pauses = [one(Retry, job.batch(failed="ab", again=i > 0)).pause_ms for i in range(9)]
+    assert pauses == [100, 200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000]
+    # What is the matter may still be: a region falls back.
+    job.batch(healthy="a", failed="b", again=True)
+    assert one(Retry, job.batch(failed="ab")).pause_ms == 10_000
+    job.batch(healthy="ab", again=True)
+    assert one(Retry, job.batch(failed="ab")).pause_ms == 100
+
+
+@pytest.mark.parametrize("what", ["region", "coordinator", "publication", "tasks"])
+@pytest.mark.parametrize("topology", [WITH_SOURCE, replace(WITH_SOURCE, regional=False)])
+def test_what_must_succeed_is_repeated_until_a_bound_in_time(
+    what: str, topology: Topology
+) -> None:  # R24, R25
+    job = Job(options(global_timeout_ms=120_000), topology)
     job.batch(healthy="abc")
-    for again in (False, True, True):
-        actions = job.batch(healthy="ab", failed="c", kind="final", again=again)
-        assert of(Retry, actions)[0].kind == "final"
-    # In the third attempt it was asked for the third time; now a fresh instance is tried.
-    assert one(RunAttempt, job.trigger("final", job.batch_id)).restart == {"c"}
-    job.decline("c")
-    (failed,) = of(FailQuery, job.end())
-    assert "region 'c' failed again after it was restarted from checkpoint 2" in failed.error
-    assert "kept 3 attempts from completing" in failed.error
+
+    def attempt() -> list[Action]:
+        actions = job.handle(Trigger(batch_id=0, kind="final", now_ms=job.now_ms))
+        id = one(SnapshotCoordinators, actions).attempt
+        if what == "coordinator":
+            failed = CoordinatorSnapshotFailed(attempt=id, operator="source", cause="boom")
+            return job.handle(failed)
+        data = CoordinatorSnapshot(attempt=id, operator="source", data=b"")
+        job.handle(data)
+        if what == "tasks":
+            return job.handle(TasksFailed(attempt=id, cause="boom", now_ms=job.now_ms))
+        for region in "ab":
+            job.ack(region)
+        if what == "region":
+            return job.fail("c")
+        job.ack("c")
+        job.handle(TasksEnded(attempt=id, now_ms=job.now_ms))
+        return job.handle(PublishFailed(attempt=id, cause="boom", now_ms=job.now_ms))
+
+    begun_ms, attempts = job.now_ms, 1
+    while not (failed := of(FailQuery, actions := attempt())):
+        retry = one(Retry, actions)
+        assert retry.kind == "final"
+        job.now_ms += retry.pause_ms
+        attempts += 1
+    # As a driver has it that waits for as long as it is told.
+    assert job.now_ms - begun_ms == 120_000
+    assert attempts == 19
+    assert failed[0].error.startswith(
+        "19 checkpoint attempts that need every region were aborted in 120 s (global_timeout); "
+        "the last one"
+    )
+    assert "boom" in failed[0].error
+
+
+def test_an_outage_of_two_seconds_at_the_end_of_data_is_waited_out() -> None:  # R24, R25
+    job = Job(options())
+    job.batch(healthy="abc")
+    over_ms, again = job.now_ms + 2_000, False
+    while job.now_ms < over_ms:
+        job.now_ms += one(Retry, job.batch(failed="abc", kind="final", again=again)).pause_ms
+        again = True
+    job.batch(healthy="abc", kind="final", again=True)
+    assert outcomes(job)[-1] == "global"
+
+
+def test_the_time_counts_from_the_last_checkpoint() -> None:  # R24, R25
+    job = Job(options(global_timeout_ms=1_000))
+    job.batch(healthy="abc")
+    for _ in range(3):
+        for healthy, failed in (("ab", "c"), ("abc", "")):
+            job.batch(healthy, failed, kind="final", again=True)
+            job.now_ms += 900
+    assert outcomes(job)[2:] == ["aborted", "global"] * 3
+
+
+def test_what_is_optional_is_given_up_and_the_query_goes_on() -> None:  # R25
+    job = Job(options(global_timeout_ms=1_000))
+    job.batch(healthy="ab", failed="c")
+    for _ in range(2):
+        actions: list[Action] = []
+        for _ in range(2):
+            trigger = Trigger(batch_id=0, kind="final", now_ms=job.now_ms, optional=True)
+            job.settle(job.handle(trigger))
+            actions = job.fail("c")
+            job.now_ms += 1_000
+        assert one(GiveUp, actions).attempts == 2
+        assert of(FailQuery, actions) == []
+    job.batch(healthy="abc")
+    assert outcomes(job)[-1] == "global"
 
 
 @pytest.mark.parametrize("tolerable", [0, 1, 3])
@@ -188,18 +268,22 @@ def test_a_completed_checkpoint_clears_the_aborts() -> None:  # R24
 
 
 @pytest.mark.parametrize("what", ["coordinator", "publication"])
-def test_failures_that_are_no_regions_count_in_mandatory_attempts_too(what: str) -> None:  # R24
+def test_failures_that_are_no_regions_count_in_forced_attempts_too(what: str) -> None:  # R24
     job = Job(options(tolerable_failed_checkpoints=1), WITH_SOURCE)
+    for _ in range(2):
+        job.batch(healthy="ab", failed="c")
+    assert job.latest.force_global
     for allowed in (True, False):
-        event = Trigger(batch_id=0, kind="final", now_ms=1)
-        actions = job.handle(event)
+        actions = job.handle(Trigger(batch_id=2, kind="checkpoint", now_ms=1))
         attempt = one(SnapshotCoordinators, actions).attempt
         if what == "coordinator":
             actions = job.handle(
                 CoordinatorSnapshotFailed(attempt=attempt, operator="source", cause="boom")
             )
         else:
-            job.settle(actions)
+            data = CoordinatorSnapshot(attempt=attempt, operator="source", data=b"")
+            job.settle(job.handle(data))
+            job.ack("c")
             job.handle(TasksEnded(attempt=attempt, now_ms=2))
             actions = job.handle(PublishFailed(attempt=attempt, cause="boom", now_ms=3))
         assert bool(of(FailQuery, actions)) is not allowed
@@ -223,6 +307,7 @@ def test_no_region_may_fail_with_no_consecutive_failures() -> None:  # R23
         ({"num_retained": 0}, "num_retained=0 is not allowed: expected an integer of at least 1"),
         ({"num_retained": True}, "num_retained=True is not allowed"),
         ({"tolerable_failed_checkpoints": 0.5}, r"tolerable_failed_checkpoints=0\.5 is not"),
+        ({"global_timeout_ms": -1}, "global_timeout_ms=-1 .* at least 0"),
         ({"history_length": 0}, "history_length=0 is not allowed"),
     ],
 )

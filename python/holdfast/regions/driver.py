@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, Protocol
 from holdfast._core import CheckpointMetadata, Owner, SegmentRef
 from holdfast._inspect import OUTPUT_PROPERTY, PIPELINE_PROPERTY, RESTORED_PROPERTIES
 from holdfast.regions import answers
-from holdfast.regions.clock import now_ms
+from holdfast.regions.clock import Clock
 from holdfast.regions.coordinator import (
     INITIAL_BATCH,
     Acked,
@@ -27,6 +27,7 @@ from holdfast.regions.coordinator import (
     Ended,
     Event,
     FailQuery,
+    GiveUp,
     HistoryRecord,
     NoticeDelivered,
     NotifyCoordinator,
@@ -52,6 +53,7 @@ from holdfast.regions.errors import (
     RegionFinishedError,
     RegionInTwoTasksError,
     SavepointError,
+    StoppedError,
 )
 from holdfast.regions.folders import CheckpointFolders
 from holdfast.regions.image import require_free, write_image
@@ -69,9 +71,6 @@ Segments = Sequence[tuple[Owner, int, SegmentRef]]
 
 # All operators of a region run in one task.
 TASK_MEMBER: Final = "task"
-
-# A savepoint is given up after so many attempts: the pipeline goes on instead.
-SAVEPOINT_ATTEMPTS: Final = 3
 
 
 class TasksLostError(RuntimeError):
@@ -155,6 +154,8 @@ class PipelineDriver:
         The driver's half of the sink.
     coordinators : CoordinatorHost
         Those of operators; `topology` names the same ones.
+    clock : Clock, optional
+        What time it is, and how long a pause takes.
     """
 
     def __init__(
@@ -166,6 +167,8 @@ class PipelineDriver:
         runner: TaskRunner,
         publisher: Publisher,
         coordinators: CoordinatorHost,
+        *,
+        clock: Clock | None = None,
     ) -> None:
         self._plan = plan
         self._topology = topology
@@ -174,6 +177,7 @@ class PipelineDriver:
         self._runner = runner
         self._publisher = publisher
         self._coordinators = coordinators
+        self._clock = clock or Clock()
         self._coordinator: CheckpointCoordinator | None = None
         self._properties: dict[str, str] = {
             PIPELINE_PROPERTY: plan.pipeline,
@@ -182,6 +186,7 @@ class PipelineDriver:
         }
         self._ended: list[EndedAttempt] = []
         self._saved = False
+        self._stopped = False
         self._failed = False
         self._lock = threading.Lock()
 
@@ -223,7 +228,8 @@ class PipelineDriver:
             retained=retained,
             last_id=max(latest.id if latest is not None else 0, self._folders.read_last_attempt()),
         )
-        if not self._perform(self.coordinator.handle(Start(now_ms=now_ms())), None, now_ms()):
+        begun_ms = self._clock.now_ms()
+        if self._perform(self.coordinator.handle(Start(now_ms=begun_ms)), None, begun_ms):
             self._until_done(INITIAL_BATCH, "checkpoint", None)
         # What they staged is committed by now, and of their operators none is left to be told.
         self._note_delivered(self._finished)
@@ -264,12 +270,18 @@ class PipelineDriver:
 
         Raises
         ------
+        StoppedError
+            If `interrupt` was called before an attempt completed.
         RegionalQueryError
             If the coordinator gave up; nothing that was completed before is touched.
         """
         with self._lock:
             self._require_unsaved()
-            self._until_done(batch_id, "checkpoint", source, global_only=global_only)
+            try:
+                self._until_done(batch_id, "checkpoint", source, global_only=global_only)
+            except StoppedError:
+                self._stopped = True
+                raise
 
     def finish(self) -> None:
         """Replay what regions still owe, until a global checkpoint holds everything (R25).
@@ -279,9 +291,18 @@ class PipelineDriver:
         RegionalQueryError
             If some region keeps failing.
         """
+        # What was interrupted was a batch, which is run again after a restart.
+        self._clock.resume()
         with self._lock:
             if self._owes:
                 self._until_done(self.latest.batch_id, "final", None)
+
+    def interrupt(self) -> None:
+        """End a pause between attempts, and the attempts: the pipeline is to stop.
+
+        Without effect on an attempt that is under way.
+        """
+        self._clock.interrupt()
 
     def end_of_data(self) -> None:
         """Let every region flush, and hold all as finished in a global checkpoint (R25, R61).
@@ -322,11 +343,11 @@ class PipelineDriver:
             self._require_intact()
             # Of the kind that drains: in the pipeline's own folder, a checkpoint of the kind
             # "savepoint" would stay for ever.
-            for _ in range(SAVEPOINT_ATTEMPTS):
-                if self._owes:
-                    self._attempt(self.latest.batch_id, "final", None, global_only=True)
+            given_up = None
             if self._owes:
-                raise SavepointError(path, SAVEPOINT_ATTEMPTS, self.history()[-1].cause)
+                given_up = self._until_done(self.latest.batch_id, "final", None, optional=True)
+            if given_up is not None:
+                raise SavepointError(path, given_up.attempts, self.history()[-1].cause)
             write_image(
                 self._folders,
                 self.latest,
@@ -342,6 +363,11 @@ class PipelineDriver:
     def saved(self) -> bool:
         """Whether a savepoint ended the pipeline."""
         return self._saved
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a batch was given up between two attempts, because the pipeline stops."""
+        return self._stopped
 
     @property
     def _owes(self) -> bool:
@@ -374,45 +400,43 @@ class PipelineDriver:
         *,
         global_only: bool = False,
         end_of_data: bool = False,
-    ) -> None:
-        while not self._attempt(
-            batch_id, kind, source, global_only=global_only, end_of_data=end_of_data
-        ):
-            LOG.info("batch %d is attempted again", batch_id)
+        optional: bool = False,
+    ) -> GiveUp | None:
+        """Make attempts, with pauses between them, until one completes or they are given up."""
+        while True:
+            self._require_intact()
+            trigger = Trigger(
+                batch_id=batch_id,
+                kind=kind,
+                now_ms=self._clock.now_ms(),
+                properties=self._properties,
+                end_of_data=end_of_data,
+                global_only=global_only,
+                optional=optional,
+            )
+            again = self._perform(self.coordinator.handle(trigger), source, trigger.now_ms)
+            if not isinstance(again, Retry):
+                return again
+            LOG.info("batch %d is attempted again in %d ms", batch_id, again.pause_ms)
+            if not self._clock.pause(again.pause_ms):
+                raise StoppedError(batch_id, again.reason)
 
-    def _attempt(
-        self,
-        batch_id: int,
-        kind: Kind,
-        source: object | None,
-        *,
-        global_only: bool,
-        end_of_data: bool = False,
-    ) -> bool:
-        """Make one attempt; False when it has to be repeated."""
-        self._require_intact()
-        at_ms = now_ms()
-        trigger = Trigger(
-            batch_id=batch_id,
-            kind=kind,
-            now_ms=at_ms,
-            properties=self._properties,
-            end_of_data=end_of_data,
-            global_only=global_only,
-        )
-        return self._perform(self.coordinator.handle(trigger), source, at_ms)
+    def _perform(
+        self, actions: Iterable[Action], source: object | None, at_ms: int
+    ) -> Retry | GiveUp | None:
+        """Execute actions in their order; after one that failed, nothing may follow.
 
-    def _perform(self, actions: Iterable[Action], source: object | None, at_ms: int) -> bool:
-        """Execute actions in their order; after one that failed, nothing may follow."""
+        Returns what there is to do instead where no checkpoint completed.
+        """
         self._failed = True
-        done = self._perform_in_order(actions, source, at_ms)
+        again = self._perform_in_order(actions, source, at_ms)
         self._failed = False
-        return done
+        return again
 
     def _perform_in_order(
         self, actions: Iterable[Action], source: object | None, at_ms: int
-    ) -> bool:
-        done = True
+    ) -> Retry | GiveUp | None:
+        again: Retry | GiveUp | None = None
         todo = deque(actions)
         while todo:
             action = todo.popleft()
@@ -428,11 +452,11 @@ class PipelineDriver:
                 todo.extend(self.coordinator.handle(self._coordinators.fallback(action)))
             elif isinstance(action, Publish):
                 todo.extend(self.coordinator.handle(self._publish(action)))
-            elif isinstance(action, Retry):
-                done = False
+            elif isinstance(action, Retry | GiveUp):
+                again = action
             else:
                 self._execute(action)
-        return done
+        return again
 
     def _execute(self, action: Action) -> None:
         if isinstance(action, NotifyManagers):
@@ -460,8 +484,8 @@ class PipelineDriver:
             action.metadata.write(self._folders.metadata)
         except OSError as e:
             cause = f"{type(e).__name__}: {e}"
-            return PublishFailed(attempt=action.attempt, cause=cause, now_ms=now_ms())
-        return Published(attempt=action.attempt, now_ms=now_ms())
+            return PublishFailed(attempt=action.attempt, cause=cause, now_ms=self._clock.now_ms())
+        return Published(attempt=action.attempt, now_ms=self._clock.now_ms())
 
     def _note_end(self, action: Ended) -> None:
         self._coordinators.ended(action.attempt)
@@ -511,9 +535,9 @@ class PipelineDriver:
             if owed:
                 yield from self._run_owed(order, owed, watch)
         except TasksLostError as e:
-            yield TasksFailed(attempt=order.attempt, cause=str(e), now_ms=now_ms())
+            yield TasksFailed(attempt=order.attempt, cause=str(e), now_ms=self._clock.now_ms())
         else:
-            yield TasksEnded(attempt=order.attempt, now_ms=now_ms())
+            yield TasksEnded(attempt=order.attempt, now_ms=self._clock.now_ms())
 
     def _run_rows(
         self, order: AttemptOrder, source: object, watch: _AttemptWatch
@@ -528,7 +552,7 @@ class PipelineDriver:
         current = order
         while True:
             try:
-                yield from watch.events(self._runner.run(current, source, ()))
+                yield from watch.events(self._runner.run(current, source, ()), current)
                 return
             except TasksLostError as e:
                 if lost is None:
@@ -547,12 +571,12 @@ class PipelineDriver:
     ) -> Iterator[Event]:
         """Run regions that have rows to replay and none in this batch."""
         try:
-            yield from watch.events(self._runner.run(order, None, owed), check=False)
+            yield from watch.events(self._runner.run(order, None, owed), order, owed=True)
         except TasksLostError as e:
             LOG.warning("attempt %d lost tasks: %s", order.attempt, e)
             left = [region for region in owed if region not in watch.answered]
             current = replace(order, lost=None, lost_cause=str(e))
-            yield from watch.events(self._runner.run(current, None, left), check=False)
+            yield from watch.events(self._runner.run(current, None, left), current, owed=True)
 
 
 class _AttemptWatch:
@@ -565,29 +589,31 @@ class _AttemptWatch:
         self.partitions: dict[str, int] = {}
         self.answered: set[str] = set()
 
-    def events(self, told: Iterable[answers.Answer], *, check: bool = True) -> Iterator[Event]:
-        """Turn answers into events.
+    def events(
+        self, told: Iterable[answers.Answer], order: AttemptOrder, *, owed: bool = False
+    ) -> Iterator[Event]:
+        """Turn answers to an order into events.
 
-        With `check`, they are of regions with rows: one that is in two partitions or has finished
-        is an error.
+        Unless they are of regions that only replay what is `owed`, one that is in two partitions or
+        has finished is an error.
         """
         for answer in told:
             if answer.attempt != self.attempt:
                 LOG.info("region %r answers for attempt %d late", answer.region, answer.attempt)
                 continue
             seen_in = self.partitions.setdefault(answer.region, answer.partition)
-            if check and seen_in != answer.partition:
+            if not owed and seen_in != answer.partition:
                 raise RegionInTwoTasksError(answer.region, seen_in, answer.partition)
-            if check and answer.region in self._finished:
+            if not owed and answer.region in self._finished:
                 raise self._finished_error(answer.region)
-            yield self._event(answer)
+            yield self._event(answer, _lost_task(answer, order, owed=owed))
 
     def _finished_error(self, region: str) -> RegionFinishedError:
         finished = self._finished[region]
         older = max((id for id in self._retained if id < finished), default=None)
         return RegionFinishedError(region, finished, older)
 
-    def _event(self, answer: answers.Answer) -> Event:
+    def _event(self, answer: answers.Answer, lost_task: str | None) -> Event:
         common: Any = {"attempt": answer.attempt, "region": answer.region, "member": TASK_MEMBER}
         if isinstance(answer, answers.Started):
             return RegionStarted(**common)
@@ -599,7 +625,16 @@ class _AttemptWatch:
             cause=answer.cause,
             in_flight=tuple(answer.in_flight),
             had_rows=answer.had_rows,
+            task=lost_task,
         )
+
+
+def _lost_task(answer: answers.Answer, order: AttemptOrder, *, owed: bool) -> str | None:
+    """Name the task that was lost with the region, if it was."""
+    if not order.only_stores(answer.partition):
+        return None
+    # Tasks without rows of the batch end together when one of them is lost.
+    return "owed" if owed else f"partition {answer.partition}"
 
 
 def _staged(metadata: CheckpointMetadata, regions: Collection[str]) -> list[Any]:

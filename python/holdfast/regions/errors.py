@@ -32,6 +32,24 @@ class JvmLostError(RegionalQueryError):
         )
 
 
+class StoppedError(RegionalQueryError):
+    """The pipeline was stopped between two attempts at the same batch.
+
+    Parameters
+    ----------
+    batch : int
+        Number of the batch.
+    reason : str
+        Why the last attempt was aborted.
+    """
+
+    def __init__(self, batch: int, reason: str) -> None:
+        super().__init__(
+            f"stopped before batch {batch} was in a checkpoint, which the next start makes up for; "
+            f"the last attempt at it was aborted because: {reason}"
+        )
+
+
 class LayoutChangedError(ValueError):
     """A checkpoint cannot be continued by a pipeline with this layout; the message says why."""
 

@@ -280,7 +280,11 @@ class LocalQuery:
         return self._runner.manager
 
     def close(self) -> None:
-        """Let go of the checkpoint; may be repeated."""
+        """Let go of the checkpoint; may be repeated.
+
+        Another thread that waits between two attempts at a batch gives the batch up.
+        """
+        self._driver.interrupt()
         self._opened.close()
 
     def __enter__(self) -> Self:

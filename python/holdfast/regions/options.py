@@ -26,7 +26,8 @@ class PipelineOptions:
         Whether a checkpoint may complete without some regions. Needs operators that all declare
         ``region_safe``.
     max_failure_ratio : float, default 0.3
-        Share of regions that may fail in one checkpoint; one always may, all never (R12).
+        Share of the regions with rows in a batch that may fail in its checkpoint; one always may,
+        all never. Regions that are lost with one task count as one failure (R12).
     max_consecutive_failures : int, default 2
         Regional checkpoints in a row after which one must be global (R21); 0: never regional.
     max_region_staleness : tuple of (int, timedelta), default (10, 10 minutes)
@@ -45,7 +46,12 @@ class PipelineOptions:
     num_retained : int, default 3
         Completed checkpoints that are kept (R70).
     tolerable_failed_checkpoints : int, default 0
-        Aborted attempts in a row that do not end the pipeline (R24).
+        Aborted attempts in a row that do not end the pipeline (R24). Between attempts there is a
+        pause, which grows from 0.1 s to 10 s.
+    global_timeout : timedelta, default 2 minutes
+        Time for which attempts that need every region are repeated, whatever fails in them: at the
+        end of data, when the pipeline stops, for a savepoint, and where regions depend on each
+        other (R25). Then the pipeline ends; without the savepoint, it goes on.
     max_file_bytes : int, default 32 MiB
         Size at which a merged file is sealed.
     bounded : bool, default False
@@ -82,6 +88,7 @@ class PipelineOptions:
     max_in_flight_bytes: int = 256 * 1024 * 1024
     num_retained: int = 3
     tolerable_failed_checkpoints: int = 0
+    global_timeout: timedelta = timedelta(minutes=2)
     max_file_bytes: int = 32 * 1024 * 1024
     bounded: bool = False
     verify_state: bool = True
@@ -97,6 +104,7 @@ class PipelineOptions:
             require_int(option, getattr(self, option), at_least=1)
         require_duration("region_timeout", self.region_timeout, zero=False)
         require_duration("task_grace", self.task_grace, zero=True)
+        require_duration("global_timeout", self.global_timeout, zero=True)
         if self.aligned_timeout is not None:
             require_duration("aligned_timeout", self.aligned_timeout, zero=True)
         match self.max_region_staleness:
@@ -120,6 +128,7 @@ class PipelineOptions:
             max_in_flight_bytes=self.max_in_flight_bytes,
             num_retained=self.num_retained,
             tolerable_failed_checkpoints=self.tolerable_failed_checkpoints,
+            global_timeout_ms=_ms(self.global_timeout),
         )
 
     def tasks(self, *, gpu: bool) -> TaskOptions:

@@ -219,11 +219,25 @@ class Ended:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Retry:
-    """Trigger the same batch again; it gets a new id."""
+    """Trigger the same batch again, after a pause; it gets a new id.
+
+    Attributes
+    ----------
+    pause_ms : int
+        Milliseconds to wait first (R24).
+    """
 
     batch_id: int
     kind: Kind
     reason: str
+    pause_ms: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GiveUp:
+    """Go on without what the trigger asked for: it was optional, and did not come about in time."""
+
+    attempts: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -249,5 +263,6 @@ Action = (
     | BatchDone
     | Ended
     | Retry
+    | GiveUp
     | FailQuery
 )

@@ -37,6 +37,8 @@ class RegionAnswers:
         Where the region's rows of this batch are stored.
     unsaved : bool
         Some decline left rows behind that it did not store, or may have.
+    task : str or None
+        The lost task that alone is to blame.
     """
 
     silent: set[str] = field(default_factory=set)
@@ -44,6 +46,7 @@ class RegionAnswers:
     causes: dict[str, str] = field(default_factory=dict)
     in_flight: tuple[InFlight, ...] = ()
     unsaved: bool = False
+    task: str | None = None
 
     @property
     def failed(self) -> bool:
@@ -81,6 +84,10 @@ class PendingAttempt:
         The latest time that an event told.
     mandatory : bool
         The attempt must be global though the pipeline is regional (R10, R25).
+    forced : bool
+        It is mandatory only because too many checkpoints in a row were regional (R21).
+    optional : bool
+        The query goes on without its checkpoint if that does not come about in time.
     fail_fast : bool
         The first decline aborts (R8).
     end_of_data : bool
@@ -107,6 +114,8 @@ class PendingAttempt:
     started_ms: int
     now_ms: int
     mandatory: bool
+    forced: bool
+    optional: bool
     fail_fast: bool
     end_of_data: bool
     restart: frozenset[str]
@@ -125,6 +134,12 @@ class PendingAttempt:
         if self.frozen is not None:
             return self.frozen
         return {region: answers.cause for region, answers in self.regions.items() if answers.failed}
+
+    def failures(self) -> int:
+        """Count the failures so far: regions, or the lost tasks that they were in (R12)."""
+        failed = [(region, a.task) for region, a in self.regions.items() if a.failed]
+        alone = sum(task is None for _, task in failed)
+        return alone + len({task for _, task in failed if task is not None})
 
     def started(self, region: str, member: str) -> None:
         """Expect an answer."""
@@ -165,6 +180,7 @@ class PendingAttempt:
         if event.member in answers.acks:  # An acknowledgement is durable (R7).
             return self._refused_rows(event)
         answers.silent.discard(event.member)
+        answers.task = event.task if not answers.causes or answers.task == event.task else None
         answers.causes.setdefault(event.member, event.cause)
         if answers.in_flight:
             return self._refused_rows(event)
@@ -192,6 +208,7 @@ class PendingAttempt:
                 answers.causes.update(dict.fromkeys(sorted(answers.silent), cause))
                 answers.silent.clear()
                 answers.unsaved = True
+                answers.task = None
             if answers.causes and answers.acks:
                 released += [
                     ReleaseSegments(attempt=self.id, region=region, entry=entry)

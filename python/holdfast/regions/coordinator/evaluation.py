@@ -95,10 +95,13 @@ def reject(
     regions = len(base.keys() | attempt.regions.keys() if base else attempt.regions)
     if regions <= 1:  # R11
         return because(Reason.ONE_REGION, causes)
-    allowed = options.failures_allowed(regions)
-    if len(failed) > allowed or len(failed) == regions:  # R12
+    # Of those that were asked: others have no rows, and cannot fail (R12).
+    active, failures = len(attempt.regions), attempt.failures()
+    allowed = options.failures_allowed(active)
+    if failures > allowed or len(failed) == active > 1:
+        at_once = "" if failures == len(failed) else f" by {failures} failures"
         return because(
-            Reason.TOO_MANY, f"{len(failed)} of {regions}, {allowed} are allowed: {causes}"
+            Reason.TOO_MANY, f"{len(failed)} of {active}{at_once}, {allowed} are allowed: {causes}"
         )
     if base is None:  # R13
         return because(Reason.NO_BASE, causes)

@@ -41,6 +41,8 @@ class Trigger:
         where the pipeline only stops: regions that owe nothing keep their state as it is.
     global_only : bool, default False
         No region may fail, because in this batch rows of different regions met.
+    optional : bool, default False
+        Of a final checkpoint: the query goes on without it if it does not come about in time.
     """
 
     batch_id: int
@@ -49,6 +51,7 @@ class Trigger:
     properties: Mapping[str, str] = field(default_factory=dict)
     end_of_data: bool = True
     global_only: bool = False
+    optional: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,6 +102,8 @@ class Declined:
         decline that brings some counts; a second one can only be a copy of the same rows.
     had_rows : bool
         Whether there were such rows. With rows, none of them stored, the attempt cannot complete.
+    task : str, optional
+        The task that was lost, if that is why. All its regions are one failure (R12).
     """
 
     attempt: int
@@ -107,6 +112,7 @@ class Declined:
     cause: str
     in_flight: Sequence[InFlight] = ()
     had_rows: bool = True
+    task: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
 
 from holdfast._core import CheckpointMetadata, RegionEntry
 from holdfast.regions.coordinator.options import CoordinatorOptions
 
+#: Pauses between attempts: the first, and the longest. Each is twice the one before (R24).
+FIRST_PAUSE_MS: Final = 100
+LONGEST_PAUSE_MS: Final = 10_000
+
 
 @dataclass(frozen=True)
-class Stuck:
-    """A region that kept mandatory global attempts from completing.
+class Repeated:
+    """Attempts that must succeed, and have not.
 
     Attributes
     ----------
@@ -41,16 +46,18 @@ class Limits:
         The next attempt must be global (R21).
     aborts : int
         Counted aborts in a row (R24).
-    stuck : dict of str to Stuck
-        Mandatory attempts are retried without being counted as aborts (R21, R25), so that they
-        are bounded by the staleness of the regions that fail in them.
+    aborts_since_global : int
+        All aborts since the last global checkpoint: what is the matter has not ended before.
+    repeated : Repeated or None
+        Attempts that must succeed are repeated without being counted, for some time (R25).
     """
 
     options: CoordinatorOptions
     consecutive_regional: int = 0
     force_global: bool = False
     aborts: int = 0
-    stuck: dict[str, Stuck] = field(default_factory=dict)
+    aborts_since_global: int = 0
+    repeated: Repeated | None = None
 
     @classmethod
     def derived(cls, options: CoordinatorOptions, restored: CheckpointMetadata | None) -> Limits:
@@ -75,18 +82,35 @@ class Limits:
         self.consecutive_regional = metadata.consecutive_regional
         self.force_global = metadata.force_global
         self.aborts = 0
-        self.stuck.clear()
+        self.repeated = None
+        if metadata.is_global:
+            self.aborts_since_global = 0
 
     def forced_attempt_declined(self) -> None:
         """Allow regional mode again; the staleness of regions stays (R10, R21, R22)."""
         self.consecutive_regional = 0
         self.force_global = False
 
-    def mandatory_attempt_aborted(self, regions: Iterable[str], now_ms: int) -> None:
-        """Remember who kept a mandatory attempt from completing."""
-        for region in regions:
-            before = self.stuck.get(region, Stuck(0, now_ms))
-            self.stuck[region] = Stuck(before.attempts + 1, before.since_ms)
+    def must_be_repeated(self, now_ms: int) -> bool:
+        """Count an abort of an attempt that must succeed; False when that took too long (R25)."""
+        before = self.repeated or Repeated(0, now_ms)
+        self.repeated = Repeated(before.attempts + 1, before.since_ms)
+        return now_ms - before.since_ms < self.options.global_timeout_ms
+
+    def give_up(self) -> None:
+        """Let the query go on without what was repeated."""
+        self.repeated = None
+
+    def pause_ms(self, now_ms: int) -> int:
+        """Count an abort; return the time until the next attempt (R24)."""
+        doublings = min(self.aborts_since_global, LONGEST_PAUSE_MS.bit_length())
+        self.aborts_since_global += 1
+        pause_ms = min(FIRST_PAUSE_MS << doublings, LONGEST_PAUSE_MS)
+        if self.repeated is None:
+            return pause_ms
+        # One attempt more when time is up, and not much later.
+        left_ms = self.repeated.since_ms + self.options.global_timeout_ms - now_ms
+        return max(FIRST_PAUSE_MS, min(pause_ms, left_ms))
 
     def aborted(self) -> bool:
         """Count an abort; True when that is one too many (R24)."""
@@ -96,7 +120,7 @@ class Limits:
     def past_bound(self, regions: Mapping[str, RegionEntry], now_ms: int) -> frozenset[str]:
         """Return the regions whose state or rows wait for too long (R22, R58)."""
         bound = self.options.max_region_staleness
-        stale = {
+        return frozenset(
             region
             for region, entry in regions.items()
             if entry.failed
@@ -105,26 +129,17 @@ class Limits:
                 or now_ms - _since(entry, now_ms) >= bound.age_ms
                 or entry.in_flight_bytes > self.options.max_in_flight_bytes
             )
-        }
-        stale.update(
-            region
-            for region, stuck in self.stuck.items()
-            if stuck.attempts >= bound.checkpoints or now_ms - stuck.since_ms >= bound.age_ms
         )
-        return frozenset(stale)
 
     def stale_error(
         self, region: str, entry: RegionEntry | None, cause: str, origin: int, now_ms: int
     ) -> str:
         """Name a region that failed again after its restart, its cause and its age (R22)."""
-        stuck = self.stuck.get(region, Stuck(0, now_ms))
         fallbacks = entry.fallbacks if entry is not None else 0
-        since = min(stuck.since_ms, _since(entry, now_ms))
         return (
             f"region {region!r} failed again after it was restarted from checkpoint {origin}: "
             f"{cause}. Its state is that of checkpoint {origin}, it fell back {fallbacks} times in "
-            f"a row and kept {stuck.attempts} attempts from completing, for "
-            f"{(now_ms - since) / 1000:.1f} s by now"
+            f"a row, for {(now_ms - _since(entry, now_ms)) / 1000:.1f} s by now"
         )
 
 

@@ -15,6 +15,7 @@ from holdfast.regions.coordinator.actions import (
     DropMetadata,
     Ended,
     FailQuery,
+    GiveUp,
     Outcome,
     Publish,
     ReleaseSegments,
@@ -515,17 +516,35 @@ class CheckpointCoordinator:
             return self._fail(
                 self._limits.stale_error(stale[0], entry, failed[stale[0]], origin, attempt.now_ms)
             )
-        if attempt.mandatory and rejection.reason in (Reason.DECLINED, Reason.NOT_DRAINED):
+        last = f"the last one, {attempt.id} of batch {attempt.batch_id}: {rejection}"
+        declined = rejection.reason in (Reason.DECLINED, Reason.NOT_DRAINED)
+        if attempt.kind != "checkpoint" or (attempt.mandatory and declined):
             if rejection.reason is Reason.DECLINED and not attempt.fail_fast:  # R10
                 self._limits.forced_attempt_declined()
-            self._limits.mandatory_attempt_aborted(rejection.regions, attempt.now_ms)
+            if not attempt.forced and not self._limits.must_be_repeated(attempt.now_ms):
+                return self._give_up(attempt, last)
         elif self._limits.aborted():
             return self._fail(
                 f"{self._limits.aborts} checkpoint attempts in a row were aborted, "
-                f"tolerable_failed_checkpoints={self._options.tolerable_failed_checkpoints}; "
-                f"the last one, {attempt.id} of batch {attempt.batch_id}: {rejection}"
+                f"tolerable_failed_checkpoints={self._options.tolerable_failed_checkpoints}; {last}"
             )
-        return Retry(batch_id=attempt.batch_id, kind=attempt.kind, reason=str(rejection))
+        return Retry(
+            batch_id=attempt.batch_id,
+            kind=attempt.kind,
+            reason=str(rejection),
+            pause_ms=self._limits.pause_ms(attempt.now_ms),
+        )
+
+    def _give_up(self, attempt: PendingAttempt, last: str) -> Action:
+        """End what must succeed, and has not for too long (R25)."""
+        attempts = 0 if self._limits.repeated is None else self._limits.repeated.attempts
+        self._limits.give_up()
+        if attempt.optional:
+            return GiveUp(attempts=attempts)
+        return self._fail(
+            f"{attempts} checkpoint attempts that need every region were aborted in "
+            f"{self._options.global_timeout_ms / 1000:g} s (global_timeout); {last}"
+        )
 
     def _fail(self, error: str) -> FailQuery:
         self._error = error

@@ -47,8 +47,8 @@ class CoordinatorOptions:
     regional : bool, default True
         Whether a checkpoint may complete without some regions. False: the first decline aborts.
     max_failure_ratio : float, default 0.3
-        Share of regions that may fail in one checkpoint, above 0 and at most 1. One region always
-        may, all never (R12).
+        Share of the regions with something to do that may fail in one checkpoint, above 0 and at
+        most 1. One always may, all never. Those that are lost with one task count once (R12).
     max_consecutive_failures : int, default 2
         Regional checkpoints in a row after which one must be global (R21). 0: never regional.
     max_region_staleness : Staleness
@@ -59,6 +59,8 @@ class CoordinatorOptions:
         Newest checkpoints that stay, at least 1; savepoints are not counted (R70).
     tolerable_failed_checkpoints : int, default 0
         Aborted attempts in a row that do not fail the query (R24).
+    global_timeout_ms : int, default 120,000
+        Milliseconds for which attempts that must succeed are repeated (R24, R25).
     history_length : int, default 100
         Ended attempts that `CheckpointCoordinator.history` remembers, at least 1.
 
@@ -75,6 +77,7 @@ class CoordinatorOptions:
     max_in_flight_bytes: int = 256 << 20
     num_retained: int = 3
     tolerable_failed_checkpoints: int = 0
+    global_timeout_ms: int = 120_000
     history_length: int = 100
 
     def __post_init__(self) -> None:
@@ -90,10 +93,11 @@ class CoordinatorOptions:
         require_int("max_in_flight_bytes", self.max_in_flight_bytes, at_least=0)
         require_int("num_retained", self.num_retained, at_least=1)
         require_int("tolerable_failed_checkpoints", self.tolerable_failed_checkpoints, at_least=0)
+        require_int("global_timeout_ms", self.global_timeout_ms, at_least=0)
         require_int("history_length", self.history_length, at_least=1)
 
     def failures_allowed(self, regions: int) -> int:
-        """Return how many of ``regions`` may fail in one checkpoint, all of them apart (R12)."""
+        """Return how many of the active ``regions`` may fail in one checkpoint (R12)."""
         # The ratio as it was typed: 0.29 of 100 regions are 29, which floats make 28.
         return max(1, math.floor(Fraction(str(self.max_failure_ratio)) * regions))
 

@@ -36,17 +36,22 @@ def open_attempt(
     """
     end_of_data = event.kind == "final" and event.end_of_data
     regional = options.regional and topology.regional and options.max_consecutive_failures > 0
+    fail_fast = event.kind == "savepoint" or not regional  # R8, R23
+    must_succeed = (
+        event.kind != "checkpoint"  # R25
+        or event.global_only
+        or layout_changed  # R14
+    )
     return PendingAttempt(
         id=id,
         batch_id=event.batch_id,
         kind=event.kind,
         started_ms=event.now_ms,
         now_ms=event.now_ms,
-        mandatory=event.kind != "checkpoint"  # R25
-        or event.global_only
-        or limits.force_global  # R21
-        or layout_changed,  # R14
-        fail_fast=event.kind == "savepoint" or not regional,  # R8, R23
+        mandatory=must_succeed or limits.force_global,  # R21
+        forced=not must_succeed and not fail_fast and limits.force_global,
+        optional=event.optional,
+        fail_fast=fail_fast,
         end_of_data=end_of_data,
         restart=limits.past_bound(base, event.now_ms),
         owed={

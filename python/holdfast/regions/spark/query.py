@@ -165,12 +165,17 @@ class RegionalQuery:
     def stop(self) -> None:
         """End the pipeline: no further batch, then replay what failed regions owe (R25).
 
+        A batch that waits for another attempt is left to the next start. Called again while regions
+        that owe rows keep failing, it ends the pipeline without them.
+
         Raises
         ------
         RegionalQueryError
-            If some region keeps failing. What it owes stays in the checkpoint.
+            If some region keeps failing, for longer than ``global_timeout``. What it owes stays in
+            the checkpoint.
         """
         self._stopped = True
+        self._driver.interrupt()
         self._stop_spark()
         self.awaitTermination()
 
@@ -261,7 +266,12 @@ class RegionalQuery:
             self._close()
 
     def _wait_and_drain(self) -> None:
-        self._query.awaitTermination()
+        try:
+            self._query.awaitTermination()
+        except Exception:
+            # A batch that was given up because the pipeline stops is an error to Spark alone.
+            if not self._driver.stopped:
+                raise
         if self._bounded and self._has_read_everything():
             self._driver.end_of_data()
         else:
