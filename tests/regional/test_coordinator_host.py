@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
 
@@ -18,8 +19,8 @@ from holdfast.regions.coordinator import (
     ResetRegion,
     SnapshotCoordinators,
 )
-from holdfast.regions.coordinator_host import CoordinatorHost
-from holdfast.regions.operator_coordinator import OperatorCoordinator
+from holdfast.regions.coordinator_host import CoordinatorHost, _CallingThread
+from holdfast.regions.operator_coordinator import EventSender, OperatorCoordinator
 
 
 class Recording(OperatorCoordinator):
@@ -44,8 +45,8 @@ class Recording(OperatorCoordinator):
         if told[0] in self.hanging:
             self.released.wait(60)
 
-    def open(self, send: Callable[[str, bytes], None]) -> None:
-        self.send = send
+    def open(self, send: EventSender) -> None:
+        self.send = self.sender = send
         self._note("open")
 
     def assign(self, checkpoint: int) -> None:
@@ -168,6 +169,88 @@ def test_what_is_sent_after_the_snapshot_comes_with_the_next_attempt(  # R31
     assert host.take_events() == {}
     host.acked("east", 7)
     assert host.take_events() == {"east": (b"later",)}
+
+
+def test_the_gate_is_closed_when_a_snapshot_was_taken_and_the_driver_does_not_know_yet(  # R31
+    host: CoordinatorHost, source: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = _CallingThread.call
+
+    def late(thread: _CallingThread, *arguments: Any, **named: Any) -> Any:
+        answer = call(thread, *arguments, **named)
+        if source.told[-1] == ("checkpoint", 7):
+            source.send("east", b"later")
+        return answer
+
+    monkeypatch.setattr(_CallingThread, "call", late)
+    assert isinstance(snapshot(host, 7), CoordinatorSnapshot)
+    assert host.take_events() == {}
+    host.ended(7)
+    assert host.take_events() == {"east": (b"later",)}
+
+
+class Counting(Recording):
+    """Threads of its own count events while they send them; a snapshot is the count."""
+
+    def __init__(self, threads: int) -> None:
+        super().__init__()
+        self.count = 0
+        self.ending = threading.Event()
+        self.to_send = threading.Semaphore(0)
+        self.senders = [threading.Thread(target=self._work) for _ in range(threads)]
+
+    def _work(self) -> None:
+        while self.to_send.acquire(timeout=60) and not self.ending.is_set():
+            with self.sender.in_one_step():
+                self.count += 1
+                self.send("east", b"%d" % self.count)
+
+    def checkpoint(self, checkpoint: int) -> bytes:
+        return b"%d" % self.count
+
+    def reset(self, snapshot: bytes | None) -> None:
+        self.count = int(snapshot or 0)
+
+
+def test_a_snapshot_has_what_was_sent_before_and_nothing_else() -> None:  # R31
+    source = Counting(3)
+    host = CoordinatorHost({"source": source}, timeout_s=30)
+    for sender in source.senders:
+        sender.start()
+    try:
+        arrived: list[int] = []
+        for attempt in range(1, 101):
+            source.to_send.release(60)
+            event = snapshot(host, attempt)
+            assert isinstance(event, CoordinatorSnapshot)
+            arrived += [int(sent) for sent in host.take_events().get("east", ())]
+            assert arrived == list(range(1, int(event.data) + 1))
+            if attempt % 2:
+                host.acked("east", attempt)
+            host.ended(attempt)
+            if attempt % 10 == 0:
+                # All go back: what was sent since the snapshot is nowhere, and counted anew.
+                host.reset(ResetCoordinator(operator="source", snapshot=event.data))
+    finally:
+        source.ending.set()
+        source.to_send.release(len(source.senders))
+        for sender in source.senders:
+            sender.join(30)
+        host.close()
+
+
+def test_a_snapshot_that_comes_too_late_closes_no_gate(source: Recording) -> None:
+    source.hanging = {"checkpoint"}
+    host = CoordinatorHost({"source": source}, timeout_s=0.05)
+    assert isinstance(snapshot(host, 7), CoordinatorSnapshotFailed)
+    host.ended(7)
+    source.hanging = set()
+    source.released.set()
+    host._hosted["source"]._thread._timeout_s = 30
+    assert isinstance(snapshot(host, 8), CoordinatorSnapshot)
+    host.ended(8)
+    source.send("east", b"at once")
+    assert host.take_events() == {"east": (b"at once",)}
 
 
 def test_the_end_of_an_attempt_lets_events_through(

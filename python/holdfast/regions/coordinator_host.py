@@ -23,7 +23,7 @@ from holdfast.regions.coordinator import (
     SnapshotCoordinators,
     SnapshotState,
 )
-from holdfast.regions.operator_coordinator import OperatorCoordinator
+from holdfast.regions.operator_coordinator import EventSender, OperatorCoordinator
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -139,11 +139,14 @@ class _Hosted:
         self._thread = _CallingThread(f"holdfast-{name}", timeout_s)
         self._gate = EventGate()
         self._outbox: list[Deliver] = []
-        # A coordinator may send from threads of its own.
+        # Held while the coordinator's state and its events have to agree: a coordinator that sends
+        # from threads of its own takes it, too. Taken before the other one, which is held briefly.
+        self._step = threading.RLock()
         self._lock = threading.Lock()
+        self._given_up = -1
         self._closed = False
         try:
-            self._thread.call(coordinator.open, self._send)
+            self._thread.call(coordinator.open, EventSender(self._send, self._step))
         except BaseException:
             self._thread.end()
             raise
@@ -152,16 +155,31 @@ class _Hosted:
         try:
             if new_rows:
                 self._thread.call(self.coordinator.assign, attempt)
-            data = self._thread.call(self.coordinator.checkpoint, attempt)
+            data = self._thread.call(self._checkpoint, attempt, named=self.coordinator.checkpoint)
         except Exception as e:
             LOG.warning("the coordinator of %r failed", self._name, exc_info=True)
+            with self._lock:
+                self._given_up = attempt
             return CoordinatorSnapshotFailed(
                 attempt=attempt, operator=self._name, cause=f"{type(e).__name__}: {e}"
             )
-        with self._lock:
-            if self._gate.close(attempt) is not SnapshotState.COUNTS:
-                raise AssertionError(f"events of {self._name!r} are on their way")
         return CoordinatorSnapshot(attempt=attempt, operator=self._name, data=data)
+
+    def _checkpoint(self, attempt: int) -> bytes:
+        """Take the snapshot and close the gate, as one step of the coordinator (R31).
+
+        On the coordinator's thread: until the driver's came to run, threads of the coordinator's
+        own would go on sending what the snapshot does not have.
+        """
+        with self._step:
+            data = self.coordinator.checkpoint(attempt)
+            with self._lock:
+                # An attempt that did not wait has ended, and would never open the gate again.
+                if attempt > self._given_up:
+                    state = self._gate.close(attempt)
+                    if state is not SnapshotState.COUNTS:
+                        raise AssertionError(f"events of {self._name!r} are on their way")
+        return data
 
     def fallback(self, action: AskFallback) -> Event:
         attempt, name = action.attempt, self._name
@@ -176,16 +194,25 @@ class _Hosted:
         return FallbackSnapshot(attempt=attempt, operator=name, data=data)
 
     def reset(self, snapshot: bytes | None) -> None:
-        with self._lock:
-            self._outbox.clear()
-            self._gate.reset_all()
-        self._thread.call(self.coordinator.reset, snapshot)
+        self._thread.call(self._reset, snapshot, named=self.coordinator.reset)
+
+    def _reset(self, snapshot: bytes | None) -> None:
+        """Drop what did not arrive and go back, as one step: what is sent in it is new."""
+        with self._step:
+            with self._lock:
+                self._outbox.clear()
+                self._gate.reset_all()
+            self.coordinator.reset(snapshot)
 
     def reset_region(self, region: str, origin: int) -> None:
-        with self._lock:
-            self._outbox = [deliver for deliver in self._outbox if deliver.region != region]
-            self._gate.reset(region)
-        self._thread.call(self.coordinator.region_reset, region, origin)
+        self._thread.call(self._reset_region, region, origin, named=self.coordinator.region_reset)
+
+    def _reset_region(self, region: str, origin: int) -> None:
+        with self._step:
+            with self._lock:
+                self._outbox = [deliver for deliver in self._outbox if deliver.region != region]
+                self._gate.reset(region)
+            self.coordinator.region_reset(region, origin)
 
     def notify(self, action: NotifyCoordinator) -> None:
         try:
@@ -239,8 +266,13 @@ class _CallingThread:
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
-    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return or raise what the function does.
+    def call(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        named: Callable[..., Any] | None = None,
+    ) -> Any:
+        """Return or raise what the function does; an error may name another one, which it calls.
 
         Raises
         ------
@@ -260,7 +292,7 @@ class _CallingThread:
             value, error = answer.get(timeout=self._timeout_s)
         except queue.Empty:
             raise TimeoutError(
-                f"{function.__qualname__} did not return within region_timeout "
+                f"{(named or function).__qualname__} did not return within region_timeout "
                 f"({self._timeout_s:g} s)"
             ) from None
         if error is not None:

@@ -4,6 +4,55 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+
+
+class EventSender:
+    """Sends events to regions; what a coordinator is given in `OperatorCoordinator.open`.
+
+    Any thread may send. A coordinator with threads of its own changes its state and sends what
+    follows from it in one step, so that a snapshot has both or neither:
+
+    >>> with send.in_one_step():
+    ...     self.given[region].append(split)
+    ...     send(region, split.encode())
+
+    `OperatorCoordinator.checkpoint`, `reset` and `region_reset` are such steps as a whole, so they
+    need no lock of the coordinator's. With one of its own in place of this, a thread could come
+    between the coordinator's return and the moment at which its events are held back.
+
+    Parameters
+    ----------
+    deliver : callable
+        Takes the name of a region and an event.
+    step : threading.RLock
+        Held during a step.
+    """
+
+    def __init__(
+        self, deliver: Callable[[str, bytes], None], step: AbstractContextManager[object]
+    ) -> None:
+        self._deliver = deliver
+        self._step = step
+
+    def __call__(self, region: str, event: bytes) -> None:
+        """Send an event. It arrives with the next attempt that the region runs in.
+
+        Parameters
+        ----------
+        region : str
+            Name of the region.
+        event : bytes
+            What only coordinator and operator understand.
+        """
+        self._deliver(region, event)
+
+    def in_one_step(self) -> AbstractContextManager[object]:
+        """Begin a step that no snapshot and no reset comes into; may be nested in one thread.
+
+        A coordinator that takes a lock of its own, too, takes it inside of the step.
+        """
+        return self._step
 
 
 class OperatorCoordinator(ABC):
@@ -20,14 +69,14 @@ class OperatorCoordinator(ABC):
     #: Whether `checkpoint_fallback` is implemented. Without it every checkpoint is global (R15).
     supports_fallback: bool = False
 
-    def open(self, send: Callable[[str, bytes], None]) -> None:  # noqa: B027
+    def open(self, send: EventSender) -> None:  # noqa: B027
         """Begin, before anything else is called.
 
         Parameters
         ----------
-        send : callable
-            Sends an event to a region: takes its name, and what only coordinator and operator
-            understand. The event arrives with the next attempt that the region runs in.
+        send : EventSender
+            Sends an event to a region. A coordinator that sends from threads of its own does so in
+            `EventSender.in_one_step`.
         """
 
     def assign(self, checkpoint: int) -> None:  # noqa: B027
@@ -47,7 +96,8 @@ class OperatorCoordinator(ABC):
 
         The moment it returns is the coordinator's snapshot point (R31): events sent to regions
         before belong to the checkpoint, later ones do not. Events that are sent later are held back
-        until their region has taken its snapshot too or the attempt has ended.
+        until their region has taken its snapshot too or the attempt has ended. The call and the
+        closing of the regions' gates are one step of `EventSender.in_one_step`.
 
         Parameters
         ----------
@@ -64,11 +114,11 @@ class OperatorCoordinator(ABC):
         """Return a snapshot that is consistent with regions at an older state (R32).
 
         It replaces what `checkpoint` returned for the attempt: failed regions are at their origins,
-        all others at ``checkpoint``. Work on a copy: the live state must not change, as the
-        attempt may still be aborted and the regions may still run (R5). What a failed region was
-        given after its origin, and does not hold in its in-flight data, goes back to where it is
-        not given to anybody, *in the snapshot*. Everything given out is in exactly one place of
-        the checkpoint.
+        all others at ``checkpoint``, whatever they were sent since. Work on a copy: the live state
+        must not change, as the attempt may still be aborted and the regions may still run (R5).
+        What a failed region was given after its origin, and does not hold in its in-flight data,
+        goes back to where it is not given to anybody, *in the snapshot*. Everything given out is
+        in exactly one place of the checkpoint.
 
         Parameters
         ----------

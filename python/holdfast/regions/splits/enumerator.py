@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from holdfast.regions.operator_coordinator import OperatorCoordinator
+from holdfast.regions.operator_coordinator import EventSender, OperatorCoordinator
 from holdfast.regions.splits.assignment import Assignment
 from holdfast.regions.splits.discovery import FoundFile, list_files, split_file
 
@@ -56,7 +56,7 @@ class SplitEnumerator(OperatorCoordinator):
         self._split_bytes = split_bytes
         self._splits_per_region = splits_per_region
         self._max_file_age_ns = max_file_age // timedelta(microseconds=1) * 1000
-        self._send: Callable[[str, bytes], None] | None = None
+        self._send: EventSender | None = None
         self._assignment = Assignment()
         self._frozen: list[FoundFile] | None = None
         self._lock = threading.RLock()
@@ -84,7 +84,7 @@ class SplitEnumerator(OperatorCoordinator):
 
     # --- for the driver -------------------------------------------------------------------------
 
-    def open(self, send: Callable[[str, bytes], None]) -> None:
+    def open(self, send: EventSender) -> None:
         """See `OperatorCoordinator.open`."""
         self._send = send
 
