@@ -102,7 +102,7 @@ def test_a_claim_that_was_interrupted_is_made_good_at_the_next_start(
     origin = hf.restore(tmp_path / "ckpt", mode="claim")
 
     with monkeypatch.context() as patch:
-        patch.setattr(restoring, "_delete", crash)
+        patch.setattr(restoring, "delete_claimed", crash)
         with pytest.raises(KeyboardInterrupt):
             open_pipeline(tmp_path, checkpoint="next", restore=origin)
     assert (tmp_path / "ckpt").exists()

@@ -19,6 +19,7 @@ from holdfast.regions.errors import (
     RegionInTwoTasksError,
     SavepointError,
 )
+from holdfast.regions.folder_lock import FolderInUseError
 from holdfast.regions.intact import DamagedCheckpointError
 from holdfast.regions.local import LocalQuery
 from holdfast.regions.operators import Operator, OperatorContext
@@ -38,6 +39,7 @@ __all__ = [
     "CheckpointInfo",
     "DamagedCheckpointError",
     "FileSplits",
+    "FolderInUseError",
     "LayoutChangedError",
     "ListState",
     "LocalQuery",

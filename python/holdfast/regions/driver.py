@@ -11,7 +11,12 @@ from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
 from holdfast._core import CheckpointMetadata, Owner, SegmentRef
-from holdfast._inspect import OUTPUT_PROPERTY, PIPELINE_PROPERTY, RESTORED_PROPERTIES
+from holdfast._inspect import (
+    IDENTITY_PROPERTY,
+    OUTPUT_PROPERTY,
+    PIPELINE_PROPERTY,
+    RESTORED_PROPERTIES,
+)
 from holdfast.regions import answers
 from holdfast.regions.clock import Clock
 from holdfast.regions.coordinator import (
@@ -220,6 +225,9 @@ class PipelineDriver:
         if latest is not None:
             kept = {key: latest.properties.get(key) for key in RESTORED_PROPERTIES}
             self._properties |= {key: value for key, value in kept.items() if value is not None}
+        identity = self._folders.read_identity()
+        if identity is not None:
+            self._properties[IDENTITY_PROPERTY] = identity
         self._runner.restore(self._segments(retained))
         self._coordinator = CheckpointCoordinator(
             self._options,

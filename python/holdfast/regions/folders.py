@@ -46,9 +46,26 @@ class CheckpointFolders:
         return self.root / "last-attempt"
 
     @property
+    def identity(self) -> Path:
+        """What its output folder knows the pipeline by, see `holdfast.regions.ownership`."""
+        return self.root / "pipeline-id"
+
+    @property
+    def lock(self) -> Path:
+        """Locked while the pipeline runs."""
+        return self.root / "lock"
+
+    @property
     def rewind(self) -> Path:
         """Number of the checkpoint to go back to, while that is under way."""
         return self.root / "rewind"
+
+    def read_identity(self) -> str | None:
+        """Return what identifies the pipeline; None if nothing does yet."""
+        try:
+            return self.identity.read_text()
+        except FileNotFoundError:
+            return None
 
     def read_last_attempt(self) -> int:
         """Return the number of the newest attempt; 0 if there was none, or that is not known."""

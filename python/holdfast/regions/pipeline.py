@@ -23,6 +23,7 @@ from holdfast.regions.schemas import arrow_schema
 from holdfast.regions.sinks import (
     BatchFunction,
     Compression,
+    GuardedPublisher,
     ParquetSink,
     Publisher,
     SinkPublisher,
@@ -30,6 +31,7 @@ from holdfast.regions.sinks import (
     local_delivery,
     spark_delivery,
 )
+from holdfast.regions.sinks.owner import OutputFolder
 from holdfast.regions.splits import FileSplits, SplitEnumerator
 from holdfast.regions.splits.file_splits import SOURCE_OPERATOR
 
@@ -259,7 +261,10 @@ class RegionalWriter:
             If the checkpoint to go on from, or something that it needs, is damaged; it says which
             older one is intact.
         FileNotFoundError, FileExistsError
-            If there is no such checkpoint, or a folder that must be new is in use.
+            If there is no such checkpoint, or a folder that must be new is in use, or the output
+            folder belongs to another pipeline.
+        FolderInUseError
+            If a pipeline runs in one of the folders.
         ValueError
             If the checkpoint is that of a pipeline with another name or layout, or an option has a
             value that is not allowed.
@@ -342,7 +347,10 @@ class RegionalWriter:
             If the checkpoint to go on from, or something that it needs, is damaged; it says which
             older one is intact.
         FileNotFoundError, FileExistsError
-            If there is no such checkpoint, or a folder that must be new is in use.
+            If there is no such checkpoint, or a folder that must be new is in use, or the output
+            folder belongs to another pipeline.
+        FolderInUseError
+            If a pipeline runs in one of the folders.
         ValueError
             If the checkpoint is that of a pipeline with another name or layout, or an option has a
             value that is not allowed, or the pipeline was made without a
@@ -413,16 +421,38 @@ class RegionalWriter:
         gpu: bool,
     ) -> tuple[PipelineDriver, Runner]:
         """Return the driver, with its checkpoint restored; `opened` takes what is to be closed."""
+        from holdfast._core import CheckpointMetadata
+        from holdfast.regions.claim import held
         from holdfast.regions.driver import PipelineDriver
-        from holdfast.regions.restoring import begin_from
+        from holdfast.regions.intact import choose
+        from holdfast.regions.ownership import own_folders
+        from holdfast.regions.restoring import begin_from, finish_claim
 
         sink, publisher = self._sink(folders, delivery)
         coordinators = {} if enumerator is None else {SOURCE_OPERATOR: enumerator}
         host = CoordinatorHost(coordinators, timeout_s=settings.region_timeout.total_seconds())
         opened.callback(host.close)
         plan, topology = self._prepared(settings, sink, host, gpu=gpu)
-        if restore is not None:
-            begin_from(restore, plan, publisher, folders, max_file_bytes=settings.max_file_bytes)
+        output = self._output_folder()
+        with ExitStack() as beginning:
+            if restore is not None:
+                if restore.mode == "claim":
+                    beginning.enter_context(held(restore.path))
+                begin_from(
+                    restore,
+                    plan,
+                    publisher,
+                    folders,
+                    output,
+                    max_file_bytes=settings.max_file_bytes,
+                )
+            if checkpoint_id is not None:
+                choose(CheckpointMetadata.list(folders.metadata), checkpoint_id, folders.root)
+            owner = own_folders(folders, plan, output, opened)
+            if restore is not None:
+                finish_claim(restore, folders)
+        if output is not None:
+            publisher = GuardedPublisher(publisher, partial(output.require_still, owner))
         runner = runner_of(plan)
         opened.callback(runner.close)
         driver = PipelineDriver(
@@ -468,6 +498,13 @@ class RegionalWriter:
             return self._output, SinkPublisher(self._output)
         function = BatchFunction(folders.output, delivery(self._output))
         return function.staging, function
+
+    def _output_folder(self) -> OutputFolder | None:
+        """Return the folder of the output, if that is not in the checkpoint folder."""
+        sink = self._output
+        return (
+            OutputFolder(sink.root, sink.published_after) if isinstance(sink, ParquetSink) else None
+        )
 
     def _prepared(
         self,

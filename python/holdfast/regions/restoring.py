@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,21 +12,26 @@ from typing import Final, Literal, get_args
 
 from holdfast._core import CheckpointMetadata
 from holdfast._inspect import (
+    IDENTITY_PROPERTY,
     OUTPUT_PROPERTY,
     RESTORE_MODE_PROPERTY,
     RESTORED_CHECKPOINT_PROPERTY,
     RESTORED_CREATED_PROPERTY,
     RESTORED_FROM_PROPERTY,
+    RESTORED_IDENTITY_PROPERTY,
     read_metadata,
 )
+from holdfast.regions.claim import delete_claimed
 from holdfast.regions.folders import CheckpointFolders
 from holdfast.regions.image import copy_region, require_free, write_image
 from holdfast.regions.intact import choose, require_intact
 from holdfast.regions.layout import LAYOUT_PROPERTY, Layout
 from holdfast.regions.local_path import local_folder
 from holdfast.regions.orders import PipelinePlan
+from holdfast.regions.ownership import discard_unstarted, new_identity, successor
 from holdfast.regions.rescale import Rescaling
 from holdfast.regions.sinks import Publisher, TwoPhaseSink
+from holdfast.regions.sinks.owner import OutputFolder
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -68,6 +72,9 @@ def restore(
     broadcast state goes to all instances (SEMANTICS R73), and rows that wait between operators go
     to the instances that the routes say now (R57). Operators may be added, but not where rows wait.
 
+    Where the old pipeline wrote its output, the new one may go on writing: the folder is its own
+    from then on, and the old pipeline is refused there.
+
     Starting again with the same `path` goes on from the new folder's own latest checkpoint.
 
     Parameters
@@ -76,7 +83,8 @@ def restore(
         A savepoint, or the checkpoint folder of a pipeline that does not run any more.
     mode : {"no_claim", "claim"}, default "no_claim"
         With ``claim``, the new pipeline owns the old folder and deletes its checkpoints, all of
-        them, as soon as it has its own first one.
+        them, as soon as it has its own first one. Files that no pipeline made stay. The folder of
+        a pipeline that runs is refused.
     checkpoint_id : int, optional
         A retained checkpoint; by default the latest.
 
@@ -106,6 +114,7 @@ def begin_from(
     plan: PipelinePlan,
     publisher: Publisher,
     folders: CheckpointFolders,
+    output: OutputFolder | None,
     *,
     max_file_bytes: int,
 ) -> None:
@@ -121,14 +130,18 @@ def begin_from(
         The driver's half of its sink.
     folders : CheckpointFolders
         Its checkpoint folder: new, or begun from `origin` before.
+    output : OutputFolder or None
+        Its output folder; None if that is not outside of its checkpoint folder.
     max_file_bytes : int
         Size in bytes at which a merged file is sealed.
 
     Raises
     ------
     FileExistsError
-        If the folder is in use for something else, or the output folder holds output of
-        checkpoints that are not restored.
+        If the folder is in use for something else, or the output folder belongs to another
+        pipeline than that of `origin`, or holds output of checkpoints that are not restored.
+    FolderInUseError
+        If a pipeline runs that writes into the output folder.
     FileNotFoundError
         If there is no such checkpoint.
     DamagedCheckpointError
@@ -140,8 +153,12 @@ def begin_from(
     """
     _require_apart(origin.path, folders.root)
     if not _begun_before(origin, folders):
+        discard_unstarted(folders.root)
         require_free(folders.root)
         metadata = _chosen(origin)
+        identity = new_identity()
+        if output is not None:
+            output.require_free_for(successor(metadata, folders, plan, identity))
         _publish_pending(plan.sink, publisher, CheckpointFolders(origin.path), metadata)
         _require_no_later_output(plan.sink, metadata)
         old, new = Layout.recorded(metadata), Layout.of(plan)
@@ -153,7 +170,10 @@ def begin_from(
             pipeline=plan.pipeline,
             properties={
                 LAYOUT_PROPERTY: new.to_json(),
+                OUTPUT_PROPERTY: plan.sink.location,
+                IDENTITY_PROPERTY: identity,
                 RESTORED_FROM_PROPERTY: str(origin.path),
+                RESTORED_IDENTITY_PROPERTY: metadata.properties.get(IDENTITY_PROPERTY, ""),
                 RESTORED_CHECKPOINT_PROPERTY: str(metadata.id),
                 RESTORED_CREATED_PROPERTY: str(metadata.created_ms),
                 RESTORE_MODE_PROPERTY: origin.mode,
@@ -162,8 +182,21 @@ def begin_from(
             adapt=copy_region if old is None else Rescaling(old, new),
         )
         LOG.info("began with checkpoint %d of %s", metadata.id, origin.path)
-    if origin.mode == "claim":
-        _delete(origin.path, _first_of(folders))
+
+
+def finish_claim(origin: Restore, folders: CheckpointFolders) -> None:
+    """Delete the folder that a pipeline began from, if it was claimed; it is locked.
+
+    Parameters
+    ----------
+    origin : Restore
+        What the pipeline began from.
+    folders : CheckpointFolders
+        Its own checkpoint folder.
+    """
+    began = _first_of(folders)
+    if origin.mode == "claim" and began is not None:
+        delete_claimed(origin.path, began)
 
 
 def _require_apart(one: Path, other: Path) -> None:
@@ -265,29 +298,3 @@ def _require_no_later_output(sink: TwoPhaseSink, metadata: CheckpointMetadata) -
             "such as",
             later[0],
         )
-
-
-def _delete(claimed: Path, began: dict[str, str] | None) -> None:
-    """Delete the checkpoints of a claimed folder, if they still are those that were claimed.
-
-    Metadata goes last: as long as it is there, a deletion that was interrupted is repeated.
-    """
-    folders = CheckpointFolders(claimed)
-    id = int((began or {}).get(RESTORED_CHECKPOINT_PROPERTY, "0"))
-    with suppress(FileNotFoundError):
-        created_ms = read_metadata(claimed, id).created_ms
-        if str(created_ms) != (began or {}).get(RESTORED_CREATED_PROPERTY):
-            LOG.warning("%s is not deleted: it is not what was claimed any more", claimed)
-            return
-        for part in (folders.stream, folders.segments):
-            shutil.rmtree(part, ignore_errors=True)
-        folders.last_attempt.unlink(missing_ok=True)
-        for other in CheckpointMetadata.list(folders.metadata):
-            if other != id:
-                CheckpointMetadata.delete(folders.metadata, other)
-        CheckpointMetadata.delete(folders.metadata, id)
-        # What else is in there is not ours.
-        with suppress(OSError):
-            folders.metadata.rmdir()
-            claimed.rmdir()
-        LOG.info("the claimed folder %s is deleted", claimed)

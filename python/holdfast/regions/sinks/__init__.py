@@ -7,11 +7,18 @@ from holdfast.regions.sinks.batch_function import (
     spark_delivery,
 )
 from holdfast.regions.sinks.parquet import Compression, ParquetSink, ParquetStage
-from holdfast.regions.sinks.sink import Publisher, SinkPublisher, Stage, TwoPhaseSink
+from holdfast.regions.sinks.sink import (
+    GuardedPublisher,
+    Publisher,
+    SinkPublisher,
+    Stage,
+    TwoPhaseSink,
+)
 
 __all__ = [
     "BatchFunction",
     "Compression",
+    "GuardedPublisher",
     "ParquetSink",
     "ParquetStage",
     "Publisher",

@@ -63,7 +63,8 @@ class BatchFunction(Publisher):
         self.staging.sweep(before_attempt)
         delivered = last_delivered(self.staging.root)
         for path in self.staging.root.glob("*.parquet"):
-            if (published_attempt(path.name, SUFFIX) or 0) <= delivered:
+            attempt = published_attempt(path.name, SUFFIX)
+            if attempt is not None and attempt <= delivered:
                 path.unlink()
 
     def take_over(self, folder: Path, checkpoint: int, staged: Iterable[Staged]) -> None:

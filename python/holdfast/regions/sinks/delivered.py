@@ -21,3 +21,8 @@ def last_delivered(folder: Path) -> int:
 def note_delivered(folder: Path, checkpoint: int) -> None:
     """Keep the id of a checkpoint, durably."""
     write_number(folder / _DONE, checkpoint)
+
+
+def forget_delivered(folder: Path) -> None:
+    """Remove what was noted."""
+    (folder / _DONE).unlink(missing_ok=True)

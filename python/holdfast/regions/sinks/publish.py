@@ -129,7 +129,7 @@ def published_after(root: Path, attempt: int, suffix: str) -> list[Path]:
         return [
             root / name
             for name in sorted(_names(root))
-            if (published_attempt(name, suffix) or 0) > attempt
+            if (found := published_attempt(name, suffix)) is not None and found > attempt
         ]
 
 

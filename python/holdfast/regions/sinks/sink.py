@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -94,6 +94,36 @@ class SinkPublisher(Publisher):
                 "and the new one has no function: start the old pipeline once more and stop it, or "
                 "give the new one the function, with foreach_batch()"
             )
+
+
+class GuardedPublisher(Publisher):
+    """A publisher that asks before it publishes, or throws away, whether it may.
+
+    Parameters
+    ----------
+    publisher : Publisher
+        Who does it.
+    guard : callable
+        Raises an exception if it may not.
+    """
+
+    def __init__(self, publisher: Publisher, guard: Callable[[], None]) -> None:
+        self._publisher = publisher
+        self._guard = guard
+
+    def commit(self, checkpoint: int, staged: Iterable[Staged]) -> None:
+        """Publish what the healthy regions of a checkpoint staged."""
+        self._guard()
+        self._publisher.commit(checkpoint, staged)
+
+    def sweep(self, before_attempt: int) -> None:
+        """Throw away what earlier attempts staged and did not publish."""
+        self._guard()
+        self._publisher.sweep(before_attempt)
+
+    def take_over(self, folder: Path, checkpoint: int, staged: Iterable[Staged]) -> None:
+        """See to what another pipeline staged for a function."""
+        self._publisher.take_over(folder, checkpoint, staged)
 
 
 class TwoPhaseSink(Protocol):
