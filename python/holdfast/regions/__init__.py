@@ -21,6 +21,7 @@ from holdfast.regions.errors import (
 )
 from holdfast.regions.folder_lock import FolderInUseError
 from holdfast.regions.intact import DamagedCheckpointError
+from holdfast.regions.keyed_map import MapState
 from holdfast.regions.local import LocalQuery
 from holdfast.regions.operators import Operator, OperatorContext
 from holdfast.regions.options import PipelineOptions
@@ -43,6 +44,7 @@ __all__ = [
     "LayoutChangedError",
     "ListState",
     "LocalQuery",
+    "MapState",
     "Operator",
     "OperatorContext",
     "PipelineOptions",

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, Literal
 
+from holdfast.regions.keyed_map import MapState
 from holdfast.regions.saved import StateError
 
 # What is looked at: places in places, objects, and entries of one list or dict.
@@ -112,6 +113,8 @@ class Bindings:
 def _message(where: str, name: str, state: object, place: _Place) -> str:
     if hasattr(state, "dtype"):
         what, how = "array", f"with {place}[...] = ..., or with +=, -= and their like"
+    elif isinstance(state, MapState):
+        what, how = "map", f"through {place}[key] = ..."
     elif hasattr(state, "items"):
         what, how = "list", f"through {place}.append(...) or {place}.items"
     else:

@@ -64,7 +64,9 @@ class OperatorInstance:
         self.name = stage.instance_name(index)
         self._operator = operator
         self.where = f"operator {stage.name!r} in region {region!r}"
-        self._state = StateRegistry(xp, saved, owner=self.where)
+        self._state = StateRegistry(
+            xp, saved, owner=self.where, instance=index, parallelism=stage.parallelism
+        )
         self._lease: LeaseOf = _nothing_granted
         self._memory = OwnMemory(stage.schema)
         context = OperatorContext(

@@ -1,9 +1,10 @@
 """A region's state and its in-flight data for another number of instances (R57, R73).
 
 Regions come from the data, so a checkpoint fits any number of them. What can change is the layout
-inside a region: list state is split evenly over the new instances, union state goes to all,
-broadcast state is copied. Arrays and values belong to the rows that were routed to an instance, and
-cannot be divided without knowing how. Rows that wait between operators go where the new routes say.
+inside a region: list state is split evenly over the new instances, the entries of a map go where
+the rows of their keys go, union state goes to all, broadcast state is copied. Arrays and values
+belong to the rows that were routed to an instance, and cannot be divided without knowing how. Rows
+that wait between operators go where the new routes say.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from holdfast._core import CheckpointMetadata, InFlight, OperatorEntry, RegionEn
 from holdfast.regions.errors import LayoutChangedError
 from holdfast.regions.graph import SOURCE, redistribute
 from holdfast.regions.image import SegmentCopies
+from holdfast.regions.keyed_map import MAP, divide_map
 from holdfast.regions.layout import Layout, StageLayout
 from holdfast.regions.rerouting import Rerouting
 from holdfast.regions.saved import SavedState
@@ -113,7 +115,7 @@ class Rescaling:
                     copies.operator(entry.region, entry.origin, operator) for operator in found
                 ]
             elif found:
-                operators += _regroup(copies, entry, found, now)
+                operators += _regroup(copies, entry, found, stage, now)
         return operators, [self._in_flight(copies, entry.region, data) for data in entry.in_flight]
 
     def _in_flight(self, copies: SegmentCopies, region: str, data: InFlight) -> InFlight:
@@ -127,7 +129,11 @@ class Rescaling:
 
 
 def _regroup(
-    copies: SegmentCopies, entry: RegionEntry, found: Sequence[OperatorEntry], now: StageLayout
+    copies: SegmentCopies,
+    entry: RegionEntry,
+    found: Sequence[OperatorEntry],
+    before: StageLayout,
+    now: StageLayout,
 ) -> list[OperatorEntry]:
     """Divide the states of an operator's instances over its new ones."""
     by_name: dict[str, list[SavedState]] = {}
@@ -135,7 +141,7 @@ def _regroup(
         for state in copies.states(entry.region, operator):
             by_name.setdefault(state.name, []).append(state)
     divided = [
-        _divide(states, now, where=f"operator {now.name!r} in region {entry.region!r}")
+        _divide(states, before, now, where=f"operator {now.name!r} in region {entry.region!r}")
         for states in by_name.values()
     ]
     return [
@@ -150,16 +156,29 @@ def _regroup(
     ]
 
 
-def _divide(states: Sequence[SavedState], now: StageLayout, *, where: str) -> list[SavedState]:
+def _divide(
+    states: Sequence[SavedState], before: StageLayout, now: StageLayout, *, where: str
+) -> list[SavedState]:
     """Return one state for each new instance."""
     first = states[0]
+    if first.dtype == MAP:
+        if before.route_by and now.route_by and before.route_by != now.route_by:
+            raise LayoutChangedError(
+                f"{where}: the keys of map state {first.name!r} are values of "
+                f"{_columns(before.route_by)}, and rows are routed by {_columns(now.route_by)} "
+                "now; keep route_by"
+            )
+        return [
+            SavedState(first.name, first.kind, MAP, (len(data),), memoryview(data))
+            for data in divide_map((state.data for state in states), now.parallelism)
+        ]
     if first.kind == "broadcast":
         return [first] * now.parallelism
     if first.kind not in ("list", "union"):
         raise LayoutChangedError(
             f"{where}: {first.kind} state {first.name!r} belongs to the rows that went to an "
             "instance, and with another parallelism or route_by others go there; keep both, or "
-            "keep such state per item in a list state, which is divided"
+            "keep such state by key in a map, whose entries follow their rows"
         )
     items = [item for state in states for item in json.loads(bytes(state.data))]
     if first.kind == "union":

@@ -27,17 +27,15 @@ def route_by(columns: Sequence[str]) -> Route:
     callable
         From a batch and the number of instances to one batch, or None, for each instance.
     """
-    # Equal values are the same text in every process, which Python's own hash is not.
-    import zlib
-
     import numpy as np
     import pyarrow as pa
 
+    from holdfast.regions.keyed_map import instance_of
     from holdfast.regions.splitting import region_codes
 
     def route(batch: pa.RecordBatch, instances: int) -> list[pa.RecordBatch | None]:
         codes, names = region_codes(batch, region_by=columns)
-        owners = np.array([zlib.crc32(name.encode()) % instances for name in names], np.int64)
+        owners = np.array([instance_of(name, instances) for name in names], np.int64)
         if len(set(owners.tolist())) == 1:
             return [batch if number == owners[0] else None for number in range(instances)]
         instance_of_row = owners[codes]

@@ -219,7 +219,7 @@ def _region_names(keys: Sequence[_Key], rows: npt.NDArray[np.int64]) -> list[str
         texts = [key.texts(values) for key, values in zip(keys, picked, strict=True)]
         found = [f"[{','.join(parts)}]" for parts in zip(*texts, strict=True)]
     elif _is_text(picked[0].type):
-        found = [_name(text) for text in picked[0].to_pylist()]
+        found = [name_of_text(text) for text in picked[0].to_pylist()]
     else:
         found = keys[0].texts(picked[0])
     for region in found:
@@ -233,7 +233,7 @@ def _region_names(keys: Sequence[_Key], rows: npt.NDArray[np.int64]) -> list[str
     return found
 
 
-def _name(text: str | None) -> str:
+def name_of_text(text: str | None) -> str:
     """Return the text itself unless it could be taken for the JSON text of another value."""
     if text is None or text in ("", "null") or text.startswith('"'):
         return _json(text)

@@ -18,6 +18,7 @@ from holdfast.regions.arrays import ArrayState, Declared, FrozenArray, HostArray
 from holdfast.regions.bindings import Bindings
 from holdfast.regions.chunks import Layout
 from holdfast.regions.device_arrays import Device, DeviceArray
+from holdfast.regions.keyed_map import MAP, MapState, decode_map, encode_map
 from holdfast.regions.saved import Kind, LeaseOf, SavedState, StateError
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ T = TypeVar("T")
 
 FrozenState: TypeAlias = SavedState | FrozenArray
 """Content of a state at one moment: all of it, or a large array that is yet to be written."""
+
+AnyHandle: TypeAlias = "ValueState[Any] | ListState[Any] | MapState[Any]"
 
 FrozenStates = list[FrozenState]  # `list` is a method of the registry
 
@@ -49,7 +52,7 @@ class ValueState(Generic[T]):
 
 
 class ListState(Generic[T]):
-    """A list of such values that can be split when regions are cut anew (SEMANTICS R73)."""
+    """A list of such values that can be split when instances are cut anew (SEMANTICS R73)."""
 
     def __init__(self, items: Iterable[T] = ()) -> None:
         self.items = list(items)
@@ -78,6 +81,8 @@ class StateRegistry:
         Operator and region, for messages.
     layout : Layout
         How large arrays are cut.
+    instance, parallelism : int
+        Which of how many instances of the operator it is, in its region.
     """
 
     def __init__(
@@ -87,14 +92,18 @@ class StateRegistry:
         *,
         owner: str = "",
         layout: Layout = Layout(),  # noqa: B008  # immutable
+        instance: int = 0,
+        parallelism: int = 1,
     ) -> None:
         self._xp = xp
         self._layout = layout
         self._device = _device_of(xp)
         self._owner = owner
+        self._instance = instance
+        self._parallelism = parallelism
         self._saved = {state.name: state for state in saved}
         self._arrays: dict[str, ArrayState] = {}
-        self._others: dict[str, tuple[Kind, ValueState[Any] | ListState[Any]]] = {}
+        self._others: dict[str, tuple[Kind, AnyHandle]] = {}
         # What the operator has: the arrays, and the handles.
         self._given: dict[str, object] = {}
 
@@ -163,8 +172,33 @@ class StateRegistry:
         """
         return self._value(name, "value", default)
 
+    def map(self, name: str) -> MapState[Any]:
+        """Declare a dict by the values of `route_by`, see `MapState`.
+
+        With another parallelism, its entries go where the rows of their keys go.
+        """
+        self._claim(name)
+        saved = self._take(name, "value")
+        if saved is not None and saved.dtype != MAP:
+            raise StateError(
+                f"{self._at(name)}: the checkpoint has a value there, the operator declares a map"
+            )
+        state = MapState[Any](
+            () if saved is None else decode_map(saved.data, _rich),
+            where=self._at(name),
+            instance=self._instance,
+            parallelism=self._parallelism,
+        )
+        self._others[name] = ("value", state)
+        self._given[name] = state
+        return state
+
     def list(self, name: str) -> ListState[Any]:
-        """Declare a list whose items are split evenly when regions are cut anew."""
+        """Declare a list that is split evenly over another number of instances.
+
+        Its items belong to no key: one may go to an instance that does not see the rows of the key.
+        What belongs to a key is kept in a `map`.
+        """
         return self._list(name, "list")
 
     def union(self, name: str) -> ListState[Any]:
@@ -265,16 +299,21 @@ class StateRegistry:
         self._claim(name)
         saved = self._take(name, kind)
         # The default may be one object for all instances, and an instance changes its state.
+        if saved is not None and saved.dtype == MAP:
+            raise StateError(
+                f"{self._at(name)}: the checkpoint has a map there, the operator declares a {kind}"
+            )
         content = copy.deepcopy(default) if saved is None else _decode_value(saved)
         state = ValueState[Any](content)
         self._others[name] = (kind, state)
         self._given[name] = state
         return state
 
-    def _freeze_other(
-        self, name: str, kind: Kind, state: ValueState[Any] | ListState[Any]
-    ) -> SavedState:
+    def _freeze_other(self, name: str, kind: Kind, state: AnyHandle) -> SavedState:
         try:
+            if isinstance(state, MapState):
+                data = encode_map(state, _plain)
+                return SavedState(name, kind, MAP, (len(data),), memoryview(data))
             content = state.items if isinstance(state, ListState) else state.value
             if isinstance(content, (bytes, bytearray, memoryview)):
                 data, dtype = bytes(content), BYTES
