@@ -47,7 +47,8 @@ fn java_exception(failure: &Failure) -> (&'static JNIStr, String) {
             );
         }
         Failure::Core(error) => match error.kind() {
-            ErrorKind::NotFound | ErrorKind::Corrupt => {
+            ErrorKind::NotFound => jni_str!("io/holdfast/spark/MissingStateException"),
+            ErrorKind::Corrupt => {
                 jni_str!("io/holdfast/spark/DamagedStateException")
             }
             ErrorKind::Unsupported => jni_str!("io/holdfast/spark/UnsupportedStateException"),

@@ -4,6 +4,7 @@ import java.util.Arrays;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Map;
+import java.util.Objects;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.ReadStateStore;
@@ -23,12 +24,19 @@ final class HoldfastReadStore implements ReadStateStore {
   private final TableHandle table;
   private final long version;
   private final long[] statsBefore;
+  private final Session session;
   private final Map<String, StoreFamily> opened = new HashMap<>();
+
+  /** What this became, once Spark asked for a store to change; null until then. */
+  private HoldfastStateStore writer;
 
   /** The family of the last call: nearly all calls in a row are for the same one. */
   private StoreFamily last;
 
   private String lastName;
+
+  /** Families that Spark described to this store, which only reads: they may have no entries. */
+  private final java.util.Set<String> registered = new HashSet<>();
 
   /**
    * @param statsBefore counters of the table before this version was opened
@@ -38,6 +46,7 @@ final class HoldfastReadStore implements ReadStateStore {
     this.table = table;
     this.version = version;
     this.statsBefore = statsBefore;
+    session = new Session(toString(), table.nextStamp());
   }
 
   long[] statsBefore() {
@@ -50,9 +59,11 @@ final class HoldfastReadStore implements ReadStateStore {
    * @param id of this version
    */
   StateStore write(Option<String> id) {
+    session.requireOpen();
     try {
       table.begin();
-      return new HoldfastStateStore(context, table, this, version, id);
+      writer = new HoldfastStateStore(context, table, this, session, id);
+      return writer;
     } catch (RuntimeException e) {
       table.releaseOutsideTask();
       throw e;
@@ -74,68 +85,125 @@ final class HoldfastReadStore implements ReadStateStore {
     return version;
   }
 
-  StoreFamily family(String name) {
+  /**
+   * The family to work on.
+   *
+   * @param operation what for, as Spark calls it in its errors
+   */
+  StoreFamily family(String operation, String name) {
+    session.requireOpen();
     if (!name.equals(lastName)) {
-      last =
-          opened.computeIfAbsent(
-              name, key -> new StoreFamily(context, table, context.family(key)));
+      SparkErrors.requireFamilyName(operation, name, context.columns);
+      StoreFamily family = opened.get(name);
+      if (family == null) {
+        FamilySpec spec = context.families.get(name);
+        if (spec == null || !isThere(name)) {
+          throw SparkErrors.missingFamily(operation, name);
+        }
+        family = new StoreFamily(context, table, spec);
+        opened.put(name, family);
+      }
+      last = family;
       lastName = name;
     }
     return last;
   }
 
+  /** As {@link #family(String, String)}, for an operation on one key. */
+  StoreFamily family(String operation, String name, UnsafeRow key) {
+    session.requireOpen();
+    SparkErrors.verify(key != null, "Key cannot be null");
+    return family(operation, name);
+  }
+
+  /** Families belong to versions: the provider may know one that this version does not have. */
+  private boolean isThere(String name) {
+    return name.equals(StateStore.DEFAULT_COL_FAMILY_NAME())
+        || registered.contains(name)
+        || table.findFamily(name) != 0;
+  }
+
   /** Makes later calls look the family up again. */
   void forget(String name) {
     opened.remove(name);
+    registered.remove(name);
     lastName = null;
   }
 
   @Override
   public UnsafeRow get(UnsafeRow key, String columnFamily) {
-    return family(columnFamily).get(key);
+    return family("get", columnFamily, key).get(key);
+  }
+
+  @Override
+  public Iterator<UnsafeRow> multiGet(UnsafeRow[] keys, String columnFamily) {
+    session.requireOpen();
+    boolean allThere = keys != null && Arrays.stream(keys).allMatch(Objects::nonNull);
+    SparkErrors.verify(allThere, "Keys cannot be null");
+    return family("multiGet", columnFamily).getAll(keys);
   }
 
   @Override
   public boolean keyExists(UnsafeRow key, String columnFamily) {
-    return family(columnFamily).contains(key);
+    return family("keyExists", columnFamily, key).contains(key);
   }
 
   @Override
   public Iterator<UnsafeRow> valuesIterator(UnsafeRow key, String columnFamily) {
-    return family(columnFamily).values(key);
+    StoreFamily family = family("valuesIterator", columnFamily, key);
+    family.requireLists("valuesIterator");
+    return family.values(key);
   }
 
   @Override
   public StateStoreIterator<UnsafeRowPair> iterator(String columnFamily) {
-    return family(columnFamily).range(null, null, false);
+    return family("iterator", columnFamily).range(null, null, false);
   }
 
   @Override
   public StateStoreIterator<UnsafeRowPair> iteratorWithMultiValues(String columnFamily) {
-    return family(columnFamily).range(null, null, true);
+    StoreFamily family = family("iteratorWithMultiValues", columnFamily);
+    family.requireLists("iteratorWithMultiValues");
+    return family.range(null, null, true);
   }
 
   @Override
   public StateStoreIterator<UnsafeRowPair> prefixScan(UnsafeRow prefix, String columnFamily) {
-    return family(columnFamily).prefix(prefix, false);
+    StoreFamily family = family("prefixScan", columnFamily);
+    SparkErrors.require(
+        family.scansPrefixes(), "Prefix scan requires setting prefix key!");
+    return family.prefix(prefix, false);
   }
 
   @Override
   public StateStoreIterator<UnsafeRowPair> prefixScanWithMultiValues(
       UnsafeRow prefix, String columnFamily) {
-    return family(columnFamily).prefix(prefix, true);
+    StoreFamily family = family("prefixScanWithMultiValues", columnFamily);
+    SparkErrors.verify(
+        family.scansPrefixes(),
+        "prefixScanWithMultiValues requires encoder supporting prefix scan!");
+    family.requireLists("prefixScanWithMultiValues");
+    return family.prefix(prefix, true);
   }
 
   @Override
   public StateStoreIterator<UnsafeRowPair> rangeScan(
       Option<UnsafeRow> from, Option<UnsafeRow> to, String columnFamily) {
-    return family(columnFamily).range(orNull(from), orNull(to), false);
+    StoreFamily family = family("rangeScan", columnFamily);
+    SparkErrors.require(
+        family.scansRanges(), "Range scan requires an encoder that supports range scanning!");
+    return family.range(orNull(from), orNull(to), false);
   }
 
   @Override
   public StateStoreIterator<UnsafeRowPair> rangeScanWithMultiValues(
       Option<UnsafeRow> from, Option<UnsafeRow> to, String columnFamily) {
-    return family(columnFamily).range(orNull(from), orNull(to), true);
+    StoreFamily family = family("rangeScanWithMultiValues", columnFamily);
+    SparkErrors.require(
+        family.scansRanges(),
+        "Range scan with multiple values requires an encoder that supports range scanning!");
+    family.requireLists("rangeScanWithMultiValues");
+    return family.range(orNull(from), orNull(to), true);
   }
 
   private static UnsafeRow orNull(Option<UnsafeRow> bound) {
@@ -150,24 +218,36 @@ final class HoldfastReadStore implements ReadStateStore {
       KeyStateEncoderSpec keySpec,
       boolean severalValues,
       boolean internal) {
+    session.requireOpen();
+    SparkErrors.requireNewFamilyName("create_col_family", name, context.columns, internal);
     context.register(name, valueSchema, keySpec, severalValues, internal);
+    registered.add(name);
   }
 
-  /** Families with entries, and those that Spark described. */
+  /** The families of this version, and those that Spark described to this store. */
   @Override
   public Set<String> allColumnFamilyNames() {
-    java.util.Set<String> names = new HashSet<>(context.families.keySet());
+    java.util.Set<String> names = new HashSet<>(registered);
+    names.add(StateStore.DEFAULT_COL_FAMILY_NAME());
     names.addAll(Arrays.asList(table.familyNames()));
     return CollectionConverters.asScala(names).toSet();
   }
 
   @Override
   public void abort() {
-    release();
+    if (writer != null) {
+      writer.abort();
+    } else if (session.abort()) {
+      table.releaseOutsideTask();
+    }
   }
 
   @Override
   public void release() {
-    table.releaseOutsideTask();
+    if (writer != null) {
+      writer.release();
+    } else if (session.release()) {
+      table.releaseOutsideTask();
+    }
   }
 }

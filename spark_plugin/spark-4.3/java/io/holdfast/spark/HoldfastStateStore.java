@@ -15,18 +15,12 @@ import scala.collection.immutable.Set;
 
 /** One session: version N, changed in place, becomes version N + 1 at commit. */
 final class HoldfastStateStore implements StateStore {
-  private enum Phase {
-    OPEN,
-    COMMITTED,
-    ABORTED
-  }
-
   private final StoreContext context;
   private final TableHandle table;
   private final HoldfastReadStore read;
+  private final Session session;
   private final long version;
   private final Option<String> baseId;
-  private Phase phase = Phase.OPEN;
   private String committedId;
   private StateStoreMetrics metrics;
 
@@ -34,12 +28,13 @@ final class HoldfastStateStore implements StateStore {
       StoreContext context,
       TableHandle table,
       HoldfastReadStore read,
-      long version,
+      Session session,
       Option<String> baseId) {
     this.context = context;
     this.table = table;
     this.read = read;
-    this.version = version;
+    this.session = session;
+    version = read.version();
     this.baseId = baseId;
   }
 
@@ -59,39 +54,66 @@ final class HoldfastStateStore implements StateStore {
   }
 
   @Override
+  public Iterator<UnsafeRow> multiGet(UnsafeRow[] keys, String columnFamily) {
+    return read.multiGet(keys, columnFamily);
+  }
+
+  @Override
   public boolean keyExists(UnsafeRow key, String columnFamily) {
     return read.keyExists(key, columnFamily);
   }
 
   @Override
   public void put(UnsafeRow key, UnsafeRow value, String columnFamily) {
-    forWriting(columnFamily).put(key, value);
+    session.requireOpen();
+    SparkErrors.verify(key != null, "Key cannot be null");
+    SparkErrors.require(value != null, "Cannot put a null value");
+    read.family("put", columnFamily).put(key, value);
   }
 
   @Override
   public void putList(UnsafeRow key, UnsafeRow[] values, String columnFamily) {
-    forWriting(columnFamily).putList(key, values);
+    session.requireOpen();
+    SparkErrors.verify(key != null, "Key cannot be null");
+    requireValues(values, "put");
+    StoreFamily family = read.family("put", columnFamily);
+    family.requireLists("put");
+    family.putList(key, values);
   }
 
   @Override
   public void merge(UnsafeRow key, UnsafeRow value, String columnFamily) {
-    forWriting(columnFamily).append(key, value);
+    StoreFamily family = read.family("merge", columnFamily);
+    family.requireLists("merge");
+    SparkErrors.verify(key != null, "Key cannot be null");
+    SparkErrors.require(value != null, "Cannot merge a null value");
+    family.append(key, value);
   }
 
   @Override
   public void mergeList(UnsafeRow key, UnsafeRow[] values, String columnFamily) {
-    forWriting(columnFamily).append(key, values);
+    StoreFamily family = read.family("merge", columnFamily);
+    family.requireLists("merge");
+    SparkErrors.verify(key != null, "Key cannot be null");
+    requireValues(values, "merge");
+    family.append(key, values);
   }
 
   @Override
   public void remove(UnsafeRow key, String columnFamily) {
-    forWriting(columnFamily).remove(key);
+    read.family("remove", columnFamily, key).remove(key);
   }
 
   /** Entries from {@code from} (inclusive) to {@code to} (exclusive) go. */
   @Override
   public void deleteRange(UnsafeRow from, UnsafeRow to, String columnFamily) {
-    StoreFamily family = forWriting(columnFamily);
+    session.requireOpen();
+    SparkErrors.verify(from != null, "Begin key cannot be null");
+    SparkErrors.verify(to != null, "End key cannot be null");
+    StoreFamily family = read.family("deleteRange", columnFamily);
+    SparkErrors.verify(
+        family.scansRanges(),
+        "deleteRange requires a RangeKeyScanStateEncoderSpec for ordered key encoding");
     StateStoreIterator<UnsafeRowPair> doomed = family.range(from, to, false);
     try {
       while (doomed.hasNext()) {
@@ -102,7 +124,7 @@ final class HoldfastStateStore implements StateStore {
     }
   }
 
-  /** The whole family; also after commit, which is when complete mode reads it. */
+  /** The whole family; it may be read on after commit, as complete mode does. */
   @Override
   public StateStoreIterator<UnsafeRowPair> iterator(String columnFamily) {
     return read.iterator(columnFamily);
@@ -111,44 +133,42 @@ final class HoldfastStateStore implements StateStore {
   /** Durable against the executor's death on return; against the machine's at commits/N. */
   @Override
   public long commit() {
-    requireOpen();
-    committedId = table.commit();
-    phase = Phase.COMMITTED;
-    table.releaseOutsideTask();
-    if (context.conf.commitValidationEnabled()) {
-      StateStore.reportCommitToCoordinator(version + 1, context.id, context.hadoopConf);
+    session.requireUncommitted();
+    try {
+      committedId = table.commit();
+      session.commit();
+      table.releaseOutsideTask();
+      if (context.conf.commitValidationEnabled()) {
+        StateStore.reportCommitToCoordinator(version + 1, context.id, context.hadoopConf);
+      }
+    } catch (Exception e) {
+      throw SparkErrors.cannotCommit(this, e);
     }
     return version + 1;
   }
 
   @Override
   public void abort() {
-    if (phase == Phase.OPEN) {
-      phase = Phase.ABORTED;
+    if (session.abort()) {
       table.abort();
+      table.releaseOutsideTask();
     }
-    table.releaseOutsideTask();
   }
 
   @Override
   public void release() {
-    if (phase == Phase.OPEN) {
-      throw new IllegalStateException(
-          "A session of " + table + " must be committed or aborted, not released");
-    }
-    table.releaseOutsideTask();
+    throw new AssertionError(
+        "assertion failed: Release can only be called on a read-only store, not on " + this);
   }
 
   @Override
   public boolean hasCommitted() {
-    return phase == Phase.COMMITTED;
+    return session.hasCommitted();
   }
 
   @Override
   public StateStoreMetrics metrics() {
-    if (phase == Phase.OPEN) {
-      return StoreMetrics.of(read.statsBefore(), table.stats(), StoreMetrics.NOTHING);
-    }
+    session.requireMetrics();
     if (metrics == null) {
       // Taken once: what the manager did is told to one caller only.
       metrics = StoreMetrics.of(read.statsBefore(), table.stats(), table.takeTotals(version));
@@ -158,22 +178,20 @@ final class HoldfastStateStore implements StateStore {
 
   @Override
   public StateStoreCheckpointInfo getStateStoreCheckpointInfo() {
-    if (phase != Phase.COMMITTED) {
-      throw new IllegalStateException(
-          "Version " + (version + 1) + " of " + table + " has no id yet");
-    }
+    session.requireId();
     return new StateStoreCheckpointInfo(
         context.id.partitionId(), version + 1, Option.apply(committedId), baseId);
   }
 
-  private StoreFamily forWriting(String columnFamily) {
-    requireOpen();
-    return read.family(columnFamily);
+  @Override
+  public String toString() {
+    return "Holdfast's " + read;
   }
 
-  private void requireOpen() {
-    if (phase != Phase.OPEN) {
-      throw new IllegalStateException("The session of " + table + " is " + phase);
+  private static void requireValues(UnsafeRow[] values, String operation) {
+    SparkErrors.require(values != null, "Cannot " + operation + " a null value");
+    for (UnsafeRow value : values) {
+      SparkErrors.require(value != null, "Cannot " + operation + " a null value in the array");
     }
   }
 
@@ -223,16 +241,32 @@ final class HoldfastStateStore implements StateStore {
       KeyStateEncoderSpec keySpec,
       boolean severalValues,
       boolean internal) {
-    requireOpen();
-    context.register(name, valueSchema, keySpec, severalValues, internal);
+    read.registerColFamily(name, keySchema, valueSchema, keySpec, severalValues, internal);
+    // Part of the version from now on, whatever is written to it.
+    table.openFamily(name, context.families.get(name).options);
+  }
+
+  @Override
+  public void registerColFamily(
+      String name,
+      StructType keySchema,
+      StructType valueSchema,
+      KeyStateEncoderSpec keySpec,
+      boolean severalValues,
+      boolean internal) {
+    createColFamilyIfAbsent(name, keySchema, valueSchema, keySpec, severalValues, internal);
   }
 
   @Override
   public boolean removeColFamilyIfExists(String name) {
-    requireOpen();
-    boolean stored = context.columns && table.removeFamily(name);
-    boolean described = context.families.remove(name) != null;
-    read.forget(name);
-    return stored || described;
+    session.requireOpen();
+    SparkErrors.requireNewFamilyName("remove_col_family", name, context.columns, false);
+    boolean removed = table.removeFamily(name);
+    if (removed) {
+      // Made again, it may have another form.
+      context.families.remove(name);
+      read.forget(name);
+    }
+    return removed;
   }
 }

@@ -2,6 +2,7 @@ package io.holdfast.spark;
 
 import java.util.Arrays;
 import java.util.concurrent.locks.ReentrantReadWriteLock;
+import java.util.function.Supplier;
 import java.util.stream.LongStream;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
@@ -118,22 +119,28 @@ public final class HoldfastStateStoreProvider
   @Override
   public StateStore getStore(
       long version, Option<String> checkpointId, boolean forceSnapshotOnCommit, boolean loadEmpty) {
-    HoldfastReadStore read =
-        open(
-            version,
-            () -> {
-              if (loadEmpty) {
-                table.openEmpty(version);
-              } else {
-                table.load(version, checkpointId.getOrElse(() -> null));
-              }
-            });
-    return read.write(checkpointId);
+    return loading(
+        version,
+        () -> {
+          HoldfastReadStore read =
+              open(
+                  version,
+                  () -> {
+                    if (loadEmpty) {
+                      table.openEmpty(version);
+                    } else {
+                      table.load(version, checkpointId.getOrElse(() -> null));
+                    }
+                  });
+          return read.write(checkpointId);
+        });
   }
 
   @Override
   public ReadStateStore getReadStore(long version, Option<String> checkpointId) {
-    return open(version, () -> table.load(version, checkpointId.getOrElse(() -> null)));
+    return loading(
+        version,
+        () -> open(version, () -> table.load(version, checkpointId.getOrElse(() -> null))));
   }
 
   @Override
@@ -148,7 +155,7 @@ public final class HoldfastStateStoreProvider
           "Cannot upgrade " + readStore + " to version " + version + " of " + table);
     }
     // It may be another provider's: Spark makes a new one when it closed the first in between.
-    return ((HoldfastReadStore) readStore).write(checkpointId);
+    return loading(version, () -> ((HoldfastReadStore) readStore).write(checkpointId));
   }
 
   /** Goes to {@code endVersion} by way of an older version, round what it is normally loaded from. */
@@ -159,14 +166,17 @@ public final class HoldfastStateStoreProvider
       boolean readOnly,
       Option<String> snapshotId,
       Option<String> endId) {
-    HoldfastReadStore read = replay(snapshotVersion, endVersion, snapshotId, endId);
-    return read.write(endId);
+    return loading(
+        Math.min(snapshotVersion, endVersion),
+        () -> replay(snapshotVersion, endVersion, snapshotId, endId).write(endId));
   }
 
   @Override
   public ReadStateStore replayReadStateFromSnapshot(
       long snapshotVersion, long endVersion, Option<String> snapshotId, Option<String> endId) {
-    return replay(snapshotVersion, endVersion, snapshotId, endId);
+    return loading(
+        Math.min(snapshotVersion, endVersion),
+        () -> replay(snapshotVersion, endVersion, snapshotId, endId));
   }
 
   private HoldfastReadStore replay(
@@ -190,11 +200,27 @@ public final class HoldfastStateStoreProvider
       getStateStoreChangeDataReader(
           long startVersion, long endVersion, Option<String> columnFamily, Option<String> endId) {
     String name = columnFamily.getOrElse(StateStore::DEFAULT_COL_FAMILY_NAME);
+    SparkErrors.requireFamilyName("getStateStoreChangeDataReader", name, context.columns);
+    FamilySpec family = context.families.get(name);
+    if (family == null) {
+      throw SparkErrors.missingFamily("getStateStoreChangeDataReader", name);
+    }
     HoldfastReadStore read =
-        open(endVersion, () -> table.load(endVersion, endId.getOrElse(() -> null)));
+        loading(
+            Math.min(startVersion, endVersion),
+            () -> open(endVersion, () -> table.load(endVersion, endId.getOrElse(() -> null))));
     int number = context.columns ? table.findFamily(name) : Native.ONLY_FAMILY;
-    FamilySpec family = context.family(name);
     return new ChangeFeed(context, table, family, number, startVersion, read.version());
+  }
+
+  /** Failures are those of Spark's own providers, with Holdfast's as their cause. */
+  private <T> T loading(long version, Supplier<T> load) {
+    SparkErrors.requireVersion(version);
+    try {
+      return load.get();
+    } catch (Exception e) {
+      throw SparkErrors.cannotLoad(id, e);
+    }
   }
 
   private HoldfastReadStore open(long version, Runnable position) {

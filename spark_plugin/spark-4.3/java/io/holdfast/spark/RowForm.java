@@ -9,6 +9,14 @@ import org.apache.spark.unsafe.Platform;
 abstract class RowForm {
   abstract Bytes encode(UnsafeRow row);
 
+  boolean scansPrefixes() {
+    return false;
+  }
+
+  boolean scansRanges() {
+    return false;
+  }
+
   /** The bytes that every key with this prefix begins with. */
   Bytes encodePrefix(UnsafeRow prefix) {
     throw new UnsupportedOperationException("Keys of this column family have no prefix to scan by");
@@ -63,10 +71,17 @@ abstract class RowForm {
     }
 
     @Override
+    boolean scansPrefixes() {
+      return encoder.supportPrefixKeyScan();
+    }
+
+    @Override
+    boolean scansRanges() {
+      return encoder.supportsRangeScan();
+    }
+
+    @Override
     Bytes encodePrefix(UnsafeRow prefix) {
-      if (!encoder.supportPrefixKeyScan()) {
-        return super.encodePrefix(prefix);
-      }
       return Bytes.of(encoder.encodePrefixKey(prefix));
     }
 

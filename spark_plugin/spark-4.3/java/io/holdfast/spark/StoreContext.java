@@ -71,21 +71,8 @@ final class StoreContext {
       KeyStateEncoderSpec keySpec,
       boolean severalValues,
       boolean internal) {
-    if (!columns) {
-      throw new UnsupportedOperationException(
-          "Operator " + id.operatorId() + " uses no column families, '" + name + "' was asked for");
-    }
     families.computeIfAbsent(
         name, key -> FamilySpec.of(this, name, value, keySpec, severalValues, internal, schemas));
-  }
-
-  FamilySpec family(String name) {
-    FamilySpec spec = families.get(name);
-    if (spec == null) {
-      throw new IllegalArgumentException(
-          "Column family '" + name + "' of " + id + " was not created; there are " + families.keySet());
-    }
-    return spec;
   }
 
   /** Checks the first row that is read against the schema, if Spark is configured to. */

@@ -2,6 +2,7 @@ package io.holdfast.spark;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.NoSuchElementException;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.state.StateStoreIterator;
 import org.apache.spark.sql.execution.streaming.state.UnsafeRowPair;
@@ -32,19 +33,76 @@ final class StoreFamily {
   }
 
   UnsafeRow get(UnsafeRow key) {
+    byte[] value = value(key);
+    if (value == null) {
+      return null;
+    }
+    UnsafeRow row = spec.value.decode(value, 0, value.length, found);
+    context.validate(key, row);
+    return row;
+  }
+
+  /** Values as they are now, in the order of the keys; null for a key without one. */
+  Iterator<UnsafeRow> getAll(UnsafeRow[] keys) {
+    byte[][] values = new byte[keys.length][];
+    for (int i = 0; i < keys.length; i++) {
+      values[i] = value(keys[i]);
+    }
+    UnsafeRow row = spec.value.newRow();
+    return new AbstractIterator<>() {
+      private int next;
+
+      @Override
+      public boolean hasNext() {
+        return next < values.length;
+      }
+
+      @Override
+      public UnsafeRow next() {
+        if (!hasNext()) {
+          throw new NoSuchElementException("no key is left");
+        }
+        byte[] value = values[next];
+        next++;
+        return value == null ? null : spec.value.decode(value, 0, value.length, row);
+      }
+    };
+  }
+
+  /** Encoded; null without such a key. */
+  private byte[] value(UnsafeRow key) {
     if (number == ABSENT) {
       return null;
     }
     Bytes keyBytes = spec.key.encode(key);
     byte[] stored = table.get(number, keyBytes);
-    if (stored == null) {
-      return null;
+    if (stored == null || context.checksums == null) {
+      return stored;
     }
-    byte[] value =
-        context.checksums == null ? stored : context.checksums.open(keyBytes.toArray(), stored);
-    UnsafeRow row = spec.value.decode(value, 0, value.length, found);
-    context.validate(key, row);
-    return row;
+    return context.checksums.open(keyBytes.toArray(), stored);
+  }
+
+  /** In the words of Spark's own provider. */
+  void requireLists(String operation) {
+    if (spec.hasSeveralValues()) {
+      return;
+    }
+    String lead =
+        switch (operation) {
+          case "valuesIterator" -> "valuesIterator requires a encoder that supports";
+          case "merge" -> "Merge operation requires an encoder which supports";
+          case "put" -> "Multi-value put operation requires an encoder which supports";
+          default -> "Multi-value iterator operation requires an encoder which supports";
+        };
+    throw new IllegalStateException(lead + " multiple values for a single key");
+  }
+
+  boolean scansPrefixes() {
+    return spec.key.scansPrefixes();
+  }
+
+  boolean scansRanges() {
+    return spec.key.scansRanges();
   }
 
   boolean contains(UnsafeRow key) {
@@ -168,7 +226,7 @@ final class StoreFamily {
     @Override
     public UnsafeRowPair next() {
       if (!hasNext()) {
-        throw new java.util.NoSuchElementException("the scan is over");
+        throw new NoSuchElementException("the scan is over");
       }
       scan.next(this);
       return pair;

@@ -11,8 +11,9 @@ import java.util.Locale;
  * The one class with native methods. Handles are numbers that are never reused, so a call after
  * close throws {@link IllegalStateException}. The native side is rust/jni.
  *
- * <p>Errors arrive as {@link DamagedStateException}, {@link UnsupportedStateException}, {@link
- * IllegalArgumentException} (a wrong call) or {@link HoldfastException} (storage, or a bug).
+ * <p>Errors arrive as {@link DamagedStateException}, {@link MissingStateException}, {@link
+ * UnsupportedStateException}, {@link IllegalArgumentException} (a wrong call) or {@link
+ * HoldfastException} (storage, or a bug).
  */
 final class Native {
   static final int COMPRESSION_NONE = 0;

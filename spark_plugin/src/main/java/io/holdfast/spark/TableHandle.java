@@ -2,6 +2,7 @@ package io.holdfast.spark;
 
 import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Supplier;
 import org.apache.spark.TaskContext;
 import org.apache.spark.unsafe.Platform;
@@ -52,6 +53,7 @@ final class TableHandle {
   private final Supplier<HoldfastExecutor.Lease> leases;
   private final int versionsInMemory;
   private final Runnable maintenance;
+  private final AtomicLong stamps = new AtomicLong();
   private long user = NOBODY;
 
   /** Null while the native store is closed. */
@@ -108,6 +110,11 @@ final class TableHandle {
   @Override
   public String toString() {
     return identity.toString();
+  }
+
+  /** Numbers what is opened, for errors about stores that are used on after their end. */
+  long nextStamp() {
+    return stamps.incrementAndGet();
   }
 
   /**
