@@ -20,6 +20,7 @@ GROUPS = [
     "families",
     "families of versions",
     "multiGet",
+    "tasks",
 ]
 # What RocksDB waits for a store that is in use: a case that forgets one shall not hold up the rest.
 SOON = {STATE + "rocksdb.lockAcquireTimeoutMs": "2000"}

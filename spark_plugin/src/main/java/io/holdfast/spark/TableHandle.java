@@ -120,14 +120,38 @@ final class TableHandle {
   /**
    * Makes the calling task the only user until it ends. A task that holds the store already goes
    * on holding it: restore and save side of one operator share it.
+   *
+   * @throws HoldfastException in a task that has failed or ended: its listeners ran, or run at once
+   *     when they are added, so nothing would give the store back after its use
    */
   void acquire() {
     TaskContext task = TaskContext.get();
-    boolean first = lock(currentUser(task));
-    if (first && task != null) {
-      long holder = currentUser(task);
-      // Output modes that emit the whole table read it after commit: hold on to the task's end.
-      task.addTaskCompletionListener((TaskCompletionListener) ended -> unlock(holder));
+    requireRunning(task);
+    long holder = currentUser(task);
+    boolean first = lock(holder);
+    if (!first || task == null) {
+      return;
+    }
+    // Output modes that emit the whole table read it after commit: hold on to the task's end.
+    task.addTaskCompletionListener((TaskCompletionListener) ended -> unlock(holder));
+    try {
+      // It may have failed meanwhile; one that ends from now on runs the listener.
+      requireRunning(task);
+    } catch (HoldfastException e) {
+      unlock(holder);
+      throw e;
+    }
+  }
+
+  private void requireRunning(TaskContext task) {
+    if (task != null && (task.isFailed() || task.isCompleted())) {
+      throw new HoldfastException(
+          "Task "
+              + task.taskAttemptId()
+              + (task.isCompleted() ? " has ended" : " has failed")
+              + ": the state store of "
+              + identity
+              + " is not opened for it");
     }
   }
 
