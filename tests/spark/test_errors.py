@@ -74,6 +74,33 @@ def test_a_checkpoint_of_another_provider_is_refused_and_left_as_it_was(
     assert run(spark, folder, checkpoint) == {1: [(1, 2)]}
 
 
+def test_a_checkpoint_that_records_no_provider_is_refused_at_the_start_and_left_as_it_was(
+    spark: SparkSession, provider: Callable[[str], None], folder: Path, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    provider("hdfs")
+    run(spark, folder, checkpoint)
+    # As Spark 2.1 wrote it: the settings of the query are not in it.
+    entry = checkpoint / "offsets" / "0"
+    version, _, *offsets = entry.read_text().split("\n")
+    metadata = '{"batchWatermarkMs":0,"batchTimestampMs":1480981499528}'
+    entry.write_text("\n".join([version, metadata, *offsets]))
+    (checkpoint / "offsets" / ".0.crc").unlink(missing_ok=True)
+    write_batch(folder, 1, [{"key": 1}])
+    before = snapshot(checkpoint)
+    provider("holdfast")
+    with pytest.raises(StreamingQueryException) as error:
+        run(spark, folder, checkpoint)
+    text = str(error.value)
+    assert "does not record which state store provider made it" in text
+    assert str(checkpoint) in text
+    assert "Job aborted" not in text, "no task ran"
+    assert snapshot(checkpoint) == before
+    # The provider that made it still continues it.
+    provider("hdfs")
+    assert run(spark, folder, checkpoint) == {1: [(1, 2)]}
+
+
 def test_checkpoint_format_1_is_refused_before_anything_is_written(
     spark: SparkSession, folder: Path, tmp_path: Path
 ) -> None:

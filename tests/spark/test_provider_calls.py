@@ -83,3 +83,18 @@ def test_what_holdfast_knows_of_a_version_that_is_not_there_is_told(
     assert mine["sessions", "metrics before commit"].message.endswith(
         "Cannot get metrics of version 0 of operator 0, partition 12, store default after UPDATING"
     )
+
+
+def test_a_provider_without_hadoop_configuration_says_what_is_missing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    calls: Any = instance(spark, "StoreCalls")
+    found = outcomes(calls.withoutConfiguration(spark._jsparkSession, tmp_path.as_uri()))
+    for name, said in (
+        ("none", "no Hadoop configuration"),
+        ("without a run", "a Hadoop configuration without sql.streaming.runId"),
+    ):
+        outcome = found["configuration", name]
+        assert outcome.kind == "java.lang.IllegalArgumentException"
+        assert said in outcome.message
+        assert "operatorId=0" in outcome.message

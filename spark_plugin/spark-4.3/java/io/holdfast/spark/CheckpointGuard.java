@@ -19,6 +19,8 @@ final class CheckpointGuard {
       Pattern.compile(
           Pattern.quote("\"" + HoldfastConf.PROVIDER_KEY + "\"") + "\\s*:\\s*\"([^\"]+)\"");
 
+  private static final String UNREADABLE = "?";
+
   private CheckpointGuard() {}
 
   private static boolean wantsHoldfast(Configuration conf) {
@@ -35,7 +37,7 @@ final class CheckpointGuard {
   }
 
   /**
-   * Refuses to restart a stateful query whose offset log names another provider. Readers of a
+   * Refuses to restart a stateful query whose offset log names another provider, or none. Readers of a
    * checkpoint (the state reader, which runs on other threads) are let through.
    */
   static void refuseForeignCheckpoint(CheckpointFileManager files, Configuration conf, Path path) {
@@ -49,27 +51,48 @@ final class CheckpointGuard {
       return;
     }
     String provider = recordedProvider(files, path);
-    if (provider != null && !provider.equals(HoldfastConf.PROVIDER_CLASS)) {
+    if (provider.equals(HoldfastConf.PROVIDER_CLASS) || provider.equals(UNREADABLE)) {
+      return;
+    }
+    Path checkpoint = log.getParent();
+    if (provider.isEmpty()) {
       throw new UnsupportedStateException(
           "Checkpoint "
-              + log.getParent()
-              + " was made with state store provider "
-              + provider
-              + " (recorded in "
+              + checkpoint
+              + " does not record which state store provider made it (in "
               + path
-              + "); Holdfast cannot continue it and nothing was changed. Either set "
+              + "): a version of Spark did that recorded none, such as 2.1, with its own provider."
+              + " Holdfast cannot continue it and nothing was changed. Either set "
               + HoldfastConf.PROVIDER_KEY
-              + "="
-              + provider
-              + " for this query, or start it with a new checkpoint folder.");
+              + " to Spark's own provider for this query, or start it with a new checkpoint folder.");
     }
+    throw new UnsupportedStateException(
+        "Checkpoint "
+            + checkpoint
+            + " was made with state store provider "
+            + provider
+            + " (recorded in "
+            + path
+            + "); Holdfast cannot continue it and nothing was changed. Either set "
+            + HoldfastConf.PROVIDER_KEY
+            + "="
+            + provider
+            + " for this query, or start it with a new checkpoint folder.");
   }
 
+  /** Empty where none is recorded, {@link #UNREADABLE} for what is no entry of the offset log. */
   private static String recordedProvider(CheckpointFileManager files, Path path) {
     try (InputStream in = files.open(path)) {
       String text = new String(in.readAllBytes(), StandardCharsets.UTF_8);
       Matcher matcher = RECORDED_PROVIDER.matcher(text);
-      return matcher.find() ? matcher.group(1) : null;
+      if (matcher.find()) {
+        return matcher.group(1);
+      }
+      // Version, metadata (none in the oldest), offsets. A cut file is for Spark to report.
+      String[] lines = text.split("\n", -1);
+      String metadata = lines.length < 3 ? UNREADABLE : lines[1].trim();
+      boolean whole = metadata.isEmpty() || (metadata.startsWith("{") && metadata.endsWith("}"));
+      return whole ? "" : UNREADABLE;
     } catch (IOException e) {
       throw new HoldfastException("Cannot read " + path, e);
     }

@@ -6,6 +6,7 @@ import java.util.function.Supplier;
 import java.util.stream.LongStream;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.execution.streaming.runtime.StreamExecution;
 import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.ReadStateStore;
 import org.apache.spark.sql.execution.streaming.state.StateSchemaProvider;
@@ -56,6 +57,7 @@ public final class HoldfastStateStoreProvider
       boolean useMultipleValuesPerKey,
       Option<StateSchemaProvider> stateSchemaProvider) {
     id = stateStoreId;
+    requireHadoopConf(hadoopConf);
     requireFormat(storeConf);
     requireFileManager(hadoopConf);
     context =
@@ -87,6 +89,22 @@ public final class HoldfastStateStoreProvider
             // Spark's own provider takes a negative number as 0.
             Math.max(0, storeConf.maxVersionsToRetainInMemory()),
             this::doSnapshotMaintenance);
+  }
+
+  private void requireHadoopConf(Configuration hadoopConf) {
+    String missing = hadoopConf == null ? "no Hadoop configuration" : null;
+    if (missing == null && hadoopConf.get(StreamExecution.RUN_ID_KEY()) == null) {
+      missing = "a Hadoop configuration without " + StreamExecution.RUN_ID_KEY();
+    }
+    if (missing != null) {
+      throw new IllegalArgumentException(
+          "The state store provider of "
+              + id
+              + " was given "
+              + missing
+              + ": it names the run of the query and the storage of its files."
+              + " StateStoreProvider.createAndInit sets it.");
+    }
   }
 
   private static void requireFormat(StateStoreConf conf) {
