@@ -8,7 +8,8 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,27 @@ def folder(tmp_path: Path) -> Path:
 
 def counts(spark: SparkSession, folder: Path) -> DataFrame:
     return source(spark, folder).groupBy("key").count()
+
+
+@contextmanager
+def log_of(spark: SparkSession, name: str) -> Iterator[Any]:
+    """What the driver logs as warnings under a name, as a ``java.io.StringWriter``."""
+    jvm: Any = spark._jvm
+    log4j = jvm.org.apache.logging.log4j
+    text = jvm.java.io.StringWriter()
+    configurator = log4j.core.config.Configurator
+    configurator.setLevel(name, log4j.Level.WARN)
+    logger = log4j.LogManager.getLogger(name)
+    appender = log4j.core.appender.WriterAppender.createAppender(
+        None, None, text, "test", False, True
+    )
+    appender.start()
+    logger.addAppender(appender)
+    try:
+        yield text
+    finally:
+        logger.removeAppender(appender)
+        configurator.setLevel(name, log4j.Level.ERROR)
 
 
 def run(spark: SparkSession, folder: Path, checkpoint: Path) -> dict[int, list[Any]]:
@@ -305,3 +327,39 @@ def test_state_beyond_the_memory_bound_fails_the_task_and_commits_nothing(
     assert not (checkpoint / "commits" / "0").exists()
     with settings(spark, {STATE + "holdfast.maxMemoryBytes": str(1 << 40)}):
         assert len(run(spark, folder, checkpoint)[0]) == 40
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("maxFileBytes", "64 parsecs", "Found '64 parsecs'"),
+        ("maxFileBytes", "0", "Found '0'"),
+        ("maxMemoryBytes", "-1g", "Found '-1g'"),
+        ("compression", "snappy", "Found 'snappy'"),
+    ],
+)
+def test_a_wrong_setting_is_refused_when_the_query_starts(
+    name: str, value: str, said: str, spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    key = f"{STATE}holdfast.{name}"
+    with settings(spark, {key: value}), pytest.raises(Exception, match=said) as error:
+        run(spark, folder, checkpoint)
+    assert key in str(error.value)
+    assert snapshot(tmp_path).keys() == {"input/batch-00000.parquet"}, "no task ran"
+
+
+def test_settings_take_sizes_as_spark_writes_them_and_unknown_ones_are_warned_of(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    wanted = {
+        "maxFileBytes": "64m",
+        "maxMemoryBytes": "4gb",
+        "maxFilebytes": "1",
+    }
+    with log_of(spark, "io.holdfast.spark") as log:
+        with settings(spark, {f"{STATE}holdfast.{key}": value for key, value in wanted.items()}):
+            assert len(run(spark, folder, tmp_path / "checkpoint")[0]) == 40
+        said = log.toString()
+    assert said.count(f"knows no setting {STATE}holdfast.maxFilebytes") == 1
+    assert f"{STATE}holdfast.maxFileBytes" in said

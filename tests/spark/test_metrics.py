@@ -79,7 +79,7 @@ def test_times_grow_with_the_state(spark: SparkSession, tmp_path: Path) -> None:
 SIZE, TIME = r".*\n[0-9.]+ [KM]?i?B \(.*", r".*\n[0-9.]+ m?s \(.*"
 # Metrics of the SQL tab, by the text that it shows, and what they say of the first batch.
 IN_THE_SQL_TAB = {
-    "versions read from state files": f"{PARTITIONS}",
+    "Holdfast: versions read from state files": f"{PARTITIONS}",
     "versions served by undoing a commit": "0",
     "bytes that commits wrote, before compression": SIZE,
     "commits that wrote nothing": "0",

@@ -3,18 +3,24 @@ package io.holdfast.spark;
 import java.io.IOException;
 import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
+import java.util.HashMap;
+import java.util.Map;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager;
 import org.apache.spark.util.UninterruptibleThread;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * Refuses, before anything is written, checkpoints that Holdfast cannot continue. Without this
  * Spark would go on silently with the provider that the checkpoint remembers.
  */
 final class CheckpointGuard {
+  private static final Logger LOG = LoggerFactory.getLogger(CheckpointGuard.class);
+
   private static final Pattern RECORDED_PROVIDER =
       Pattern.compile(
           Pattern.quote("\"" + HoldfastConf.PROVIDER_KEY + "\"") + "\\s*:\\s*\"([^\"]+)\"");
@@ -33,6 +39,23 @@ final class CheckpointGuard {
     if (wantsHoldfast(conf) && !format.equals("2")) {
       throw new UnsupportedStateException(
           path + " was not written. " + Messages.formatTooOld(format));
+    }
+  }
+
+  /** Refuses to start a query with a setting that tasks would fail on; warns of unknown ones. */
+  static void checkSettings(Configuration conf) {
+    if (!wantsHoldfast(conf)) {
+      return;
+    }
+    Map<String, String> settings = new HashMap<>();
+    conf.getPropsWithPrefix(HoldfastConf.PREFIX)
+        .forEach((name, value) -> settings.put(HoldfastConf.PREFIX + name, value));
+    new HoldfastConf(settings);
+    for (String key : HoldfastConf.unknown(settings.keySet())) {
+      LOG.warn(
+          "Holdfast knows no setting {}: it has no effect. There are {}",
+          key,
+          HoldfastConf.keys());
     }
   }
 

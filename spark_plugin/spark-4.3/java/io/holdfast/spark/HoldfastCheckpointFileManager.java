@@ -91,8 +91,10 @@ public final class HoldfastCheckpointFileManager implements CheckpointFileManage
     return spark.isLocal();
   }
 
+  /** The first that a query does when it starts. */
   @Override
   public Path createCheckpointDirectory() {
+    CheckpointGuard.checkSettings(conf);
     CheckpointGuard.refuseOldFormat(conf, root);
     return spark.createCheckpointDirectory();
   }

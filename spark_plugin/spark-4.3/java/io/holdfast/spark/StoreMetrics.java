@@ -16,24 +16,24 @@ import scala.jdk.javaapi.CollectionConverters;
 final class StoreMetrics {
   /** Of one store, in the order of {@link TableHandle#stats} from its third number. */
   private static final StateStoreCustomMetric[] OF_STORE = {
-    sum("holdfastLoads", "versions read from state files"),
-    sum("holdfastRewinds", "versions served by undoing a commit"),
-    size("holdfastWrittenBytes", "bytes that commits wrote, before compression"),
-    sum("holdfastEmptyCommits", "commits that wrote nothing"),
-    sum("holdfastRebuilds", "versions rebuilt because a base image was damaged"),
-    sum("holdfastChangelogs", "commits that wrote a changelog"),
-    timing("holdfastLoadMs", "time to load versions from state files"),
-    timing("holdfastAppendMs", "time to write changelogs"),
+    sum("holdfastLoads", "Holdfast: versions read from state files"),
+    sum("holdfastRewinds", "Holdfast: versions served by undoing a commit"),
+    size("holdfastWrittenBytes", "Holdfast: bytes that commits wrote, before compression"),
+    sum("holdfastEmptyCommits", "Holdfast: commits that wrote nothing"),
+    sum("holdfastRebuilds", "Holdfast: versions rebuilt because a base image was damaged"),
+    sum("holdfastChangelogs", "Holdfast: commits that wrote a changelog"),
+    timing("holdfastLoadMs", "Holdfast: time to load versions from state files"),
+    timing("holdfastAppendMs", "Holdfast: time to write changelogs"),
   };
 
   /** Of its manager, in the order of {@link HoldfastExecutor.Lease#takeTotals}. */
   private static final StateStoreCustomMetric[] OF_MANAGER = {
-    sum("holdfastFilesCreated", "state files created"),
-    sum("holdfastFilesSealed", "state files closed with a footer"),
-    sum("holdfastSegments", "segments written, base images included"),
-    size("holdfastStoredBytes", "bytes of these segments in state files"),
-    timing("holdfastSealMs", "time to make state files durable for the batch before"),
-    size("holdfastPinnedBytes", "bytes in state files that no retained batch needs any more"),
+    sum("holdfastFilesCreated", "Holdfast: state files created"),
+    sum("holdfastFilesSealed", "Holdfast: state files closed with a footer"),
+    sum("holdfastSegments", "Holdfast: segments written, base images included"),
+    size("holdfastStoredBytes", "Holdfast: bytes of these segments in state files"),
+    timing("holdfastSealMs", "Holdfast: time to make state files durable for the batch before"),
+    size("holdfastPinnedBytes", "Holdfast: bytes in state files that no retained batch needs any more"),
   };
 
   static final StateStoreCustomMetric[] ALL =

@@ -1,7 +1,15 @@
 package io.holdfast.spark;
 
+import static java.util.stream.Collectors.joining;
+import static java.util.stream.Collectors.toSet;
+
+import java.util.Arrays;
+import java.util.Collection;
+import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Set;
+import org.apache.spark.network.util.JavaUtils;
 
 /**
  * Settings, each declared once. All carry Spark's state store prefix because Spark ships exactly
@@ -13,12 +21,14 @@ final class HoldfastConf {
     MAX_FILE_BYTES(
         "maxFileBytes",
         Long.toString(32L << 20),
-        "Size in bytes, a positive number, at which a merged file is sealed and the next opened."),
+        "Size, positive, at which a merged file is sealed and the next opened: a number of bytes, or"
+            + " as Spark writes sizes (64m)."),
     COMPRESSION("compression", "lz4", "Compression of state segments: lz4 or none."),
     MAX_MEMORY_BYTES(
         "maxMemoryBytes",
         "0",
-        "Limit in bytes on the native memory that the state of one executor takes; 0 for none.");
+        "Limit on the native memory that the state of one executor takes, 0 for none: a number of"
+            + " bytes, or as Spark writes sizes (4g).");
 
     final String key;
     final String defaultValue;
@@ -69,14 +79,26 @@ final class HoldfastConf {
   private static long bytes(Map<String, String> values, Setting setting, long least) {
     String text = text(values, setting);
     try {
-      long bytes = Long.parseLong(text);
+      long bytes = JavaUtils.byteStringAsBytes(text);
       if (bytes >= least) {
         return bytes;
       }
-    } catch (NumberFormatException e) {
-      // Falls through to the one message for both mistakes.
+    } catch (IllegalArgumentException e) {
+      // Not a size, or too large a one: falls through to the one message for all mistakes.
     }
     throw wrong(setting, text);
+  }
+
+  /** All keys, for messages. */
+  static String keys() {
+    return Arrays.stream(Setting.values()).map(setting -> setting.key).collect(joining(", "));
+  }
+
+  /** Those of {@code keys} that are none of Holdfast's. */
+  static List<String> unknown(Collection<String> keys) {
+    Set<String> known =
+        Arrays.stream(Setting.values()).map(setting -> setting.key).collect(toSet());
+    return keys.stream().filter(key -> !known.contains(key)).sorted().toList();
   }
 
   private static IllegalArgumentException wrong(Setting setting, String found) {
