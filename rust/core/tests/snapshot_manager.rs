@@ -7,11 +7,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use common::{faulty, owner, payload};
-use holdfast_core::format::{NewSegment, SegmentKind, read_index};
+use holdfast_core::format::{Compression, NewSegment, SegmentKind, read_index};
 use holdfast_core::manager::{
     Fallbacks, ManagerOptions, RestoredCheckpoint, Retained, SnapshotManager,
 };
-use holdfast_core::storage::{FaultyStorage, Operation, Storage};
+use holdfast_core::storage::{
+    AppendFile, Capabilities, FaultyStorage, LocalStorage, ObjectMeta, Operation, ReadFile, Storage,
+};
 use holdfast_core::{CheckpointId, ErrorKind, FileId, Owner, Result, SegmentRef, Term};
 
 fn id(number: u64) -> CheckpointId {
@@ -65,6 +67,11 @@ fn checkpoint(number: u64, segments: &[(&str, u64, SegmentRef)]) -> RestoredChec
     }
 }
 
+fn names_when_done(manager: &SnapshotManager, storage: &Arc<FaultyStorage>) -> BTreeSet<FileId> {
+    manager.wait_for_deletes();
+    names(storage)
+}
+
 fn names(storage: &Arc<FaultyStorage>) -> BTreeSet<FileId> {
     let objects = storage.list().unwrap();
     objects
@@ -82,15 +89,14 @@ fn within_checkpoint_files_follow_the_worked_example() {
         manager.started(id(number));
         let segments = ["S1", "S2", "S3"].map(|s| append(&manager, &owner(s), number).unwrap());
         manager.persist(id(number)).unwrap();
-        assert!(
-            read_index(storage.as_ref(), segments[0].file)
-                .unwrap()
-                .sealed,
-            "sealed before the ack"
-        );
         refs.push(segments);
     };
-    let seqs = || names(&storage).iter().map(|f| f.seq).collect::<Vec<_>>();
+    let seqs = || {
+        names_when_done(&manager, &storage)
+            .iter()
+            .map(|f| f.seq)
+            .collect::<Vec<_>>()
+    };
     step(1);
     manager.completed(id(1), &retained(1, &[(1, &[])])).unwrap();
     assert_eq!(seqs(), [1]);
@@ -121,7 +127,11 @@ fn within_checkpoint_files_follow_the_worked_example() {
         (stats.physical_files, stats.live_segments, stats.deletes),
         (1, 3, 4)
     );
-    assert_eq!((stats.pinned_bytes, stats.seals), (0, 5));
+    assert_eq!(
+        (stats.pinned_bytes, stats.seals),
+        (0, 4),
+        "what was aborted needs no footer"
+    );
 }
 
 #[test]
@@ -136,7 +146,7 @@ fn across_checkpoints_one_file_takes_all() {
             .completed(id(number), &retained(number, &[(number, &[])]))
             .unwrap();
     }
-    assert_eq!(names(&storage).len(), 1);
+    assert_eq!(names_when_done(&manager, &storage).len(), 1);
     let stats = manager.stats();
     assert_eq!(
         (stats.live_segments, stats.appends, stats.syncs, stats.seals),
@@ -151,10 +161,11 @@ fn an_open_file_goes_when_everything_in_it_is_dead() {
         let manager = manager(&storage, across);
         append(&manager, &owner("a"), 1).unwrap();
         manager.aborted(id(1), &retained(1, &[])).unwrap();
-        assert!(names(&storage).is_empty());
+        assert!(names_when_done(&manager, &storage).is_empty());
         assert_eq!(manager.stats().physical_files, 0);
         append(&manager, &owner("a"), 2).unwrap();
         manager.aborted(id(2), &retained(2, &[])).unwrap();
+        manager.wait_for_deletes();
     }
 }
 
@@ -174,7 +185,7 @@ fn late_work_is_refused_and_leaves_nothing() {
         kind(manager.lease(&owner("a"), id(1), &[]).map(|_| ())),
         ErrorKind::AttemptEnded
     );
-    assert!(names(&storage).is_empty());
+    assert!(names_when_done(&manager, &storage).is_empty());
 }
 
 #[test]
@@ -253,7 +264,7 @@ fn segments_of_wasteful_files_are_not_offered_for_reuse() {
         )
         .unwrap();
     assert!(
-        !names(&storage).contains(&kept.file),
+        !names_when_done(&manager, &storage).contains(&kept.file),
         "written again, so the wasteful file went"
     );
     assert!(manager.stats().space_amplification < 2.0);
@@ -298,11 +309,200 @@ fn failed_deletes_are_tried_again_at_the_next_message() {
     manager.persist(id(1)).unwrap();
     storage.fail_nth(Operation::Delete, 1);
     manager.aborted(id(1), &retained(1, &[])).unwrap();
-    assert_eq!(names(&storage).len(), 1);
-    assert_eq!(manager.stats().delete_failures, 1);
+    assert_eq!(names_when_done(&manager, &storage).len(), 1);
+    assert_eq!(manager.stats().delete_failures, 1, "once per message");
     manager.started(id(2));
-    assert!(names(&storage).is_empty());
+    assert!(names_when_done(&manager, &storage).is_empty());
     assert_eq!(manager.stats().deletes, 1);
+}
+
+#[test]
+fn a_message_does_not_wait_for_deletes() {
+    let dir = tempfile::tempdir().unwrap();
+    let local = LocalStorage::new(dir.path().join("root"));
+    let storage = Arc::new(SlowDeletes::new(local));
+    let options = ManagerOptions {
+        across_checkpoints: Some(false),
+        ..Default::default()
+    };
+    let manager = SnapshotManager::open_next_term(storage.clone(), options, 1).unwrap();
+    let held = storage.hold();
+    for number in 1..=3 {
+        append(&manager, &owner("a"), number).unwrap();
+        manager
+            .completed(id(number), &retained(number, &[(number, &[])]))
+            .unwrap();
+    }
+    // Every message has returned, and no delete has.
+    assert_eq!(manager.stats().deletes, 0);
+    assert_eq!(storage.list().unwrap().len(), 3);
+    append(&manager, &owner("a"), 4).unwrap();
+    drop(held);
+    manager.wait_for_deletes();
+    assert_eq!(
+        (manager.stats().deletes, manager.stats().physical_files),
+        (2, 2)
+    );
+    manager.completed(id(4), &retained(4, &[(4, &[])])).unwrap();
+    manager.seal().unwrap();
+    assert_eq!(
+        manager.stats().deletes,
+        3,
+        "a clean end leaves nothing to do"
+    );
+}
+
+/// Local files whose deletes wait as long as they are held.
+#[derive(Debug)]
+struct SlowDeletes {
+    local: LocalStorage,
+    gate: parking_lot::Mutex<()>,
+}
+
+impl SlowDeletes {
+    fn new(local: LocalStorage) -> Self {
+        Self {
+            local,
+            gate: parking_lot::Mutex::default(),
+        }
+    }
+
+    fn hold(&self) -> parking_lot::MutexGuard<'_, ()> {
+        self.gate.lock()
+    }
+}
+
+impl Storage for SlowDeletes {
+    fn location(&self) -> String {
+        self.local.location()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.local.capabilities()
+    }
+
+    fn create(&self, name: &str) -> Result<Box<dyn AppendFile>> {
+        self.local.create(name)
+    }
+
+    fn open(&self, name: &str) -> Result<Box<dyn ReadFile>> {
+        self.local.open(name)
+    }
+
+    fn len(&self, name: &str) -> Result<u64> {
+        self.local.len(name)
+    }
+
+    fn sync(&self, name: &str) -> Result<()> {
+        self.local.sync(name)
+    }
+
+    fn delete(&self, name: &str) -> Result<()> {
+        let _open = self.gate.lock();
+        self.local.delete(name)
+    }
+
+    fn list(&self) -> Result<Vec<ObjectMeta>> {
+        self.local.list()
+    }
+}
+
+#[test]
+fn an_owner_costs_what_it_wrote_however_many_others_there_are() {
+    let (_dir, storage) = faulty();
+    let manager = manager(&storage, true);
+    let others = 500;
+    let view = |decided| retained(decided, &[(1, &[])]);
+    for number in 0..others {
+        append(&manager, &owner(&number.to_string()), 1).unwrap();
+    }
+    manager.persist(id(1)).unwrap();
+    manager.completed(id(1), &view(1)).unwrap();
+    let before = manager.stats().judgements;
+    assert_eq!(before, others);
+    for number in 2..=20 {
+        let in_flight = Owner::new("query", "in-flight", "7", &number.to_string());
+        let kept = append(&manager, &in_flight, number).unwrap();
+        let refused = append(&manager, &owner("7"), number).unwrap();
+        manager.release(&owner("7"), &[refused]);
+        manager
+            .persist_segments(id(number), &in_flight, &[kept])
+            .unwrap();
+        manager.aborted(id(number), &view(number)).unwrap();
+    }
+    assert_eq!(manager.stats().judgements - before, 19, "one per message");
+    assert_eq!(manager.stats().owners, others, "none of in-flight data");
+}
+
+#[test]
+fn owners_that_acknowledge_one_after_another_share_a_file_of_their_checkpoint() {
+    let (_dir, storage) = faulty();
+    let manager = manager(&storage, false);
+    let mut files = BTreeSet::new();
+    for number in 0..20 {
+        let owner = owner(&number.to_string());
+        let reference = append(&manager, &owner, 1).unwrap();
+        manager
+            .persist_segments(id(1), &owner, &[reference])
+            .unwrap();
+        files.insert(reference.file);
+    }
+    assert_eq!(files.len(), 1);
+    let file = *files.first().unwrap();
+    manager.completed(id(1), &retained(1, &[(1, &[])])).unwrap();
+    manager.wait_for_deletes();
+    assert!(
+        read_index(storage.as_ref(), file).unwrap().sealed,
+        "sealed once its checkpoint is decided"
+    );
+    assert_eq!(manager.stats().seals, 1);
+    assert_ne!(append(&manager, &owner("0"), 2).unwrap().file, file);
+}
+
+#[test]
+fn the_space_of_the_open_file_is_bounded() {
+    for (state_bytes, num_retained, checkpoints) in
+        [(100, 1, 5000), (100_000, 1, 40), (100_000, 3, 40)]
+    {
+        let (_dir, storage) = faulty();
+        let options = ManagerOptions {
+            writer: common::options(32 << 20, Compression::None),
+            ..Default::default()
+        };
+        let manager = SnapshotManager::open_next_term(storage.clone(), options, 1).unwrap();
+        let state = payload(1, state_bytes);
+        let mut created = 0;
+        for number in 1..=checkpoints {
+            let owner = owner("a");
+            let new = NewSegment {
+                owner: &owner,
+                created: id(number),
+                kind: SegmentKind::Snapshot,
+                lineage: &[],
+                replaced: None,
+                entries: 1,
+            };
+            created = manager.append(&new, &state).unwrap().file.seq;
+            let oldest = number.saturating_sub(num_retained - 1).max(1);
+            let kept: Vec<_> = (oldest..=number).map(|kept| (kept, &[][..])).collect();
+            manager
+                .completed(id(number), &retained(number, &kept))
+                .unwrap();
+            manager.wait_for_deletes();
+            let stats = manager.stats();
+            assert!(
+                stats.physical_bytes <= 2 * stats.live_bytes + (80 << 10),
+                "checkpoint {number} of {state_bytes} bytes: {stats:?}"
+            );
+        }
+        assert!(u64::from(created) <= checkpoints / 2 + 1, "{created} files");
+        if state_bytes == 100 {
+            assert!(
+                (10..40).contains(&created),
+                "tiny states share files: {created}"
+            );
+        }
+    }
 }
 
 #[test]
@@ -327,7 +527,7 @@ fn a_failed_sync_costs_only_the_segments_of_that_file() {
         append(&manager, &a, 1).unwrap();
         manager.persist(id(1)).unwrap();
         assert!(
-            !names(&storage).contains(&lost.file),
+            !names_when_done(&manager, &storage).contains(&lost.file),
             "nothing needs the lost file"
         );
     }
@@ -367,8 +567,8 @@ fn a_restarted_manager_rebuilds_from_retained_checkpoints_and_sweeps_the_rest() 
         "upsert: b's segment of 1 counts once"
     );
     assert_eq!(second.sweep().unwrap(), 1);
-    assert!(!names(&storage).contains(&orphan.file));
-    assert_eq!(names(&storage).len(), 2);
+    assert!(!names_when_done(&second, &storage).contains(&orphan.file));
+    assert_eq!(names_when_done(&second, &storage).len(), 2);
     // b's attempt at 2 was never acknowledged, and 1 goes; its origin stays.
     second
         .subsumed(id(1), &retained(2, &[(2, &[("b", 1)])]))
@@ -377,7 +577,7 @@ fn a_restarted_manager_rebuilds_from_retained_checkpoints_and_sweeps_the_rest() 
     second.read(&one[1], &owner("b")).unwrap();
     assert_eq!(append(&second, &owner("a"), 3).unwrap().file.term, Term(2));
     second.completed(id(3), &retained(3, &[(3, &[])])).unwrap();
-    assert_eq!(names(&storage).len(), 1);
+    assert_eq!(names_when_done(&second, &storage).len(), 1);
 }
 
 #[test]
@@ -402,13 +602,16 @@ fn files_of_managers_that_are_gone_are_taken_over_also_if_their_terms_are_newer(
     assert_eq!(keeper.sweep().unwrap(), 0, "none is older");
     assert_eq!(keeper.adopt(&terms).unwrap(), 1, "one was known");
     assert_eq!(
-        names(&storage),
+        names_when_done(&keeper, &storage),
         BTreeSet::from([needed.file, open.file]),
         "not {}",
         orphan.file
     );
     keeper.completed(id(2), &retained(2, &[(2, &[])])).unwrap();
-    assert_eq!(names(&storage), BTreeSet::from([open.file]));
+    assert_eq!(
+        names_when_done(&keeper, &storage),
+        BTreeSet::from([open.file])
+    );
 }
 
 #[test]
@@ -416,7 +619,7 @@ fn restore_names_what_is_missing_and_knows_the_rest() {
     let (_dir, storage) = faulty();
     let first = manager(&storage, false);
     let a = append(&first, &owner("a"), 1).unwrap();
-    first.persist(id(1)).unwrap();
+    first.seal().unwrap();
     let b = append(&first, &owner("b"), 1).unwrap();
     first.persist(id(1)).unwrap();
     drop(first);

@@ -62,6 +62,7 @@ pub(crate) fn manager_options(
         writer,
         across_checkpoints,
         max_space_amplification,
+        ..ManagerOptions::default()
     })
 }
 

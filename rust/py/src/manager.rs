@@ -48,7 +48,8 @@ use crate::values::{Owner, SegmentRef, core_refs};
 ///     How payloads are compressed on disk. Both are always readable.
 /// max_space_amplification : float or None, default 2.0
 ///     Bound on physical bytes divided by live bytes, at least 1: beyond it, segments in the most
-///     wasteful files are not offered for reuse (`lease`). None: no bound.
+///     wasteful files are not offered for reuse (`lease`), and a file that wastes more than 64 KiB
+///     takes no further segments as soon as it could break the bound. None: no bound.
 ///
 /// Raises
 /// ------
@@ -265,7 +266,7 @@ impl SnapshotManager {
     /// Make everything that the attempt wrote or leased survive a machine crash.
     ///
     /// Call it before the acknowledgement that depends on it. It never waits for an owner that is
-    /// still writing.
+    /// still writing, and files go on taking segments.
     ///
     /// Parameters
     /// ----------
@@ -575,6 +576,17 @@ impl SnapshotManager {
         self.detached(py, |core| core.adopt(&gone))
     }
 
+    /// Wait until every file that is due was deleted.
+    ///
+    /// Messages only decide which files go; a thread of the manager deletes and seals them behind. A
+    /// file that cannot be deleted is tried again at the next message, not before.
+    fn wait_for_deletes(&self, py: Python<'_>) -> PyResult<()> {
+        self.detached(py, |core| {
+            core.wait_for_deletes();
+            Ok(())
+        })
+    }
+
     /// Return counts and sizes.
     ///
     /// Returns
@@ -634,7 +646,7 @@ impl SnapshotManager {
         server::serve(py, core, self.path.clone(), socket_path, on_message).map_err(to_py)
     }
 
-    /// Seal the open files and close the manager. Closing twice does nothing.
+    /// Seal the open files, delete what is due and close the manager. Closing twice does nothing.
     ///
     /// Raises
     /// ------

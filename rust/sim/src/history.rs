@@ -105,6 +105,7 @@ fn run_tasks(
         };
         world.maybe_break_storage();
         task.step(world)?;
+        world.maybe_delete();
         world.check()?;
         world.receive(1)?;
         if world.rng.below(1000) < world.params.restart_permille {
@@ -220,6 +221,7 @@ fn finish(world: &mut World, next_id: u64, summary: &mut Summary) -> Result<(), 
     last.deliver(&world.manager)
         .map_err(|e| format!("last message: {e}"))?;
     world.note(|| format!("last message: {last:?}"));
+    world.manager.wait_for_deletes();
     world.check()?;
     summary.strays = world.check_nothing_else()?;
     summary.needed = world.truth.needed().len() as u64;

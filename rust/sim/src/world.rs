@@ -137,6 +137,14 @@ impl World {
         }
     }
 
+    /// The manager's thread comes to its work now, or not.
+    pub fn maybe_delete(&mut self) {
+        if self.rng.percent(60) {
+            self.note(|| "deletes".to_owned());
+            self.manager.wait_for_deletes();
+        }
+    }
+
     pub fn heal_storage(&self) {
         self.faulty.heal();
     }
@@ -151,6 +159,7 @@ impl World {
             message
                 .deliver(&self.manager)
                 .map_err(|e| format!("{message:?}: {e}"))?;
+            self.maybe_delete();
             self.check()?;
         }
         Ok(())
@@ -270,6 +279,7 @@ fn open(faulty: &Arc<FaultyStorage>, params: &Params) -> Result<SnapshotManager,
         },
         across_checkpoints: Some(params.across_checkpoints),
         max_space_amplification: params.max_space_amplification,
+        background: false,
     };
     // Listing may fail now and then: a scripted failure is gone once it happened.
     let mut opened = SnapshotManager::open_next_term(faulty.clone(), options(), 1);

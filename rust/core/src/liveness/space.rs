@@ -1,76 +1,87 @@
 //! Space amplification: physical bytes divided by live bytes, and what to do about it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::FileFacts;
+use super::facts::FileFacts;
 use crate::ids::FileId;
 
-/// A file with at least one live segment.
-#[derive(Clone, Debug)]
-pub(super) struct LiveFile {
-    id: FileId,
-    open: bool,
-    physical_bytes: u64,
-    live_bytes: u64,
-    pub segments: usize,
-    /// Only owners that fell back keep it alive.
-    pinned: bool,
+/// Dead bytes in an open file that are not worth a new file. Below that a bound on the ratio would
+/// make tiny states begin a file at every other checkpoint.
+pub(super) const OPEN_WASTE_BYTES: u64 = 64 << 10;
+
+/// What follows from the sizes of all files.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Space {
+    /// Only owners that fell back keep them alive.
+    pub pinned: BTreeSet<FileId>,
+    /// Their segments are not offered for reuse any more, so that they can go.
+    pub wasteful: BTreeSet<FileId>,
+    /// Open files that have to be sealed, so that they can go before the bound is broken.
+    pub full: BTreeSet<FileId>,
 }
 
-impl LiveFile {
-    pub fn new(id: FileId, file: &FileFacts) -> Self {
-        Self {
-            id,
-            open: file.open,
-            physical_bytes: file.physical_bytes,
-            live_bytes: 0,
-            segments: 0,
-            pinned: !file.open,
+/// Files pinned by owners that fell back are left out of the account: those owners are not writing,
+/// so refusing them reuse frees nothing and would only blame the healthy ones.
+pub(super) fn space(files: &BTreeMap<FileId, FileFacts>, max_space_amplification: f64) -> Space {
+    let mut found = Space::default();
+    let mut counted = Vec::new();
+    for (id, file) in files.iter().filter(|(_, file)| !file.segments.is_empty()) {
+        if !file.open && file.fallen == file.segments.len() {
+            found.pinned.insert(*id);
+        } else {
+            counted.push((*id, file));
         }
     }
-
-    pub fn add(&mut self, len: u64, fell_back: bool) {
-        self.live_bytes += len;
-        self.segments += 1;
-        self.pinned &= fell_back;
-    }
-
-    fn waste(&self) -> u64 {
-        self.physical_bytes.saturating_sub(self.live_bytes)
-    }
-}
-
-pub(super) fn pinned(files: &[LiveFile]) -> BTreeSet<FileId> {
-    files
-        .iter()
-        .filter(|file| file.pinned)
-        .map(|file| file.id)
-        .collect()
-}
-
-/// The most wasteful closed files, as many as must go to come back below the bound. Files pinned by
-/// owners that fell back are left out of the account: those owners are not writing, so refusing
-/// them reuse frees nothing and would only blame the healthy ones.
-pub(super) fn wasteful(files: &[LiveFile], max_space_amplification: f64) -> BTreeSet<FileId> {
-    let mut chosen = BTreeSet::new();
     if max_space_amplification < 1.0 {
+        return found;
+    }
+    let live: u64 = counted.iter().map(|(_, file)| file.live_bytes).sum();
+    let physical: u64 = counted.iter().map(|(_, file)| file.physical_bytes).sum();
+    let goal = live as f64 * max_space_amplification;
+    found.full = full(&counted, physical, goal);
+    found.wasteful = wasteful(counted, physical, goal, max_space_amplification);
+    found
+}
+
+/// The most wasteful closed files, as many as must go to come back below the bound.
+fn wasteful(
+    counted: Vec<(FileId, &FileFacts)>,
+    mut physical: u64,
+    goal: f64,
+    max_space_amplification: f64,
+) -> BTreeSet<FileId> {
+    let mut chosen = BTreeSet::new();
+    if physical as f64 <= goal {
         return chosen;
     }
-    let counted: Vec<_> = files.iter().filter(|file| !file.pinned).collect();
-    let live: u64 = counted.iter().map(|file| file.live_bytes).sum();
-    let mut physical: u64 = counted.iter().map(|file| file.physical_bytes).sum();
-    let goal = live as f64 * max_space_amplification;
-    let mut closed: Vec<_> = counted.into_iter().filter(|file| !file.open).collect();
+    let mut closed: Vec<_> = counted.into_iter().filter(|(_, file)| !file.open).collect();
     // Equal waste is told apart by name: two files never collapse into one entry.
-    closed.sort_by_key(|file| (std::cmp::Reverse(file.waste()), file.id));
-    for file in closed {
+    closed.sort_by_key(|(id, file)| (std::cmp::Reverse(waste(file)), *id));
+    for (id, file) in closed {
         if physical as f64 <= goal {
             break;
         }
         if file.live_bytes as f64 * max_space_amplification < file.physical_bytes as f64 {
-            physical -= file.waste();
-            chosen.insert(file.id);
+            physical -= waste(file);
+            chosen.insert(id);
         }
     }
     chosen
+}
+
+/// The open files to seal. A file goes when everything live in it was written once more, elsewhere:
+/// until then it is there in addition, so it must be sealed while there is room for that.
+fn full(counted: &[(FileId, &FileFacts)], physical: u64, goal: f64) -> BTreeSet<FileId> {
+    counted
+        .iter()
+        .filter(|(_, file)| {
+            let peak = (physical + file.live_bytes) as f64;
+            file.open && waste(file) > OPEN_WASTE_BYTES && peak > goal
+        })
+        .map(|(id, _)| *id)
+        .collect()
+}
+
+fn waste(file: &FileFacts) -> u64 {
+    file.physical_bytes.saturating_sub(file.live_bytes)
 }

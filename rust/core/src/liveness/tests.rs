@@ -1,6 +1,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::rule::{Verdict, judge};
 use super::*;
+use crate::{CheckpointId, FileId, Owner, SegmentRef};
 
 fn id(number: u64) -> CheckpointId {
     CheckpointId(number)
@@ -35,27 +40,39 @@ fn view(decided: u64, checkpoints: &[(u64, &[(&str, u64)])]) -> View {
 }
 
 fn segment(region: &str, created: u64) -> SegmentFacts {
-    SegmentFacts {
-        owner: Arc::new(owner(region)),
+    let reference = reference(file(1), 0);
+    SegmentFacts::new(Arc::new(owner(region)), &reference, id(created))
+}
+
+fn reference(file: FileId, offset: u64) -> SegmentRef {
+    SegmentRef {
+        file,
+        offset,
         len: 100,
         digest: 0,
-        created: id(created),
-        last_used: id(created),
-        leases: BTreeSet::new(),
     }
 }
 
-fn closed_file(segments: Vec<SegmentFacts>) -> FileFacts {
-    let numbered = segments.into_iter().enumerate();
-    FileFacts {
-        open: false,
-        only_for: None,
-        physical_bytes: 1000,
-        durable_bytes: 1000,
-        used: true,
-        deleting: false,
-        segments: numbered.map(|(i, s)| (i as u64 * 100, s)).collect(),
+/// A closed file of 1000 bytes, from files of which 100 bytes each belong to a segment of this owner
+/// and checkpoint.
+fn add_file(ledger: &mut Ledger, seq: u32, segments: &[(&str, u64)]) {
+    ledger.add_file(file(seq), FileFacts::created(None, 1000));
+    for (number, (region, created)) in segments.iter().enumerate() {
+        let reference = reference(file(seq), 100 * number as u64);
+        ledger.append(&owner(region), &reference, id(*created));
     }
+    ledger.change_file(file(seq), |facts| facts.open = false);
+}
+
+/// A ledger of such files that got this message.
+fn decided(files: &[&[(&str, u64)]], message: &Retained, bound: f64) -> (Ledger, Actions) {
+    let mut ledger = Ledger::default();
+    for (seq, segments) in (1..).zip(files) {
+        add_file(&mut ledger, seq, segments);
+    }
+    ledger.merge(message).unwrap();
+    let actions = ledger.settle(Occasion::Message, bound);
+    (ledger, actions)
 }
 
 fn is_live(view: &View, segment: &SegmentFacts) -> bool {
@@ -144,7 +161,7 @@ fn messages_in_any_order_lead_to_the_newest_view() {
                 for d in 0..4 {
                     let order = [a, b, c, d];
                     let mut view = View::default();
-                    order.iter().for_each(|i| view.merge(&messages[*i]));
+                    order.iter().for_each(|i| drop(view.merge(&messages[*i])));
                     if order.contains(&3) {
                         assert_eq!(view, expected, "{order:?}");
                     }
@@ -168,103 +185,81 @@ fn a_restored_checkpoint_is_retained_until_a_message_says_otherwise() {
 /// checkpoint retained. 2: B falls back to 1; 3: A falls back to 2; 4: aborted; 5: global.
 #[test]
 fn the_worked_example_keeps_exactly_what_is_needed() {
-    let mut files = BTreeMap::new();
-    let mut view = View::default();
-    let mut step = |view: &mut View, number: u32, message: Retained| -> Vec<String> {
-        let write = |s: &str| segment(s, u64::from(number));
-        files.insert(
-            file(number),
-            closed_file(["S1", "S2", "S3"].map(write).to_vec()),
-        );
-        view.merge(&message);
-        let facts = Facts {
-            view,
-            files: &files,
-            max_space_amplification: 0.0,
-        };
-        let actions = decide(&facts);
-        for (file, offset, verdict) in actions.segments {
-            assert_eq!(verdict, Verdict::Dead);
-            files.get_mut(&file).unwrap().segments.remove(&offset);
-        }
+    let mut ledger = Ledger::default();
+    let mut step = |number: u32, message: Retained| -> Vec<String> {
+        let created = u64::from(number);
+        let segments = ["S1", "S2", "S3"].map(|s| (s, created));
+        add_file(&mut ledger, number, &segments);
+        ledger.merge(&message).unwrap();
+        let actions = ledger.settle(Occasion::Message, 0.0);
         actions
             .delete
             .iter()
-            .for_each(|file| assert!(files.remove(file).is_some()));
+            .for_each(|file| ledger.forget_file(*file));
+        let files = ledger.files().iter();
         files
-            .iter()
             .flat_map(|(id, f)| {
-                f.segments
-                    .values()
-                    .map(move |s| format!("{}:P{}", s.owner.region, id.seq))
+                let segments = f.segments().values();
+                segments.map(move |s| format!("{}:P{}", s.owner.region, id.seq))
             })
             .collect()
     };
     assert_eq!(
-        step(&mut view, 1, retained(1, &[(1, &[])])),
+        step(1, retained(1, &[(1, &[])])),
         ["S1:P1", "S2:P1", "S3:P1"]
     );
     let two = retained(2, &[(2, &[("S3", 1)])]);
-    assert_eq!(step(&mut view, 2, two), ["S3:P1", "S1:P2", "S2:P2"]);
+    assert_eq!(step(2, two), ["S3:P1", "S1:P2", "S2:P2"]);
     let three = retained(3, &[(3, &[("S1", 2), ("S2", 2)])]);
-    assert_eq!(
-        step(&mut view, 3, three.clone()),
-        ["S1:P2", "S2:P2", "S3:P3"]
-    );
+    assert_eq!(step(3, three.clone()), ["S1:P2", "S2:P2", "S3:P3"]);
     let four = Retained {
         decided: id(4),
         ..three
     };
-    assert_eq!(step(&mut view, 4, four), ["S1:P2", "S2:P2", "S3:P3"]);
+    assert_eq!(step(4, four), ["S1:P2", "S2:P2", "S3:P3"]);
     assert_eq!(
-        step(&mut view, 5, retained(5, &[(5, &[])])),
+        step(5, retained(5, &[(5, &[])])),
         ["S1:P5", "S2:P5", "S3:P5"]
     );
 }
 
 #[test]
 fn files_are_deleted_only_when_closed_and_without_live_segments() {
-    let dead = || vec![segment("a", 1), segment("b", 2)];
-    let mut open = closed_file(dead());
-    open.open = true;
-    let mut unused = closed_file(Vec::new());
-    (unused.open, unused.used) = (true, false);
-    let mut going = closed_file(Vec::new());
-    going.deleting = true;
-    let mut ended = closed_file(vec![segment("a", 3)]);
-    (ended.open, ended.only_for) = (true, Some(id(3)));
-    let half = closed_file(vec![segment("a", 1), segment("a", 3)]);
-    let list = [closed_file(dead()), open, unused, going, ended, half];
-    let files: BTreeMap<_, _> = (1..).map(file).zip(list).collect();
-    let view = view(3, &[(3, &[])]);
-    let actions = decide(&Facts {
-        view: &view,
-        files: &files,
-        max_space_amplification: 0.0,
-    });
+    let mut ledger = Ledger::default();
+    let dead = [("a", 1), ("b", 2)];
+    for seq in [1, 2, 4] {
+        add_file(&mut ledger, seq, &dead);
+    }
+    add_file(&mut ledger, 6, &[("a", 1), ("a", 3)]);
+    ledger.change_file(file(2), |facts| facts.open = true);
+    ledger.add_file(file(3), FileFacts::created(None, 10));
+    ledger.add_file(file(5), FileFacts::created(Some(id(3)), 1000));
+    ledger.append(&owner("a"), &reference(file(5), 0), id(3));
+    ledger.merge(&retained(2, &[(2, &[("b", 1)])])).unwrap();
+    ledger.release(&reference(file(4), 0));
+    ledger.release(&reference(file(4), 100));
+    ledger.change_file(file(4), |facts| facts.deleting = true);
+    ledger.merge(&retained(3, &[(3, &[])])).unwrap();
+    let actions = ledger.settle(Occasion::Message, 0.0);
     assert_eq!(actions.delete, [file(1)]);
     assert_eq!(actions.abandon, [file(2)]);
     assert_eq!(actions.seal, [file(5)]);
-    assert_eq!(actions.segments.len(), 5);
+    assert_eq!(
+        ledger.settle(Occasion::Message, 0.0),
+        Actions::default(),
+        "told once"
+    );
 }
 
 #[test]
 fn the_most_wasteful_files_stop_being_reused_until_the_bound_holds() {
-    let live = |n: u64| (0..n).map(|_| segment("a", 3)).collect::<Vec<_>>();
+    let (one, nine) = ([("a", 3); 1], [("a", 3); 9]);
     // Four equal files of 10 % use, one of 90 %: 1300 live bytes in 5000.
-    let list = [live(1), live(1), live(1), live(1), live(9)];
-    let files: BTreeMap<_, _> = (1..).map(file).zip(list.map(closed_file)).collect();
-    let view = view(3, &[(3, &[])]);
-    let wasteful = |max| {
-        let facts = Facts {
-            view: &view,
-            files: &files,
-            max_space_amplification: max,
-        };
-        decide(&facts)
-            .wasteful
-            .into_iter()
-            .map(|f| f.seq)
+    let files: [&[_]; 5] = [&one, &one, &one, &one, &nine];
+    let wasteful = |bound| {
+        let (ledger, _) = decided(&files, &retained(3, &[(3, &[])]), bound);
+        let seqs = 1..=5;
+        seqs.filter(|seq| ledger.is_wasteful(file(*seq)))
             .collect::<Vec<_>>()
     };
     assert_eq!(
@@ -283,19 +278,112 @@ fn the_most_wasteful_files_stop_being_reused_until_the_bound_holds() {
 
 #[test]
 fn files_pinned_by_owners_that_fell_back_are_not_blamed() {
-    let files = BTreeMap::from([
-        (file(1), closed_file(vec![segment("b", 2)])),
-        (
-            file(2),
-            closed_file((0..9).map(|_| segment("a", 5)).collect()),
-        ),
-    ]);
-    let view = view(5, &[(5, &[("b", 2)])]);
-    let actions = decide(&Facts {
-        view: &view,
-        files: &files,
-        max_space_amplification: 1.2,
-    });
-    assert_eq!(actions.pinned, BTreeSet::from([file(1)]));
-    assert!(actions.wasteful.is_empty());
+    let files: [&[_]; 2] = [&[("b", 2)], &[("a", 5); 9]];
+    let (ledger, _) = decided(&files, &retained(5, &[(5, &[("b", 2)])]), 1.2);
+    assert!(ledger.is_pinned(file(1)) && !ledger.is_pinned(file(2)));
+    assert!(!ledger.is_wasteful(file(1)) && !ledger.is_wasteful(file(2)));
+    let mut ledger = ledger;
+    ledger
+        .merge(&retained(6, &[(5, &[("b", 2)]), (6, &[])]))
+        .unwrap();
+    ledger.settle(Occasion::Message, 1.2);
+    assert!(!ledger.is_pinned(file(1)), "b contributed again");
+}
+
+#[test]
+fn owners_without_live_segments_are_forgotten() {
+    let mut ledger = Ledger::default();
+    ledger.add_file(file(1), FileFacts::created(None, 10));
+    for number in 1..=1000u64 {
+        // Owners of in-flight data have the checkpoint in their name.
+        let owner = owner(&number.to_string());
+        ledger.append(&owner, &reference(file(1), 100 * number), id(number));
+        ledger.merge(&retained(number, &[(number, &[])])).unwrap();
+        ledger.settle(Occasion::Message, 0.0);
+        assert_eq!(ledger.owners(), 1);
+        assert_eq!(ledger.watched.len(), 1);
+    }
+}
+
+/// Of the 100,000 segments of the first checkpoints, which all stay, messages about what one owner
+/// did look at what it did.
+#[test]
+fn a_message_costs_what_it_changes() {
+    let mut ledger = Ledger::default();
+    let (owners, checkpoints) = (1000, 100);
+    for created in 1..=checkpoints {
+        let seq = u32::try_from(created).unwrap();
+        let regions: Vec<String> = (0..owners).map(|n: u64| n.to_string()).collect();
+        let segments: Vec<_> = regions.iter().map(|r| (r.as_str(), created)).collect();
+        add_file(&mut ledger, seq, &segments);
+        ledger.change_file(file(seq), |facts| facts.physical_bytes = 200_000);
+    }
+    let kept: Vec<u64> = (1..=checkpoints).collect();
+    let view = |decided: u64, more: &[(u64, &[(&str, u64)])]| {
+        let mut view = retained(decided, more);
+        view.checkpoints
+            .extend(kept.iter().map(|number| (id(*number), Fallbacks::new())));
+        view
+    };
+    ledger.merge(&view(checkpoints, &[])).unwrap();
+    ledger.settle(Occasion::Message, 2.0);
+    assert_eq!(ledger.judgements(), owners * checkpoints);
+    let cost = |ledger: &mut Ledger, message: &Retained| {
+        let before = ledger.judgements();
+        ledger.merge(message).unwrap();
+        ledger.settle(Occasion::Message, 2.0);
+        ledger.judgements() - before
+    };
+    ledger.add_file(file(101), FileFacts::created(None, 10));
+    ledger.append(&owner("7"), &reference(file(101), 0), id(101));
+    ledger.lease(&reference(file(100), 700), id(101));
+    assert_eq!(
+        cost(&mut ledger, &view(101, &[(101, &[])])),
+        2,
+        "written and leased"
+    );
+    assert_eq!(
+        cost(&mut ledger, &view(101, &[(101, &[])])),
+        0,
+        "told again"
+    );
+    ledger.append(&owner("7"), &reference(file(101), 100), id(102));
+    assert_eq!(cost(&mut ledger, &view(102, &[(101, &[])])), 1, "aborted");
+    ledger.append(&owner("7"), &reference(file(101), 200), id(103));
+    let fallback: &[_] = &[("8", 101)];
+    assert_eq!(
+        cost(&mut ledger, &view(103, &[(103, fallback)])),
+        // What 7 wrote; what it wrote for 101; all of 8, whose live set is its own now.
+        2 + checkpoints
+    );
+    ledger.append(&owner("7"), &reference(file(101), 300), id(104));
+    assert_eq!(
+        cost(&mut ledger, &view(104, &[(103, fallback), (104, fallback)])),
+        1
+    );
+    assert_eq!(
+        cost(&mut ledger, &view(105, &[(104, fallback)])),
+        1,
+        "103 is subsumed"
+    );
+}
+
+#[test]
+fn an_open_file_is_sealed_while_there_is_room_to_write_its_live_part_again() {
+    let mut ledger = Ledger::default();
+    let bytes = 100_000;
+    ledger.add_file(file(1), FileFacts::created(None, 0));
+    let mut step = |number: u64, only: Occasion| {
+        let reference = SegmentRef {
+            len: bytes,
+            ..reference(file(1), bytes * (number - 1))
+        };
+        ledger.append(&owner("a"), &reference, id(number));
+        ledger.change_file(file(1), |facts| facts.physical_bytes = bytes * number);
+        ledger.merge(&retained(number, &[(number, &[])])).unwrap();
+        ledger.settle(only, 2.0).seal
+    };
+    assert_eq!(step(1, Occasion::Message), []);
+    assert_eq!(step(2, Occasion::Between), [], "only messages seal");
+    assert_eq!(step(3, Occasion::Message), [file(1)]);
 }

@@ -120,28 +120,47 @@ impl View {
 
     /// Takes in a message. One with an older decision is ignored. Views of the same decision differ
     /// only by checkpoints that stopped being retained meanwhile, so their intersection is newest.
-    pub fn merge(&mut self, message: &Retained) {
+    pub(super) fn merge(&mut self, message: &Retained) -> Change {
+        let mut retained = std::mem::take(&mut self.retained);
+        let before = retained.keys().copied().collect();
+        let newest = newest_fallen(&retained);
         if self.decided < Some(message.decided) {
-            self.decided = Some(message.decided);
-            self.retained.clone_from(&message.checkpoints);
+            retained.retain(|id, known| message.checkpoints.get(id) == Some(known));
+            for (id, fallbacks) in &message.checkpoints {
+                // Most are known already.
+                if !retained.contains_key(id) {
+                    retained.insert(*id, fallbacks.clone());
+                }
+            }
         } else if self.decided == Some(message.decided) {
-            self.retained
-                .retain(|id, _| message.checkpoints.contains_key(id));
+            retained.retain(|id, _| message.checkpoints.contains_key(id));
         }
-        self.derive();
+        self.become_view(
+            self.decided.max(Some(message.decided)),
+            retained,
+            &before,
+            &newest,
+        )
     }
 
     /// Takes in a checkpoint that is restored. Restoring is an order, not a message that may be
     /// late: the checkpoint is retained until a message says otherwise.
-    pub fn restore(&mut self, id: CheckpointId, fallbacks: Fallbacks) {
-        self.decided = self.decided.max(Some(id));
-        self.retained.entry(id).or_default().extend(fallbacks);
-        self.derive();
+    pub(super) fn restore(&mut self, id: CheckpointId, fallbacks: Fallbacks) -> Change {
+        let mut retained = std::mem::take(&mut self.retained);
+        let before = retained.keys().copied().collect();
+        let newest = newest_fallen(&retained);
+        retained.entry(id).or_default().extend(fallbacks);
+        self.become_view(self.decided.max(Some(id)), retained, &before, &newest)
     }
 
     /// Origins of the owner's state over all retained checkpoints.
     pub fn live_set(&self, owner: &Owner) -> &BTreeSet<CheckpointId> {
         self.special.get(owner).unwrap_or(&self.common)
+    }
+
+    /// The owner fell back in some retained checkpoint, so its live set is its own.
+    pub(super) fn is_special(&self, owner: &Owner) -> bool {
+        self.special.contains_key(owner)
     }
 
     /// The newest retained checkpoint has an older state for the owner.
@@ -150,17 +169,73 @@ impl View {
         newest.is_some_and(|(id, fallbacks)| fallbacks.get(owner).is_some_and(|o| o != id))
     }
 
-    fn derive(&mut self) {
+    fn become_view(
+        &mut self,
+        decided: Option<CheckpointId>,
+        retained: BTreeMap<CheckpointId, Fallbacks>,
+        ids_before: &BTreeSet<CheckpointId>,
+        fallen_before: &BTreeSet<Owner>,
+    ) -> Change {
+        let decided_before = std::mem::replace(&mut self.decided, decided);
+        self.retained = retained;
         self.common = self.retained.keys().copied().collect();
-        let fallen: BTreeSet<&Owner> = self.retained.values().flat_map(|f| f.keys()).collect();
-        self.special = fallen
-            .into_iter()
-            .map(|owner| {
-                let origin = |(id, fallbacks): (&CheckpointId, &Fallbacks)| {
-                    fallbacks.get(owner).copied().unwrap_or(*id)
-                };
-                (owner.clone(), self.retained.iter().map(origin).collect())
-            })
-            .collect();
+        let special = std::mem::replace(&mut self.special, special(&self.retained));
+        let fallen = newest_fallen(&self.retained);
+        let moved = |(owner, set): &(&Owner, &BTreeSet<CheckpointId>)| {
+            self.special.get(*owner) != Some(*set)
+        };
+        let gone = special.iter().filter(moved).map(|(owner, _)| owner);
+        let came = self
+            .special
+            .keys()
+            .filter(|owner| !special.contains_key(*owner));
+        Change {
+            decided_before,
+            left: ids_before.difference(&self.common).copied().collect(),
+            moved: gone.chain(came).cloned().collect(),
+            fallen: fallen
+                .symmetric_difference(fallen_before)
+                .cloned()
+                .collect(),
+        }
     }
+}
+
+/// What a message changed: whose segments may be judged differently than before.
+#[derive(Debug, Default)]
+pub(super) struct Change {
+    /// The last decision before.
+    pub decided_before: Option<CheckpointId>,
+    /// Checkpoints that are retained no more.
+    pub left: Vec<CheckpointId>,
+    /// Owners whose live set is not the common one, or was not, and is another than before.
+    pub moved: Vec<Owner>,
+    /// Owners that fell back in the newest checkpoint now and not before, or before and not now.
+    pub fallen: Vec<Owner>,
+}
+
+/// Live sets of the owners that fell back in some retained checkpoint.
+fn special(
+    retained: &BTreeMap<CheckpointId, Fallbacks>,
+) -> BTreeMap<Owner, BTreeSet<CheckpointId>> {
+    let fallen: BTreeSet<&Owner> = retained.values().flat_map(|f| f.keys()).collect();
+    let live_set = |owner: &Owner| {
+        let origin = |(id, fallbacks): (&CheckpointId, &Fallbacks)| {
+            fallbacks.get(owner).copied().unwrap_or(*id)
+        };
+        retained.iter().map(origin).collect()
+    };
+    let owners = fallen.into_iter();
+    owners
+        .map(|owner| (owner.clone(), live_set(owner)))
+        .collect()
+}
+
+/// Owners that fell back in the newest retained checkpoint.
+fn newest_fallen(retained: &BTreeMap<CheckpointId, Fallbacks>) -> BTreeSet<Owner> {
+    let newest = retained.last_key_value().into_iter();
+    newest
+        .flat_map(|(id, fallbacks)| fallbacks.iter().filter(move |(_, origin)| *origin != id))
+        .map(|(owner, _)| owner.clone())
+        .collect()
 }

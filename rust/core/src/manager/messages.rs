@@ -1,16 +1,14 @@
-//! Messages about checkpoints, and the execution of what follows from them.
-
-use std::collections::BTreeSet;
+//! Messages about checkpoints. They only decide: what follows for files is done behind them.
 
 use super::snapshot_manager::SnapshotManager;
 use crate::error::{Error, Result};
 use crate::ids::CheckpointId;
-use crate::liveness::{Actions, Fallbacks, Retained};
+use crate::liveness::{Fallbacks, Occasion, Retained};
 
 impl SnapshotManager {
     /// The attempt started. Tells nothing that `append` would not; failed deletes are tried again.
     pub fn started(&self, _id: CheckpointId) {
-        self.settle();
+        self.upkeep.settle(Occasion::Message);
     }
 
     /// The checkpoint completed with every owner's state of `id`.
@@ -80,65 +78,9 @@ impl SnapshotManager {
             ))));
         }
         retained.check().map_err(about)?;
-        {
-            let view = &mut self.shared.registry.lock().view;
-            view.check(retained).map_err(about)?;
-            view.merge(retained);
-        }
-        self.settle();
+        let merged = self.shared.registry.lock().ledger.merge(retained);
+        merged.map_err(about)?;
+        self.upkeep.settle(Occasion::Message);
         Ok(())
-    }
-
-    /// Decides until nothing is left to do, and does it. Every file is tried once per call, so a
-    /// storage that refuses a delete cannot hold the caller.
-    pub(super) fn settle(&self) {
-        let mut tried = BTreeSet::new();
-        loop {
-            let actions = {
-                let mut registry = self.shared.registry.lock();
-                let mut actions = registry.settle(self.max_space_amplification);
-                let lists = [&mut actions.abandon, &mut actions.seal, &mut actions.delete];
-                for (what, list) in lists.into_iter().enumerate() {
-                    list.retain(|file| tried.insert((what, *file)));
-                }
-                for file in &actions.delete {
-                    if let Some(facts) = registry.files.get_mut(file) {
-                        facts.deleting = true;
-                    }
-                }
-                actions
-            };
-            if actions.abandon.is_empty() && actions.seal.is_empty() && actions.delete.is_empty() {
-                return;
-            }
-            self.execute(&actions);
-        }
-    }
-
-    /// Outside every lock of ours.
-    fn execute(&self, actions: &Actions) {
-        for file in &actions.abandon {
-            self.writer
-                .abandon(*file, || self.shared.registry.lock().is_needed(*file));
-        }
-        // A seal that fails leaves a closed file; whoever needed its durability was told by persist.
-        let _ = self
-            .writer
-            .seal_files(&actions.seal.iter().copied().collect());
-        for file in &actions.delete {
-            let deleted = self.storage.delete(&file.file_name());
-            let mut registry = self.shared.registry.lock();
-            if deleted.is_ok() {
-                registry.deletes += 1;
-                registry.files.remove(file);
-                drop(registry);
-                self.writer.forget(*file);
-            } else {
-                registry.delete_failures += 1;
-                if let Some(facts) = registry.files.get_mut(file) {
-                    facts.deleting = false;
-                }
-            }
-        }
     }
 }

@@ -7,6 +7,7 @@ mod registry;
 mod restore;
 mod snapshot_manager;
 mod status;
+mod upkeep;
 mod writer;
 mod writer_stats;
 

@@ -6,6 +6,7 @@ use super::snapshot_manager::SnapshotManager;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{read_any_head, read_sealed_index};
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef, Term};
+use crate::liveness::{FileFacts, Occasion};
 
 /// A retained checkpoint, as its metadata describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,21 +44,23 @@ impl SnapshotManager {
             for RestoredCheckpoint { id, segments } in checkpoints {
                 let origins = segments.iter().filter(|(_, origin, _)| origin != id);
                 let fallbacks = origins.map(|(owner, origin, _)| (owner.clone(), *origin));
-                registry.view.restore(*id, fallbacks.collect());
+                registry.ledger.restore_checkpoint(*id, fallbacks.collect());
                 for (owner, origin, reference) in segments {
                     let end = reference.offset.saturating_add(reference.len);
                     let size = sizes.get(&reference.file).copied();
                     if let Some(size) = size {
-                        registry.found_file(reference.file, size);
+                        registry
+                            .ledger
+                            .add_file(reference.file, FileFacts::found(size));
                     }
                     let present = size.is_some_and(|size| end <= size);
-                    if !present || !registry.restore(owner, *origin, reference) {
+                    if !present || !registry.ledger.restore(owner, *origin, reference) {
                         missing.push(format!("{reference} of {owner} in checkpoint {id}"));
                     }
                 }
             }
         }
-        self.settle();
+        self.upkeep.settle(Occasion::Message);
         match missing.first() {
             None => Ok(()),
             Some(first) => Err(Error::new(
@@ -85,7 +88,8 @@ impl SnapshotManager {
         {
             let registry = self.shared.registry.lock();
             for (reference, owner) in claims {
-                match registry.owner_of(reference) {
+                let known = registry.ledger.segment(reference);
+                match known.map(|segment| &*segment.owner) {
                     Some(known) if known == owner => {}
                     Some(known) => return Err(not_of(reference, owner, known)),
                     None => unknown
@@ -162,14 +166,15 @@ impl SnapshotManager {
             let found = objects
                 .iter()
                 .filter_map(|object| Some((FileId::parse(&object.name)?, object.len)))
-                .filter(|(file, _)| taken(file.term) && !registry.files.contains_key(file))
+                .filter(|(file, _)| taken(file.term) && !registry.ledger.files().contains_key(file))
                 .collect::<Vec<_>>();
             for (file, bytes) in &found {
-                registry.found_file(*file, *bytes);
+                registry.ledger.add_file(*file, FileFacts::found(*bytes));
             }
             found.len() as u64
         };
-        self.settle();
+        self.upkeep.settle(Occasion::Message);
+        self.upkeep.finish();
         Ok(found)
     }
 }

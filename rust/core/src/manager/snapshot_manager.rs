@@ -1,17 +1,17 @@
 //! The manager of one executor: the thin layer around what `liveness` decides.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use super::registry::{Registry, SharedRegistry};
 use super::status::{self, FileStatus, ManagerStats, SegmentStatus};
+use super::upkeep::Upkeep;
 use super::writer::{SegmentWriter, WriterOptions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{NewSegment, Segment, read_segment};
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef, Term};
-use crate::liveness::SegmentFacts;
+use crate::liveness::Occasion;
 use crate::storage::Storage;
 
 /// How a manager works.
@@ -21,9 +21,15 @@ pub struct ManagerOptions {
     pub writer: WriterOptions,
     /// Files span checkpoints. `None` leaves it to the storage: yes where appends are durable.
     pub across_checkpoints: Option<bool>,
-    /// Bound on physical bytes divided by live bytes: beyond it the segments of the most wasteful
-    /// files are not offered for reuse. Below 1 there is no bound.
+    /// Bound on physical bytes divided by live bytes. Beyond it the segments of the most wasteful
+    /// files are not offered for reuse; and an open file is sealed at a message, early enough for
+    /// its live part to be written once more before it goes. 64 KiB of dead bytes in an open file,
+    /// and the index that is added when it is sealed, are left in peace: what is bounded of a tiny state is its size, not the ratio. Below 1 there
+    /// is no bound.
     pub max_space_amplification: f64,
+    /// A thread of the manager deletes and seals files, so that messages do not wait for storage.
+    /// Without it [`SnapshotManager::wait_for_deletes`] does, on the thread of the caller.
+    pub background: bool,
 }
 
 impl Default for ManagerOptions {
@@ -32,6 +38,7 @@ impl Default for ManagerOptions {
             writer: WriterOptions::default(),
             across_checkpoints: None,
             max_space_amplification: 2.0,
+            background: true,
         }
     }
 }
@@ -76,9 +83,14 @@ impl Default for ManagerOptions {
 pub struct SnapshotManager {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) term: Term,
-    pub(super) max_space_amplification: f64,
     pub(super) shared: Arc<SharedRegistry>,
-    pub(super) writer: SegmentWriter,
+    pub(super) upkeep: Arc<Upkeep>,
+}
+
+impl Drop for SnapshotManager {
+    fn drop(&mut self) {
+        self.upkeep.stop();
+    }
 }
 
 impl SnapshotManager {
@@ -91,6 +103,7 @@ impl SnapshotManager {
             writer,
             across_checkpoints,
             max_space_amplification,
+            background,
         } = options;
         if max_space_amplification.is_nan() {
             return Err(Error::invalid_input(
@@ -102,15 +115,22 @@ impl SnapshotManager {
         let registry = Mutex::new(Registry::default());
         let shared = Arc::new(SharedRegistry {
             registry,
+            done: Condvar::new(),
             across_checkpoints,
         });
         let writer = SegmentWriter::observed(storage.clone(), term, writer, shared.clone());
+        let upkeep = Arc::new(Upkeep {
+            storage: storage.clone(),
+            writer,
+            shared: shared.clone(),
+            max_space_amplification,
+            background,
+        });
         Ok(Self {
             storage,
             term,
-            max_space_amplification,
             shared,
-            writer,
+            upkeep,
         })
     }
 
@@ -165,11 +185,11 @@ impl SnapshotManager {
         } else {
             new.created.0
         };
-        let appended = self.writer.append_in(lane, new, payload);
+        let appended = self.upkeep.writer.append_in(lane, new, payload);
         let late = check();
         if late.is_err() || appended.is_err() {
             // Garbage was left, maybe in a file of its own that no later message would look at.
-            self.settle();
+            self.upkeep.settle(Occasion::Between);
         }
         late.and(appended)
     }
@@ -186,6 +206,11 @@ impl SnapshotManager {
     /// the acknowledgement. It never waits for an owner that is still writing: what that owner
     /// appends later is persisted by its own call.
     ///
+    /// Where appends are durable this syncs, and the file goes on taking segments: owners that
+    /// acknowledge one after another share it. Elsewhere bytes are there once their object is
+    /// finished, so this seals, for all that is in the file by then, and the next owner begins
+    /// another.
+    ///
     /// A segment that was lost by a failed sync makes this fail, for every owner, until the segment
     /// is released and written again. [`SnapshotManager::persist_segments`] looks at the segments
     /// of one acknowledgement only.
@@ -194,9 +219,24 @@ impl SnapshotManager {
     /// `AttemptEnded` when the attempt was decided; `Poisoned` for a lost segment; else those of
     /// storage.
     pub fn persist(&self, id: CheckpointId) -> Result<()> {
-        self.persist_where(id, |_, segment| {
-            segment.created == id || segment.leases.contains(&id)
-        })
+        let waiting = {
+            let registry = self.shared.registry.lock();
+            check_undecided(&registry, id)?;
+            registry.ledger.not_durable(id)
+        };
+        let done = self.upkeep.writer.sync_files(&waiting);
+        if done.is_err() {
+            // Segments appended meanwhile belong to owners that will persist them themselves.
+            let registry = self.shared.registry.lock();
+            let mut segments = registry.ledger.of_attempt(id);
+            let lost = segments.find(|(reference, _)| {
+                waiting.contains(&reference.file) && !registry.is_durable(reference)
+            });
+            return lost.map_or(Ok(()), |(reference, segment)| {
+                done.map_err(|e| lost_segment(&reference, &segment.owner).context(e))
+            });
+        }
+        done
     }
 
     /// Like [`SnapshotManager::persist`], for exactly these segments.
@@ -209,19 +249,29 @@ impl SnapshotManager {
         owner: &Owner,
         refs: &[SegmentRef],
     ) -> Result<()> {
-        let wanted: BTreeSet<_> = refs.iter().copied().collect();
-        self.persist_where(id, |reference, _| wanted.contains(reference))?;
+        let waiting = {
+            let registry = self.shared.registry.lock();
+            check_undecided(&registry, id)?;
+            let waiting = refs.iter().filter(|one| !registry.is_durable(one));
+            waiting.map(|one| one.file).collect()
+        };
+        let done = self.upkeep.writer.sync_files(&waiting);
         let registry = self.shared.registry.lock();
-        match refs
-            .iter()
-            .find(|reference| registry.find(reference, owner).is_none())
-        {
-            None => Ok(()),
-            Some(reference) => Err(Error::new(
-                ErrorKind::NotFound,
-                format!("segment {reference} of {owner} is not live any more: write it again"),
-            )),
+        for reference in refs {
+            if registry.find(reference, owner).is_none() {
+                return Err(Error::new(
+                    ErrorKind::NotFound,
+                    format!("segment {reference} of {owner} is not live any more: write it again"),
+                ));
+            }
+            if !registry.is_durable(reference) {
+                let lost = lost_segment(reference, owner);
+                return Err(
+                    done.map_or_else(|e| lost_segment(reference, owner).context(e), |()| lost)
+                );
+            }
         }
+        Ok(())
     }
 
     /// The attempt `id` of `owner` wants to reuse these segments. Those with `true` are kept until
@@ -249,25 +299,35 @@ impl SnapshotManager {
                 registry.release(owner, reference);
             }
         }
-        self.settle();
+        self.upkeep.settle(Occasion::Between);
     }
 
-    /// Seals every open file, for a clean end. Work may go on afterwards, in new files.
+    /// Deletes what is due, and waits for what the manager's thread is doing. Messages leave that
+    /// behind. A delete that failed is due again at the next message.
+    pub fn wait_for_deletes(&self) {
+        self.upkeep.finish();
+    }
+
+    /// Seals every open file and deletes what is due, for a clean end. Work may go on afterwards, in
+    /// new files.
     ///
     /// # Errors
     /// Those of storage; the files are closed nevertheless.
     pub fn seal(&self) -> Result<()> {
-        self.writer.seal()
+        let sealed = self.upkeep.writer.seal();
+        self.upkeep.settle(Occasion::Message);
+        self.upkeep.finish();
+        sealed
     }
 
     /// As [`SegmentWriter::take_warnings`].
     pub fn take_warnings(&self) -> Vec<String> {
-        self.writer.take_warnings()
+        self.upkeep.writer.take_warnings()
     }
 
     /// Counts and sizes.
     pub fn stats(&self) -> ManagerStats {
-        status::stats(&self.shared.registry.lock(), self.writer.stats())
+        status::stats(&self.shared.registry.lock(), self.upkeep.writer.stats())
     }
 
     /// All physical files, by name.
@@ -279,40 +339,21 @@ impl SnapshotManager {
     pub fn segments(&self) -> Vec<SegmentStatus> {
         status::segments(&self.shared.registry.lock())
     }
+}
 
-    fn persist_where(
-        &self,
-        id: CheckpointId,
-        wanted: impl Fn(&SegmentRef, &SegmentFacts) -> bool,
-    ) -> Result<()> {
-        let files: BTreeSet<FileId> = {
-            let registry = self.shared.registry.lock();
-            if registry.view.is_decided(id) {
-                return Err(Error::new(
-                    ErrorKind::AttemptEnded,
-                    format!("persist of checkpoint {id}: it was decided already"),
-                ));
-            }
-            let waiting = registry.not_durable(&wanted);
-            waiting
-                .into_iter()
-                .map(|(reference, _)| reference.file)
-                .collect()
-        };
-        let done = if self.shared.across_checkpoints {
-            self.writer.sync_files(&files)
-        } else {
-            self.writer.seal_files(&files)
-        };
-        // Segments appended meanwhile belong to owners that will persist them themselves.
-        let registry = self.shared.registry.lock();
-        match done {
-            Ok(()) => Ok(()),
-            Err(e) => registry
-                .check_durable(|reference, segment| {
-                    files.contains(&reference.file) && wanted(reference, segment)
-                })
-                .map_err(|lost| lost.context(e)),
-        }
+fn check_undecided(registry: &Registry, id: CheckpointId) -> Result<()> {
+    if !registry.ledger.view().is_decided(id) {
+        return Ok(());
     }
+    Err(Error::new(
+        ErrorKind::AttemptEnded,
+        format!("persist of checkpoint {id}: it was decided already"),
+    ))
+}
+
+fn lost_segment(reference: &SegmentRef, owner: &Owner) -> Error {
+    Error::new(
+        ErrorKind::Poisoned,
+        format!("segment {reference} of {owner} may not survive a machine crash: write it again"),
+    )
 }

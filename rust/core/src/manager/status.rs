@@ -1,9 +1,9 @@
 //! What a manager tells about itself.
 
-use super::registry::{Registry, segment_ref};
+use super::registry::Registry;
 use super::writer_stats::WriterStats;
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
-use crate::liveness::FileFacts;
+use crate::liveness::{FileFacts, segment_ref};
 
 /// Counts and sizes of a manager.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -28,6 +28,10 @@ pub struct ManagerStats {
     pub deletes: u64,
     /// Deletes that failed. Each is tried again at the next message.
     pub delete_failures: u64,
+    /// Segments that decisions looked at, a measure of what messages cost.
+    pub judgements: u64,
+    /// Owners that have a live segment.
+    pub owners: u64,
     /// Physical bytes divided by live bytes; 1 without any file, infinite without a live segment.
     pub space_amplification: f64,
 }
@@ -68,10 +72,10 @@ pub struct SegmentStatus {
 
 pub(super) fn segments(registry: &Registry) -> Vec<SegmentStatus> {
     let mut all = Vec::new();
-    for (file, facts) in &registry.files {
+    for (file, facts) in registry.ledger.files() {
         all.extend(
             facts
-                .segments
+                .segments()
                 .iter()
                 .map(|(offset, segment)| SegmentStatus {
                     reference: segment_ref(*file, *offset, segment),
@@ -90,12 +94,12 @@ pub(super) fn files(registry: &Registry) -> Vec<FileStatus> {
         file: *id,
         open: facts.open,
         physical_bytes: facts.physical_bytes,
-        live_segments: facts.segments.len() as u64,
+        live_segments: facts.segments().len() as u64,
         live_bytes: facts.live_bytes(),
-        pinned: registry.pinned.contains(id),
-        wasteful: registry.wasteful.contains(id),
+        pinned: registry.ledger.is_pinned(*id),
+        wasteful: registry.ledger.is_wasteful(*id),
     };
-    registry.files.iter().map(status).collect()
+    registry.ledger.files().iter().map(status).collect()
 }
 
 pub(super) fn stats(registry: &Registry, writer: WriterStats) -> ManagerStats {
@@ -105,6 +109,8 @@ pub(super) fn stats(registry: &Registry, writer: WriterStats) -> ManagerStats {
         appends: writer.segments,
         deletes: registry.deletes,
         delete_failures: registry.delete_failures,
+        judgements: registry.ledger.judgements(),
+        owners: registry.ledger.owners() as u64,
         ..ManagerStats::default()
     };
     for file in files(registry) {

@@ -1,0 +1,414 @@
+//! All files and live segments, indexed so that a message costs what it changes.
+//!
+//! Every segment is watched for what it lives by:
+//! - its `created`, as long as that attempt is undecided,
+//! - each attempt that holds a lease on it,
+//! - afterwards, if the live set of its owner is the common one, the oldest retained checkpoint in
+//!   `[created, last_used]`.
+//!
+//! A message wakes the segments that wait for a checkpoint which it decides or which is retained no
+//! more, and those of owners whose own live set it changes. Nothing else can be judged differently
+//! than before: no live set gains an origin that would revive what is not here any more.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::facts::{FileFacts, SegmentFacts};
+use super::rule::{Verdict, judge};
+use super::space::{Space, space};
+use super::view::{Change, Fallbacks, Retained, View};
+use crate::error::Result;
+use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
+
+/// Where a segment is.
+pub(super) type Place = (FileId, u64);
+
+/// What there is to do on files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Actions {
+    /// Files to delete: closed, and without a live segment.
+    pub delete: Vec<FileId>,
+    /// Open files to close without a footer: every segment in them is dead.
+    pub abandon: Vec<FileId>,
+    /// Open files to seal: the only checkpoint they take segments for is decided, or they waste
+    /// too much.
+    pub seal: Vec<FileId>,
+}
+
+/// When a decision is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Occasion {
+    /// A message came. Open files that waste too much are sealed now, and only now: each makes the
+    /// next segment begin a file.
+    Message,
+    /// Something changed in between.
+    Between,
+}
+
+/// What a manager remembers of files and segments.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    pub(super) view: View,
+    pub(super) files: BTreeMap<FileId, FileFacts>,
+    /// Owners of live segments.
+    pub(super) owners: BTreeMap<Arc<Owner>, BTreeSet<Place>>,
+    pub(super) watched: BTreeMap<CheckpointId, BTreeSet<Place>>,
+    /// To be judged at the next decision.
+    due: Vec<Place>,
+    /// Files about which something changed since the last decision.
+    touched: BTreeSet<FileId>,
+    pub(super) space: Space,
+    judgements: u64,
+}
+
+impl Ledger {
+    /// The newest view that was received.
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// All files.
+    pub fn files(&self) -> &BTreeMap<FileId, FileFacts> {
+        &self.files
+    }
+
+    /// How many owners have a live segment.
+    pub fn owners(&self) -> usize {
+        self.owners.len()
+    }
+
+    /// How many segments were judged so far.
+    pub fn judgements(&self) -> u64 {
+        self.judgements
+    }
+
+    /// The segments of the file are not offered for reuse any more, so that it can go.
+    pub fn is_wasteful(&self, file: FileId) -> bool {
+        self.space.wasteful.contains(&file)
+    }
+
+    /// Only owners that fell back keep the file alive.
+    pub fn is_pinned(&self, file: FileId) -> bool {
+        self.space.pinned.contains(&file)
+    }
+
+    /// Exactly this segment, whoever its owner is.
+    pub fn segment(&self, reference: &SegmentRef) -> Option<&SegmentFacts> {
+        let file = self.files.get(&reference.file)?;
+        let segment = file.segments.get(&reference.offset)?;
+        let same = segment.len == reference.len && segment.digest == reference.digest;
+        same.then_some(segment)
+    }
+
+    /// Files with segments that the open attempt wrote or leased and that may not survive a machine
+    /// crash.
+    pub fn not_durable(&self, attempt: CheckpointId) -> BTreeSet<FileId> {
+        let mut found = BTreeSet::new();
+        let places = self.watched.get(&attempt);
+        // Bytes become durable in their order, so the last segment in each file speaks for all.
+        let mut last = places.and_then(|places| places.last());
+        while let (Some(places), Some((file, offset))) = (places, last) {
+            if self.files.get(file).is_some_and(|f| !f.is_durable(*offset)) {
+                found.insert(*file);
+            }
+            last = places.range(..(*file, 0)).next_back();
+        }
+        found
+    }
+
+    /// What the open attempt wrote or leased.
+    pub fn of_attempt(
+        &self,
+        attempt: CheckpointId,
+    ) -> impl Iterator<Item = (SegmentRef, &SegmentFacts)> {
+        let places = self.watched.get(&attempt).into_iter().flatten();
+        places.filter_map(|(file, offset)| {
+            let segment = self.files.get(file)?.segments.get(offset)?;
+            Some((segment_ref(*file, *offset, segment), segment))
+        })
+    }
+
+    /// A file is there, unless it is known already.
+    pub fn add_file(&mut self, file: FileId, facts: FileFacts) {
+        self.files.entry(file).or_insert(facts);
+        self.touched.insert(file);
+    }
+
+    /// The file is gone.
+    pub fn forget_file(&mut self, file: FileId) {
+        let offsets: Vec<u64> = self
+            .files
+            .get(&file)
+            .into_iter()
+            .flat_map(|facts| facts.segments.keys().copied())
+            .collect();
+        for offset in offsets {
+            self.remove((file, offset));
+        }
+        self.files.remove(&file);
+    }
+
+    /// Changes what is known about a file, but not its segments.
+    pub fn change_file(&mut self, file: FileId, change: impl FnOnce(&mut FileFacts)) {
+        if let Some(facts) = self.files.get_mut(&file) {
+            change(facts);
+            self.touched.insert(file);
+        }
+    }
+
+    /// A segment was written for an open attempt.
+    pub fn append(&mut self, owner: &Owner, reference: &SegmentRef, created: CheckpointId) {
+        let owner = self.shared(owner);
+        self.insert(reference, SegmentFacts::new(owner, reference, created));
+    }
+
+    /// An open attempt will reuse the segment.
+    pub fn lease(&mut self, reference: &SegmentRef, attempt: CheckpointId) {
+        let place = (reference.file, reference.offset);
+        if let Some(segment) = self.segment_mut(place) {
+            segment.leases.insert(attempt);
+            self.watched.entry(attempt).or_default().insert(place);
+        }
+    }
+
+    /// A restored checkpoint has the segment as state of `origin`: makes it known, or widens what is
+    /// known. False when its file is gone, or holds another segment in its place.
+    pub fn restore(&mut self, owner: &Owner, origin: CheckpointId, reference: &SegmentRef) -> bool {
+        let place = (reference.file, reference.offset);
+        match self.files.get_mut(&reference.file) {
+            Some(file) if !file.deleting => file.used = true,
+            _ => return false,
+        }
+        if self.segment_mut(place).is_none() {
+            self.append(owner, reference, origin);
+        }
+        let Some(segment) = self.segment_mut(place) else {
+            return false;
+        };
+        let known = (segment.len, segment.digest, &*segment.owner);
+        if known != (reference.len, reference.digest, owner) {
+            return false;
+        }
+        segment.created = segment.created.min(origin);
+        segment.last_used = segment.last_used.max(origin);
+        self.due.push(place);
+        true
+    }
+
+    /// Forgets a segment that cannot be needed.
+    pub fn release(&mut self, reference: &SegmentRef) {
+        self.remove((reference.file, reference.offset));
+    }
+
+    /// Takes in a message.
+    ///
+    /// # Errors
+    /// As [`View::check`]; nothing is changed then.
+    pub fn merge(&mut self, message: &Retained) -> Result<()> {
+        self.view.check(message)?;
+        let change = self.view.merge(message);
+        self.wake(change);
+        Ok(())
+    }
+
+    /// Takes in a checkpoint that is restored, as [`View::restore`].
+    pub fn restore_checkpoint(&mut self, id: CheckpointId, fallbacks: Fallbacks) {
+        let change = self.view.restore(id, fallbacks);
+        self.wake(change);
+    }
+
+    /// Decides: judges what is due, and tells what to do on the files that it changed.
+    pub fn settle(&mut self, occasion: Occasion, max_space_amplification: f64) -> Actions {
+        let mut due = std::mem::take(&mut self.due);
+        due.sort_unstable();
+        due.dedup();
+        for place in due {
+            self.judge(place);
+        }
+        let touched = std::mem::take(&mut self.touched);
+        let mut actions = Actions::default();
+        for id in &touched {
+            let Some(file) = self.files.get(id) else {
+                continue;
+            };
+            let ended = file.only_for.is_some_and(|only| self.view.is_decided(only));
+            match (file.segments.is_empty(), file.open) {
+                (false, true) if ended => actions.seal.push(*id),
+                // An open file without any segment so far is about to get one.
+                (true, true) if file.used => actions.abandon.push(*id),
+                (true, false) if !file.deleting => actions.delete.push(*id),
+                _ => {}
+            }
+        }
+        if !touched.is_empty() {
+            self.space = space(&self.files, max_space_amplification);
+        }
+        if occasion == Occasion::Message {
+            let spans = |id: &&FileId| self.files.get(id).is_some_and(|f| f.only_for.is_none());
+            actions.seal.extend(self.space.full.iter().filter(spans));
+        }
+        #[cfg(any(test, debug_assertions))]
+        self.check(max_space_amplification);
+        actions
+    }
+
+    fn wake(&mut self, change: Change) {
+        let before = change
+            .decided_before
+            .map_or(Bound::Unbounded, Bound::Excluded);
+        if let Some(now) = self
+            .view
+            .decided()
+            .filter(|now| change.decided_before != Some(*now))
+        {
+            let decided = self.watched.range((before, Bound::Included(now)));
+            let decided: Vec<CheckpointId> = decided.map(|(id, _)| *id).collect();
+            decided.into_iter().for_each(|id| self.wake_watchers(id));
+        }
+        for id in change.left {
+            self.wake_watchers(id);
+        }
+        for owner in &change.moved {
+            self.due
+                .extend(self.owners.get(owner).into_iter().flatten());
+        }
+        for owner in &change.fallen {
+            let fell_back = self.view.fell_back(owner);
+            for (file, _) in self.owners.get(owner).into_iter().flatten() {
+                if let Some(facts) = self.files.get_mut(file) {
+                    match fell_back {
+                        true => facts.fallen += 1,
+                        false => facts.fallen -= 1,
+                    }
+                    self.touched.insert(*file);
+                }
+            }
+        }
+    }
+
+    fn wake_watchers(&mut self, id: CheckpointId) {
+        for place in self.watched.remove(&id).unwrap_or_default() {
+            if let Some(segment) = self.segment_mut(place).filter(|s| s.watch == Some(id)) {
+                segment.watch = None;
+            }
+            self.due.push(place);
+        }
+    }
+
+    fn judge(&mut self, place: Place) {
+        let (file, offset) = place;
+        let view = &self.view;
+        let facts = self.files.get_mut(&file);
+        let Some(segment) = facts.and_then(|facts| facts.segments.get_mut(&offset)) else {
+            return;
+        };
+        self.judgements += 1;
+        self.touched.insert(file);
+        match judge(view, segment) {
+            Some(Verdict::Dead) => return self.remove(place),
+            // Attempts that are decided watch nothing any more.
+            Some(Verdict::Renewed { last_used, leases }) => {
+                segment.last_used = last_used;
+                segment.leases = leases;
+            }
+            None => {}
+        }
+        let wanted = wanted_watch(view, segment);
+        let watch = std::mem::replace(&mut segment.watch, wanted);
+        if watch != wanted {
+            self.unwatch(place, watch);
+            self.watch(place, wanted);
+        }
+    }
+
+    fn insert(&mut self, reference: &SegmentRef, mut segment: SegmentFacts) {
+        let place = (reference.file, reference.offset);
+        let Some(file) = self.files.get_mut(&reference.file) else {
+            return;
+        };
+        let owner = segment.owner.clone();
+        let watch = wanted_watch(&self.view, &segment);
+        segment.watch = watch;
+        file.used = true;
+        file.live_bytes += segment.len;
+        file.fallen += usize::from(self.view.fell_back(&owner));
+        file.segments.insert(reference.offset, segment);
+        self.owners.entry(owner).or_default().insert(place);
+        self.watch(place, watch);
+    }
+
+    fn remove(&mut self, place: Place) {
+        let (id, offset) = place;
+        let facts = self.files.get_mut(&id);
+        let Some((file, segment)) =
+            facts.and_then(|file| file.segments.remove(&offset).map(|segment| (file, segment)))
+        else {
+            return;
+        };
+        file.live_bytes -= segment.len;
+        file.fallen -= usize::from(self.view.fell_back(&segment.owner));
+        self.touched.insert(id);
+        if let Some(places) = self.owners.get_mut(&*segment.owner) {
+            places.remove(&place);
+            if places.is_empty() {
+                self.owners.remove(&*segment.owner);
+            }
+        }
+        for watch in segment.leases.into_iter().chain(segment.watch) {
+            self.unwatch(place, Some(watch));
+        }
+    }
+
+    fn watch(&mut self, place: Place, id: Option<CheckpointId>) {
+        if let Some(id) = id {
+            self.watched.entry(id).or_default().insert(place);
+        }
+    }
+
+    fn unwatch(&mut self, place: Place, id: Option<CheckpointId>) {
+        let Some((id, places)) = id.and_then(|id| Some((id, self.watched.get_mut(&id)?))) else {
+            return;
+        };
+        places.remove(&place);
+        if places.is_empty() {
+            self.watched.remove(&id);
+        }
+    }
+
+    fn segment_mut(&mut self, (file, offset): Place) -> Option<&mut SegmentFacts> {
+        self.files.get_mut(&file)?.segments.get_mut(&offset)
+    }
+
+    /// Owners are shared: there are few, and many segments.
+    fn shared(&self, owner: &Owner) -> Arc<Owner> {
+        let known = self.owners.get_key_value(owner);
+        known.map_or_else(|| Arc::new(owner.clone()), |(known, _)| known.clone())
+    }
+}
+
+/// What a segment that lives is watched for besides its leases.
+pub(super) fn wanted_watch(view: &View, segment: &SegmentFacts) -> Option<CheckpointId> {
+    if !view.is_decided(segment.created) {
+        return Some(segment.created);
+    }
+    if view.is_special(&segment.owner) {
+        // Judged whenever its owner's live set changes.
+        return None;
+    }
+    let live_set = view.live_set(&segment.owner);
+    live_set
+        .range(segment.created..=segment.last_used)
+        .next()
+        .copied()
+}
+
+/// The reference of a segment.
+pub(crate) fn segment_ref(file: FileId, offset: u64, segment: &SegmentFacts) -> SegmentRef {
+    SegmentRef {
+        file,
+        offset,
+        len: segment.len,
+        digest: segment.digest,
+    }
+}

@@ -1,0 +1,214 @@
+//! What decisions leave to do on files: deleting, sealing, closing. It is done outside every lock, by
+//! a thread that lives while there is something to do, or by a caller that waits for it. A message
+//! only decides.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::registry::{Registry, SharedRegistry};
+use super::writer::SegmentWriter;
+use crate::ids::FileId;
+use crate::liveness::{Actions, Occasion};
+use crate::storage::Storage;
+
+/// What there is to do, and who does it.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    abandon: BTreeSet<FileId>,
+    seal: BTreeSet<FileId>,
+    delete: BTreeSet<FileId>,
+    /// Deletes that failed, to be tried again at the next message.
+    failed: BTreeSet<FileId>,
+    /// Pieces of work that are being done now.
+    running: usize,
+    /// Process of the thread, if there is one: a fork has a copy of this, but not of the thread.
+    thread_of: Option<u32>,
+    /// The manager is gone: what is left is the next sweep's.
+    stopped: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Piece {
+    Abandon(FileId),
+    Seal(FileId),
+    Delete(FileId),
+}
+
+impl Queue {
+    pub fn add(&mut self, actions: Actions) {
+        self.abandon.extend(actions.abandon);
+        self.seal.extend(actions.seal);
+        let fresh = actions.delete.into_iter();
+        self.delete
+            .extend(fresh.filter(|file| !self.failed.contains(file)));
+    }
+
+    pub fn retry(&mut self) {
+        self.delete.append(&mut self.failed);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.abandon.is_empty() && self.seal.is_empty() && self.delete.is_empty()
+    }
+
+    fn next(&mut self) -> Option<Piece> {
+        let abandon = self.abandon.pop_first().map(Piece::Abandon);
+        abandon
+            .or_else(|| self.seal.pop_first().map(Piece::Seal))
+            .or_else(|| self.delete.pop_first().map(Piece::Delete))
+    }
+}
+
+impl Registry {
+    /// The next piece of work; it counts as running until it is over.
+    fn begin_next(&mut self) -> Option<Piece> {
+        loop {
+            let piece = self.queue.next()?;
+            if let Piece::Delete(file) = piece {
+                // A restore may have found use for it since.
+                let facts = self.ledger.files().get(&file);
+                let unneeded = |f: &crate::liveness::FileFacts| {
+                    !f.open && !f.deleting && f.segments().is_empty()
+                };
+                if !facts.is_some_and(unneeded) {
+                    continue;
+                }
+                self.ledger.change_file(file, |facts| facts.deleting = true);
+            }
+            self.queue.running += 1;
+            return Some(piece);
+        }
+    }
+
+    fn deleted(&mut self, file: FileId, deleted: bool) {
+        if deleted {
+            self.deletes += 1;
+            self.ledger.forget_file(file);
+        } else {
+            self.delete_failures += 1;
+            self.queue.failed.insert(file);
+            self.ledger
+                .change_file(file, |facts| facts.deleting = false);
+        }
+    }
+}
+
+/// Everything the upkeep of files needs.
+#[derive(Debug)]
+pub(super) struct Upkeep {
+    pub storage: Arc<dyn Storage>,
+    pub writer: SegmentWriter,
+    pub shared: Arc<SharedRegistry>,
+    pub max_space_amplification: f64,
+    /// A thread does the work; otherwise it waits for [`Upkeep::finish`].
+    pub background: bool,
+}
+
+impl Upkeep {
+    /// Decides, and sees to it that what follows is done.
+    pub fn settle(self: &Arc<Self>, occasion: Occasion) {
+        let mut registry = self.shared.registry.lock();
+        registry.settle(occasion, self.max_space_amplification);
+        self.hire(&mut registry);
+    }
+
+    /// Does what is due, and waits for what the thread is doing. A failed delete is not due before
+    /// the next message.
+    pub fn finish(&self) {
+        loop {
+            let mut registry = self.shared.registry.lock();
+            if let Some(piece) = registry.begin_next() {
+                drop(registry);
+                self.run(piece);
+            } else if registry.queue.running > 0 && !is_fork(&registry.queue) {
+                self.shared.done.wait(&mut registry);
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Ends the thread after what it is doing now. What is left is the next sweep's.
+    pub fn stop(&self) {
+        let mut registry = self.shared.registry.lock();
+        registry.queue.stopped = true;
+        while registry.queue.thread_of.is_some() && !is_fork(&registry.queue) {
+            self.shared.done.wait(&mut registry);
+        }
+    }
+
+    fn hire(self: &Arc<Self>, registry: &mut Registry) {
+        let queue = &mut registry.queue;
+        let wanted = self.background && !queue.stopped && !queue.is_empty();
+        if !wanted || (queue.thread_of.is_some() && !is_fork(queue)) {
+            return;
+        }
+        let upkeep = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("holdfast-upkeep".to_owned());
+        // Without a thread the work stays in the queue; the next message tries again.
+        if thread.spawn(move || upkeep.work()).is_ok() {
+            queue.thread_of = Some(std::process::id());
+        }
+    }
+
+    fn work(&self) {
+        // Also when storage panics: the next message hires another thread then.
+        let _over = Over(self, |queue| queue.thread_of = None);
+        loop {
+            let mut registry = self.shared.registry.lock();
+            if registry.queue.stopped {
+                return;
+            }
+            let Some(piece) = registry.begin_next() else {
+                // Under the lock: whoever queues more from now on sees that no thread is there.
+                registry.queue.thread_of = None;
+                return;
+            };
+            drop(registry);
+            self.run(piece);
+        }
+    }
+
+    fn run(&self, piece: Piece) {
+        let _over = Over(self, |queue| {
+            queue.running = queue.running.saturating_sub(1)
+        });
+        match piece {
+            Piece::Abandon(file) => {
+                let needed = || self.shared.registry.lock().is_needed(file);
+                self.writer.abandon(file, needed);
+            }
+            Piece::Seal(file) => {
+                // One that fails leaves a closed file; persist told those who need its durability.
+                let _ = self.writer.seal_files(&BTreeSet::from([file]));
+            }
+            Piece::Delete(file) => {
+                let deleted = self.storage.delete(&file.file_name()).is_ok();
+                self.shared.registry.lock().deleted(file, deleted);
+                if deleted {
+                    self.writer.forget(file);
+                }
+            }
+        }
+        // A file that was closed may be one to delete.
+        let mut registry = self.shared.registry.lock();
+        registry.settle(Occasion::Between, self.max_space_amplification);
+    }
+}
+
+/// Says that something is over, at the end of its scope.
+struct Over<'a>(&'a Upkeep, fn(&mut Queue));
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        (self.1)(&mut self.0.shared.registry.lock().queue);
+        self.0.shared.done.notify_all();
+    }
+}
+
+/// The thread of this queue runs in the process that this one is a fork of.
+fn is_fork(queue: &Queue) -> bool {
+    queue
+        .thread_of
+        .is_some_and(|process| process != std::process::id())
+}
