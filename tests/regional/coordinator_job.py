@@ -62,9 +62,10 @@ def entry(
     in_flight: Sequence[InFlight] = (),
     finished: bool = False,
     operator: str = "stats",
+    kind: Any = "array",
 ) -> RegionEntry:
-    """Return what a region acknowledges: one array of one segment of its own."""
-    state = StateEntry("sums", "array", "<f8", (4,), pieces=[Piece(ref(), 0, 32)])
+    """Return what a region acknowledges: one state of one segment of its own."""
+    state = StateEntry("sums", kind, "<f8", (4,), pieces=[Piece(ref(), 0, 32)])
     return RegionEntry(
         region,
         origin=origin,
@@ -92,6 +93,8 @@ def one(kind: type[A], actions: Iterable[Action]) -> A:
 
 class Job:
     """One pipeline; `disk` is the metadata that its driver has written and not deleted."""
+
+    state_kind = "array"
 
     def __init__(
         self,
@@ -176,8 +179,10 @@ class Job:
     def ack(
         self, region: str, member: str = "0", *, finished: bool = False, operator: str = "stats"
     ) -> RegionEntry:
-        assert self.coordinator.pending is not None
-        acked = entry(region, self.coordinator.pending, finished=finished, operator=operator)
+        attempt = self.coordinator.pending
+        assert attempt is not None
+        kind = self.state_kind
+        acked = entry(region, attempt, finished=finished, operator=operator, kind=kind)
         event = Acked(attempt=acked.origin, region=region, member=member, entry=acked)
         assert self.handle(event) == []
         return acked

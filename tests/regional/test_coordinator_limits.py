@@ -328,7 +328,6 @@ def test_a_wrong_staleness_is_refused(wrong: str) -> None:
         ({"operators": ("a", "a")}, "names that do not repeat"),
         ({"operators": ("a", "in-flight")}, "no operator called 'in-flight'"),
         ({"coordinators": {"b": True}}, r"coordinators=\['b'\] .* among a"),
-        ({"union_operators": frozenset("c")}, r"union_operators=\['c'\] .* among a"),
     ],
 )
 def test_a_wrong_topology_is_refused(wrong: dict[str, Any], message: str) -> None:

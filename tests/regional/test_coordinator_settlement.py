@@ -439,8 +439,8 @@ def test_a_region_that_falls_back_behind_its_finish_has_not_finished() -> None: 
 
 
 def test_union_state_finishes_in_all_regions_or_in_none() -> None:  # R63
-    union = dataclasses.replace(TOPOLOGY, union_operators=frozenset({"stats"}))
-    job = Job(MANY, union)
+    job = Job(MANY)
+    job.state_kind = "union"
     job.batch(healthy="ab")
     actions = job.batch(healthy="b", finished="a")
     assert one(Ended, actions).cause == (

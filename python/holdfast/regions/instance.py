@@ -13,6 +13,7 @@ from holdfast.regions.operators import Batches, Operator, OperatorContext
 from holdfast.regions.orders import EndedAttempt, StagePlan
 from holdfast.regions.own_memory import OwnMemory
 from holdfast.regions.saved import LeaseOf, SavedState, StateError
+from holdfast.regions.shared_states import SHARED
 from holdfast.regions.state import FrozenState, StateRegistry
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 
 LOG: Final = logging.getLogger(__name__)
-
-_SHARED: Final = frozenset({"union", "broadcast"})
 
 
 class OperatorInstance:
@@ -80,7 +79,7 @@ class OperatorInstance:
         operator.open(context)
         self._state.check_restored()
         self._bindings = self._state.bindings(operator)
-        if operator.region_safe and (shared := self._state.kinds & _SHARED):
+        if operator.region_safe and (shared := self._state.kinds & SHARED):
             raise StateError(
                 f"{self.where} declares region_safe and has {' and '.join(sorted(shared))} state, "
                 "which regions have to agree on: take region_safe away, and start with "

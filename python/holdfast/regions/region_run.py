@@ -7,7 +7,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -30,6 +30,8 @@ from holdfast.regions.instance import (
 )
 from holdfast.regions.orders import DEFAULT_SLICE_ROWS, AttemptOrder, PipelinePlan
 from holdfast.regions.routing import route_by
+from holdfast.regions.saved import SavedState
+from holdfast.regions.shared_states import SharedStates
 from holdfast.regions.snapshot import (
     RegionOwners,
     SegmentStore,
@@ -108,6 +110,8 @@ class RegionRun:
         Where segments go.
     cached : Instances, optional
         Operators whose state is exactly that of `base`.
+    shared : SharedStates
+        What an instance begins with that no checkpoint knows.
     xp : module
         Array module for operators that are opened.
     """
@@ -121,9 +125,11 @@ class RegionRun:
         store: SegmentStore,
         *,
         cached: Instances | None,
+        shared: SharedStates,
         xp: Any,
     ) -> None:
         self.region = region
+        self._shared = shared
         self._plan = plan
         self._order = order
         self._base = base
@@ -427,12 +433,17 @@ class RegionRun:
 
     def _restored(self, stage: Any, index: int) -> OperatorInstance:
         name = stage.instance_name(index)
-        operators = self._base.operators if self._base is not None else ()
-        entry = next((operator for operator in operators if operator.name == name), None)
-        saved = () if entry is None else read_operator(self._store, self._owners, entry)
+        known = self._base.operators if self._base is not None else ()
+        entry = next((found for found in known if found.name == name), None)
+        operator = fresh_operator(stage)
+        saved: Iterable[SavedState] = ()
+        if entry is not None:
+            saved = read_operator(self._store, self._owners, entry)
+        elif not operator.region_safe:
+            saved = self._shared.of(stage)
         return OperatorInstance(
             stage,
-            fresh_operator(stage),
+            operator,
             region=self.region,
             index=index,
             saved=saved,

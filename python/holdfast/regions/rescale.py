@@ -4,15 +4,15 @@ Regions come from the data, so a checkpoint fits any number of them. What can ch
 inside a region: list state is split evenly over the new instances, the entries of a map go where
 the rows of their keys go, union state goes to all, broadcast state is copied. Arrays and values
 belong to the rows that were routed to an instance, and cannot be divided without knowing how. Rows
-that wait between operators go where the new routes say.
+that wait between operators go where the new routes say. Union state of an operator whose instances
+change goes to all of them in all regions.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from holdfast._core import CheckpointMetadata, InFlight, OperatorEntry, RegionEntry
 from holdfast.regions.errors import LayoutChangedError
@@ -21,8 +21,8 @@ from holdfast.regions.image import SegmentCopies
 from holdfast.regions.keyed_map import MAP, divide_map
 from holdfast.regions.layout import Layout, StageLayout
 from holdfast.regions.rerouting import Rerouting
-from holdfast.regions.saved import SavedState
-from holdfast.regions.state import JSON
+from holdfast.regions.saved import SavedState, StateError
+from holdfast.regions.shared_states import joined, list_state, shared_states
 
 
 def require_no_loss(old: Layout, new: Layout) -> None:
@@ -79,6 +79,8 @@ class Rescaling:
     ----------
     old, new : Layout
         Layout of the checkpoint, and of the pipeline that goes on from it.
+    regions : mapping of str to RegionEntry
+        Those of the checkpoint.
 
     Raises
     ------
@@ -86,8 +88,11 @@ class Rescaling:
         If no state could follow.
     """
 
-    def __init__(self, old: Layout, new: Layout) -> None:
+    def __init__(self, old: Layout, new: Layout, regions: Mapping[str, RegionEntry]) -> None:
         require_no_loss(old, new)
+        self._regions = regions
+        # By operator: its union and broadcast states, from all regions.
+        self._shared: dict[str, dict[str, SavedState]] = {}
         self._rewired = old != new
         self._old = old
         self._new = new
@@ -115,8 +120,51 @@ class Rescaling:
                     copies.operator(entry.region, entry.origin, operator) for operator in found
                 ]
             elif found:
-                operators += _regroup(copies, entry, found, stage, now)
+                operators += self._regrouped(copies, entry, found, stage, now)
         return operators, [self._in_flight(copies, entry.region, data) for data in entry.in_flight]
+
+    def _regrouped(
+        self,
+        copies: SegmentCopies,
+        entry: RegionEntry,
+        found: Sequence[OperatorEntry],
+        before: StageLayout,
+        now: StageLayout,
+    ) -> list[OperatorEntry]:
+        """Divide the states of an operator's instances over its new ones."""
+        by_name: dict[str, list[SavedState]] = {}
+        for operator in found:
+            for state in copies.states(entry.region, operator):
+                by_name.setdefault(state.name, []).append(state)
+        shared = self._shared_states(copies, before)
+        where = f"operator {now.name!r} in region {entry.region!r}"
+        divided = [
+            [shared[name]] * now.parallelism
+            if name in shared
+            else _divide(states, before, now, where=where)
+            for name, states in by_name.items()
+        ]
+        return [
+            copies.new_operator(
+                entry.region,
+                entry.origin,
+                name,
+                [states[number] for states in divided],
+                finished=entry.finished,
+            )
+            for number, name in enumerate(now.instances)
+        ]
+
+    def _shared_states(self, copies: SegmentCopies, stage: StageLayout) -> dict[str, SavedState]:
+        """Return the union and broadcast states of an operator, joined over all regions."""
+        if stage.name not in self._shared:
+            found = shared_states(stage.instances, self._regions, copies.states)
+            try:
+                states = [joined(of_one, where=f"operator {stage.name!r}") for of_one in found]
+            except StateError as e:
+                raise LayoutChangedError(str(e)) from e
+            self._shared[stage.name] = {state.name: state for state in states}
+        return self._shared[stage.name]
 
     def _in_flight(self, copies: SegmentCopies, region: str, data: InFlight) -> InFlight:
         """Copy rows that a region owes into the channels they wait in now."""
@@ -126,34 +174,6 @@ class Rescaling:
         rerouting = Rerouting(self._old, self._new, region)
         rerouted = redistribute(copies.rows_owed(region, data), rerouting)
         return copies.new_in_flight(region, data, rerouted)
-
-
-def _regroup(
-    copies: SegmentCopies,
-    entry: RegionEntry,
-    found: Sequence[OperatorEntry],
-    before: StageLayout,
-    now: StageLayout,
-) -> list[OperatorEntry]:
-    """Divide the states of an operator's instances over its new ones."""
-    by_name: dict[str, list[SavedState]] = {}
-    for operator in found:
-        for state in copies.states(entry.region, operator):
-            by_name.setdefault(state.name, []).append(state)
-    divided = [
-        _divide(states, before, now, where=f"operator {now.name!r} in region {entry.region!r}")
-        for states in by_name.values()
-    ]
-    return [
-        copies.new_operator(
-            entry.region,
-            entry.origin,
-            name,
-            [states[number] for states in divided],
-            finished=entry.finished,
-        )
-        for number, name in enumerate(now.instances)
-    ]
 
 
 def _divide(
@@ -172,25 +192,15 @@ def _divide(
             SavedState(first.name, first.kind, MAP, (len(data),), memoryview(data))
             for data in divide_map((state.data for state in states), now.parallelism)
         ]
-    if first.kind == "broadcast":
-        return [first] * now.parallelism
-    if first.kind not in ("list", "union"):
+    if first.kind != "list":
         raise LayoutChangedError(
             f"{where}: {first.kind} state {first.name!r} belongs to the rows that went to an "
             "instance, and with another parallelism or route_by others go there; keep both, or "
             "keep such state by key in a map, whose entries follow their rows"
         )
     items = [item for state in states for item in json.loads(bytes(state.data))]
-    if first.kind == "union":
-        return [_list_of(first, items)] * now.parallelism
     bounds = [len(items) * number // now.parallelism for number in range(now.parallelism + 1)]
-    return [_list_of(first, items[start:end]) for start, end in itertools.pairwise(bounds)]
-
-
-def _list_of(like: SavedState, items: Sequence[Any]) -> SavedState:
-    """Return a list state with these items, which are encoded as JSON keeps them."""
-    data = json.dumps(items, separators=(",", ":"), allow_nan=False).encode()
-    return SavedState(like.name, like.kind, JSON, (len(data),), memoryview(data))
+    return [list_state(first, items[start:end]) for start, end in itertools.pairwise(bounds)]
 
 
 def _regions_with_rows_inside(metadata: CheckpointMetadata) -> list[str]:

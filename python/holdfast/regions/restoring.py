@@ -68,9 +68,10 @@ def restore(
     it is. A savepoint may be restored any number of times.
 
     The pipeline may have another name. Its operators are found by their names; their parallelism
-    and `route_by` may differ where they have no array and value state: lists are divided, union and
-    broadcast state goes to all instances (SEMANTICS R73), and rows that wait between operators go
-    to the instances that the routes say now (R57). Operators may be added, but not where rows wait.
+    and `route_by` may differ where they have no array and value state: lists are divided, the
+    entries of maps follow the rows of their keys, union and broadcast state goes to all instances
+    (SEMANTICS R73), and rows that wait between operators go to the instances that the routes say
+    now (R57). Operators may be added, but not where rows wait.
 
     Where the old pipeline wrote its output, the new one may go on writing: the folder is its own
     from then on, and the old pipeline is refused there.
@@ -179,7 +180,7 @@ def begin_from(
                 RESTORE_MODE_PROPERTY: origin.mode,
             },
             max_file_bytes=max_file_bytes,
-            adapt=copy_region if old is None else Rescaling(old, new),
+            adapt=copy_region if old is None else Rescaling(old, new, metadata.regions),
         )
         LOG.info("began with checkpoint %d of %s", metadata.id, origin.path)
 

@@ -202,16 +202,21 @@ class StateRegistry:
         return self._list(name, "list")
 
     def union(self, name: str) -> ListState[Any]:
-        """Declare a list of which every region gets all items when regions are cut anew.
+        """Declare a list of which new regions and new instances get all items.
 
-        A pipeline with one is never regional: every region sees what the others wrote.
+        A region that no checkpoint knows begins with the items of all regions that the latest one
+        has. When the operator's parallelism or `route_by` changes, every instance in every region
+        gets all items. Otherwise a region goes on with its own. A pipeline with such a state is
+        never regional: new regions see what the others wrote.
         """
         return self._list(name, "union")
 
     def broadcast(self, name: str, default: T | None = None) -> ValueState[T | None]:
-        """Declare a value that is the same in all regions, and copied to new ones.
+        """Declare a value that is the same in all regions, and copied to new regions and instances.
 
-        A pipeline with one is never regional: regions would have to agree on it.
+        `default` is its content in the first regions. The operator keeps it the same everywhere:
+        where regions have different ones, a new region fails with an error that names two of them.
+        A pipeline with such a state is never regional: regions would have to agree on it.
         """
         return self._value(name, "broadcast", default)
 

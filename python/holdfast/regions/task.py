@@ -14,6 +14,7 @@ from holdfast.regions.clock import now_ms
 from holdfast.regions.instance import Instances, close_instances, tell_instances
 from holdfast.regions.orders import AttemptOrder, ClosingOrder, PipelinePlan
 from holdfast.regions.region_run import Answered, RegionRun
+from holdfast.regions.shared_states import SharedStates
 from holdfast.regions.snapshot import SegmentStore
 from holdfast.regions.splits.file_split import FileSplit
 from holdfast.regions.splits.reader import SplitReader, SplitReadError
@@ -133,6 +134,7 @@ class RegionTask:
         self._tell = tell
         self._cache = cache
         self._bases = dict(CheckpointMetadata.from_bytes(order.base).regions)
+        self._shared = SharedStates(store, plan.pipeline, self._bases)
         cache.prune(plan.run, self._bases, attempt=order.attempt)
         self._xp = _array_module(gpu=plan.options.gpu)
         self._runs: dict[str, RegionRun] = {}
@@ -223,7 +225,14 @@ class RegionTask:
             close_instances(cached)
             cached = None
         return RegionRun(
-            self._plan, self._order, region, base, self._store, cached=cached, xp=self._xp
+            self._plan,
+            self._order,
+            region,
+            base,
+            self._store,
+            cached=cached,
+            shared=self._shared,
+            xp=self._xp,
         )
 
     def _wait_for_the_rest(self) -> None:

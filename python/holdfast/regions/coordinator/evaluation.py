@@ -141,7 +141,7 @@ def compose(
     return composed
 
 
-def incomplete(attempt: PendingAttempt, topology: Topology) -> Rejection | None:
+def incomplete(attempt: PendingAttempt) -> Rejection | None:
     """Evaluate what is composed: what must not be left to a later checkpoint (R25, R63)."""
     composed = attempt.composed
     if attempt.kind != "checkpoint":
@@ -150,11 +150,20 @@ def incomplete(attempt: PendingAttempt, topology: Topology) -> Rejection | None:
         )
         if left:
             return Rejection(reason=Reason.NOT_DRAINED, detail=names(left), regions=left)
-    if topology.union_operators:
-        running = {region for region, entry in composed.items() if not entry.finished}
-        if running and len(running) < len(composed):
-            return Rejection(
-                reason=Reason.PARTLY_FINISHED,
-                detail=f"{', '.join(sorted(topology.union_operators))}; running: {names(running)}",
-            )
+    running = {region for region, entry in composed.items() if not entry.finished}
+    if running and len(running) < len(composed) and (union := _with_union_state(composed)):
+        return Rejection(
+            reason=Reason.PARTLY_FINISHED,
+            detail=f"{', '.join(sorted(union))}; running: {names(running)}",
+        )
     return None
+
+
+def _with_union_state(composed: Mapping[str, RegionEntry]) -> set[str]:
+    """Return the operators (instances) that have union state in some region."""
+    return {
+        operator.name
+        for entry in composed.values()
+        for operator in entry.operators
+        if any(state.kind == "union" for state in operator.states)
+    }

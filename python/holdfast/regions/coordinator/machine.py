@@ -399,7 +399,7 @@ class CheckpointCoordinator:
                 base=self._base or {},
                 base_id=0 if self.latest is None else self.latest.id,
             )
-            rejection = evaluation.incomplete(attempt, self._topology)
+            rejection = evaluation.incomplete(attempt)
         if rejection is not None:
             return self._abort(attempt, rejection)
         if not failed or not self._topology.coordinators:

@@ -119,8 +119,6 @@ class Topology:
         their order, the region function. Regions come from the data, so their number is no layout.
     regional : bool
         Whether the pipeline's regions are independent. False: the first decline aborts (R8).
-    union_operators : frozenset of str
-        Operators with union state (R63).
 
     Raises
     ------
@@ -133,7 +131,6 @@ class Topology:
     coordinators: Mapping[str, bool]
     fingerprint: bytes
     regional: bool = True
-    union_operators: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if len(set(self.operators)) != len(self.operators):
@@ -142,9 +139,5 @@ class Topology:
             raise not_allowed(
                 "operators", self.operators, f"no operator called {IN_FLIGHT_OPERATOR!r}"
             )
-        for option, names in (
-            ("coordinators", set(self.coordinators)),
-            ("union_operators", set(self.union_operators)),
-        ):
-            if unknown := sorted(names - set(self.operators)):
-                raise not_allowed(option, unknown, f"names among {', '.join(self.operators)}")
+        if unknown := sorted(set(self.coordinators) - set(self.operators)):
+            raise not_allowed("coordinators", unknown, f"names among {', '.join(self.operators)}")
