@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast._core import SegmentRef
 from holdfast.regions.coordinator import CheckpointInfo
+from holdfast.regions.fitting import fitted
 from holdfast.regions.operators import Batches, Operator, OperatorContext
 from holdfast.regions.orders import EndedAttempt, StagePlan
 from holdfast.regions.own_memory import OwnMemory
@@ -137,14 +138,15 @@ class OperatorInstance:
                     f"{self.where} put out a {type(batch).__name__}; it must put out "
                     "pyarrow.RecordBatch"
                 )
-            if not batch.schema.equals(self.stage.schema):
+            try:
+                rows = fitted(batch, self.stage.schema)
+            except TypeError as e:
                 raise TypeError(
-                    f"{self.where} put out rows with the schema [{_short(batch.schema)}], but "
-                    f"apply() was given [{_short(self.stage.schema)}]"
-                )
-            if batch.num_rows:
+                    f"{self.where} put out rows that do not fit the schema given to apply(): {e}"
+                ) from None
+            if rows.num_rows:
                 # Before the operator goes on: it may use the memory again.
-                yield self._memory.of(batch, given=given)
+                yield self._memory.of(rows, given=given)
 
 
 Instances = tuple[tuple[OperatorInstance, ...], ...]
@@ -181,7 +183,3 @@ def fresh_operator(stage: StagePlan) -> Operator:
     # The pipeline's own code, on its way from the driver: never something a checkpoint holds.
     operator: Operator = pickle.loads(stage.operator)  # noqa: S301
     return operator
-
-
-def _short(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name}: {field.type}" for field in schema)

@@ -91,7 +91,8 @@ class RegionalPipeline:
             opened.
         schema : pyarrow.Schema, pyspark.sql.types.StructType or str
             What its ``process`` puts out; a str is in Spark's DDL form (``"carrier string, mean
-            double"``).
+            double"``). Rows are cast to it where no value changes by that: timestamps of another
+            time zone, smaller integers, columns that cannot be null.
         name : str, optional
             Name its state is kept under, unique in the pipeline and the same after every restart.
             By default the name of the class.
