@@ -2,7 +2,8 @@
 
 A message is: run of the pipeline 16 bytes, then answers to the end. An answer is: kind 1 byte,
 attempt u64, partition u32, length of the region's name u32, length of the encoded entry u32, the
-name in UTF-8, the entry. Numbers are little-endian. It lives for one attempt only and is never
+name in UTF-8, the entry. In front of the entry of a region that declines: length u32 of the problem
+that it had, and the problem. Numbers are little-endian. It lives for one attempt only and is never
 stored. The run keeps out tasks of an earlier start of the same pipeline, whose attempts may have
 had the same numbers.
 """
@@ -15,12 +16,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast._core import InFlight, RegionEntry
+from holdfast.regions.problem import Problem
 
 # A message that has grown to this is sent; far below what the connection takes.
 MESSAGE_BYTES: Final = 1024 * 1024
 
 _RUN_BYTES: Final = 16
 _HEAD: Final = struct.Struct("<BQIII")
+_PROBLEM: Final = struct.Struct("<I")
 _STARTED, _ACKED, _DECLINED = 1, 2, 3
 
 
@@ -65,6 +68,8 @@ class Declined:
         Its rows of the batch, stored; empty when that failed too, or there were none.
     had_rows : bool
         It had rows in this batch.
+    problem : Problem, optional
+        The exception that was raised, if one was.
     """
 
     attempt: int
@@ -73,6 +78,7 @@ class Declined:
     cause: str
     in_flight: Sequence[InFlight] = ()
     had_rows: bool = True
+    problem: Problem | None = None
 
 
 Answer = Started | Acked | Declined
@@ -131,7 +137,9 @@ def _encoded(answer: Answer) -> bytes:
             failed=True,
             cause=answer.cause,
         )
-        kind, body = _DECLINED, carrier.to_bytes()
+        problem = b"" if answer.problem is None else answer.problem.to_bytes()
+        body = _PROBLEM.pack(len(problem)) + problem + carrier.to_bytes()
+        kind = _DECLINED
     else:
         kind, body = _STARTED, b""
     head = _HEAD.pack(kind, answer.attempt, answer.partition, len(name), len(body))
@@ -141,11 +149,21 @@ def _encoded(answer: Answer) -> bytes:
 def _decoded(kind: int, attempt: int, partition: int, region: str, body: bytes) -> Answer:
     if kind == _STARTED:
         return Started(attempt, partition, region)
-    entry = RegionEntry.from_bytes(body)
     if kind == _ACKED:
-        return Acked(attempt, partition, region, entry)
+        return Acked(attempt, partition, region, RegionEntry.from_bytes(body))
     if kind == _DECLINED:
-        had_rows = not entry.finished
-        in_flight = tuple(entry.in_flight)
-        return Declined(attempt, partition, region, entry.cause, in_flight, had_rows)
+        if len(body) < _PROBLEM.size:
+            raise ValueError(f"an answer is cut: {len(body)} bytes of {_PROBLEM.size}")
+        entry_at = _PROBLEM.size + _PROBLEM.unpack_from(body)[0]
+        problem = body[_PROBLEM.size : entry_at]
+        entry = RegionEntry.from_bytes(body[entry_at:])
+        return Declined(
+            attempt,
+            partition,
+            region,
+            entry.cause,
+            tuple(entry.in_flight),
+            had_rows=not entry.finished,
+            problem=Problem.from_bytes(problem) if problem else None,
+        )
     raise ValueError(f"an answer of the unknown kind {kind}")

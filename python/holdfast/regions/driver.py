@@ -54,6 +54,7 @@ from holdfast.regions.coordinator import (
 )
 from holdfast.regions.coordinator_host import CoordinatorHost
 from holdfast.regions.errors import (
+    OperatorFailedError,
     RegionalQueryError,
     RegionFinishedError,
     RegionInTwoTasksError,
@@ -65,6 +66,7 @@ from holdfast.regions.image import require_free, write_image
 from holdfast.regions.layout import LAYOUT_PROPERTY, Layout
 from holdfast.regions.opening import open_folder
 from holdfast.regions.orders import AttemptOrder, ClosingOrder, EndedAttempt, PipelinePlan
+from holdfast.regions.problem import Problem
 from holdfast.regions.sinks import Publisher
 
 LOG: Final = logging.getLogger(__name__)
@@ -190,6 +192,9 @@ class PipelineDriver:
             LAYOUT_PROPERTY: Layout.of(plan).to_json(),
         }
         self._ended: list[EndedAttempt] = []
+        # Of the attempt under way, by region; and those whose trace is in the log.
+        self._problems: dict[str, Problem] = {}
+        self._shown: set[tuple[str, str, str, str]] = set()
         self._saved = False
         self._stopped = False
         self._failed = False
@@ -425,6 +430,7 @@ class PipelineDriver:
             again = self._perform(self.coordinator.handle(trigger), source, trigger.now_ms)
             if not isinstance(again, Retry):
                 return again
+            self._show_problems(self.history()[-1].id)
             LOG.info("batch %d is attempted again in %d ms", batch_id, again.pause_ms)
             if not self._clock.pause(again.pause_ms):
                 raise StoppedError(batch_id, again.reason)
@@ -453,6 +459,8 @@ class PipelineDriver:
                     todo.extend(self.coordinator.handle(event))
                     if isinstance(event, Acked):
                         self._coordinators.acked(event.region, event.attempt)
+                    elif isinstance(event, Declined) and event.problem is not None:
+                        self._problems[event.region] = event.problem
             elif isinstance(action, SnapshotCoordinators):
                 for event in self._coordinators.snapshot(action, new_rows=source is not None):
                     todo.extend(self.coordinator.handle(event))
@@ -485,7 +493,9 @@ class PipelineDriver:
         elif isinstance(action, Ended):
             self._note_end(action)
         elif isinstance(action, FailQuery):
-            raise RegionalQueryError(action.error)
+            if action.problem is None:
+                raise RegionalQueryError(action.error)
+            raise OperatorFailedError(action.error) from action.problem.error()
 
     def _publish(self, action: Publish) -> Event:
         try:
@@ -499,7 +509,19 @@ class PipelineDriver:
         self._coordinators.ended(action.attempt)
         # Only a published attempt is sure to have a latest checkpoint.
         fallbacks = dict(self.latest.failed) if action.outcome == "regional" else {}
+        if fallbacks:
+            self._show_problems(action.attempt)
         self._ended.append(EndedAttempt(action.attempt, action.outcome, fallbacks))
+
+    def _show_problems(self, attempt: int) -> None:
+        """Write into the log why regions failed while the pipeline goes on: each trace once."""
+        found, self._problems = self._problems, {}
+        for problem in {problem.kind: problem for problem in found.values()}.values():
+            alike = sorted(region for region, other in found.items() if other.kind == problem.kind)
+            more = f" (and {len(alike) - 1} regions more)" if len(alike) > 1 else ""
+            trace = "" if problem.kind in self._shown else "\n" + problem.trace.rstrip()
+            self._shown.add(problem.kind)
+            LOG.warning("%s%s%s", found[alike[0]].headline(alike[0], attempt), more, trace)
 
     def _close_operators(self) -> None:
         """Close what has finished, but not before it was told of its checkpoint (R61, R62)."""
@@ -529,6 +551,7 @@ class PipelineDriver:
             events=self._coordinators.take_events(),
         )
         self._ended.clear()
+        self._problems.clear()
         self._folders.note_attempt(action.attempt)
         watch = _AttemptWatch(action, [metadata.id for metadata in self.coordinator.retained])
         for region in order.events:
@@ -634,6 +657,7 @@ class _AttemptWatch:
             in_flight=tuple(answer.in_flight),
             had_rows=answer.had_rows,
             task=lost_task,
+            problem=answer.problem,
         )
 
 

@@ -13,6 +13,15 @@ class RegionalQueryError(RuntimeError):
     """
 
 
+class OperatorFailedError(RegionalQueryError):
+    """A regional pipeline ended because of what an operator, a source or a sink raised in a region.
+
+    The message begins with operator, region, checkpoint and place. The cause is an exception of the
+    class that was raised, with the trace in a note: ``except RegionalQueryError as e`` finds it in
+    ``e.__cause__``.
+    """
+
+
 class JvmLostError(RegionalQueryError):
     """The JVM of the driver is gone: it crashed, ran out of memory, or was killed.
 

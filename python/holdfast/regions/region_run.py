@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -29,6 +27,7 @@ from holdfast.regions.instance import (
     fresh_operator,
 )
 from holdfast.regions.orders import DEFAULT_SLICE_ROWS, AttemptOrder, PipelinePlan
+from holdfast.regions.problem import Problem
 from holdfast.regions.routing import route_by
 from holdfast.regions.saved import SavedState
 from holdfast.regions.shared_states import SharedStates
@@ -48,8 +47,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from holdfast.regions.sinks import Stage
-
-LOG: Final = logging.getLogger(__name__)
 
 # Rows of a region that come in small pieces are gathered: every batch costs the same hundreds of
 # microseconds, in the operator and around it. Rows, bytes and pieces at which they are handed on:
@@ -79,6 +76,8 @@ class Answered:
         The region had rows in this batch.
     keep : Instances or None
         Operators that the next attempt may continue with.
+    problem : Problem or None
+        Of a decline: the exception that was raised, if one was.
     """
 
     entry: RegionEntry | None
@@ -88,6 +87,7 @@ class Answered:
     in_flight: tuple[InFlight, ...] = ()
     had_rows: bool = True
     keep: Instances | None = None
+    problem: Problem | None = None
 
 
 class RegionRun:
@@ -158,6 +158,7 @@ class RegionRun:
         self._half_of_in_flight_bytes = plan.options.max_in_flight_bytes // 2
         self._lock = threading.Lock()
         self._failure: str | None = None
+        self._problem: Problem | None = None
         self.answer: Answered | None = None
         if base is not None and base.finished:
             # R60. The driver ends the query when it learns that there are rows.
@@ -248,7 +249,7 @@ class RegionRun:
         if self._failure is None or not self._input_ended:
             # A replay needs all rows of the batch, also those that come later.
             return False
-        self._settle(self._declined(self._failure))
+        self._settle(replace(self._declined(self._failure), problem=self._problem))
         return True
 
     def expire(self, cause: str) -> None:
@@ -280,13 +281,8 @@ class RegionRun:
 
     def _fail(self, error: BaseException) -> None:
         """Drop the output and the operators: the region goes on from its base."""
-        LOG.warning(
-            "region %r failed in attempt %d:\n%s",
-            self.region,
-            self._order.attempt,
-            "".join(traceback.format_exception(error)),
-        )
-        self._failure = f"{type(error).__name__}: {error}"
+        self._problem = Problem.of(error)
+        self._failure = self._problem.text
         if self._writer is not None:
             self._writer.discard()
             self._writer = None

@@ -277,6 +277,7 @@ class RegionTask:
             answer.cause,
             answer.in_flight,
             answer.had_rows,
+            answer.problem,
         )
 
     def _durable_answers(self, runs: Sequence[RegionRun]) -> list[tuple[RegionRun, Answered]]:

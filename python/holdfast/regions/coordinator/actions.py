@@ -12,6 +12,7 @@ from typing import Literal
 
 from holdfast._core import CheckpointMetadata, InFlight, Owner, RegionEntry
 from holdfast.regions.coordinator.entries import Kind
+from holdfast.regions.problem import Problem
 
 Outcome = Literal["global", "regional", "aborted"]
 
@@ -242,9 +243,16 @@ class GiveUp:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailQuery:
-    """Stop the query with this error; the coordinator takes no further trigger."""
+    """Stop the query with this error; the coordinator takes no further trigger.
+
+    Attributes
+    ----------
+    problem : Problem or None
+        The exception that a region raised, if that is to blame.
+    """
 
     error: str
+    problem: Problem | None = None
 
 
 Action = (

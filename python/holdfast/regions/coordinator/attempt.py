@@ -10,6 +10,7 @@ from holdfast._core import CheckpointMetadata, InFlight, RegionEntry, SegmentRef
 from holdfast.regions.coordinator.actions import ReleaseSegments
 from holdfast.regions.coordinator.entries import Kind, segments
 from holdfast.regions.coordinator.events import Acked, Declined
+from holdfast.regions.problem import Problem
 
 
 class Phase(Enum):
@@ -39,6 +40,8 @@ class RegionAnswers:
         Some decline left rows behind that it did not store, or may have.
     task : str or None
         The lost task that alone is to blame.
+    problem : Problem or None
+        The first exception that was told.
     """
 
     silent: set[str] = field(default_factory=set)
@@ -47,6 +50,7 @@ class RegionAnswers:
     in_flight: tuple[InFlight, ...] = ()
     unsaved: bool = False
     task: str | None = None
+    problem: Problem | None = None
 
     @property
     def failed(self) -> bool:
@@ -141,6 +145,11 @@ class PendingAttempt:
         alone = sum(task is None for _, task in failed)
         return alone + len({task for _, task in failed if task is not None})
 
+    def problem_of(self, region: str) -> Problem | None:
+        """Return the exception that made a region fail, if one did."""
+        answers = self.regions.get(region)
+        return None if answers is None else answers.problem
+
     def started(self, region: str, member: str) -> None:
         """Expect an answer."""
         answers = self._answers(region)
@@ -181,6 +190,7 @@ class PendingAttempt:
             return self._refused_rows(event)
         answers.silent.discard(event.member)
         answers.task = event.task if not answers.causes or answers.task == event.task else None
+        answers.problem = answers.problem or event.problem
         answers.causes.setdefault(event.member, event.cause)
         if answers.in_flight:
             return self._refused_rows(event)

@@ -18,6 +18,7 @@ class Reason(Enum):
     DECLINED = "a region declined, and the attempt had to be global"
     ONE_REGION = "the only region failed"
     TOO_MANY = "too many regions failed"
+    MISTAKE = "every region with rows failed in the same way"
     NO_BASE = "a region failed before any checkpoint was complete"
     TASKS = "tasks were lost"
     NOT_STORED = "the rows of a failed region could not be stored"
@@ -98,6 +99,8 @@ def reject(
     # Of those that were asked: others have no rows, and cannot fail (R12).
     active, failures = len(attempt.regions), attempt.failures()
     allowed = options.failures_allowed(active)
+    if len(failed) == active > 1 and _made_one_mistake(attempt):
+        return because(Reason.MISTAKE, causes)
     if failures > allowed or len(failed) == active > 1:
         at_once = "" if failures == len(failed) else f" by {failures} failures"
         return because(
@@ -113,6 +116,12 @@ def reject(
     if unable:  # R15
         return because(Reason.NO_FALLBACK, f"{', '.join(unable)}; failed: {causes}")
     return None
+
+
+def _made_one_mistake(attempt: PendingAttempt) -> bool:
+    """Say whether the same place of the program raised the same exception in all regions."""
+    kinds = {answers.problem and answers.problem.kind for answers in attempt.regions.values()}
+    return len(kinds) == 1 and None not in kinds
 
 
 def compose(

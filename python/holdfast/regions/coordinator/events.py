@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from holdfast._core import InFlight, RegionEntry
 from holdfast.regions.coordinator.entries import Kind
+from holdfast.regions.problem import Problem
 
 #: The batch of the checkpoint of empty states that precedes every batch (R26).
 INITIAL_BATCH = -1
@@ -104,6 +105,8 @@ class Declined:
         Whether there were such rows. With rows, none of them stored, the attempt cannot complete.
     task : str, optional
         The task that was lost, if that is why. All its regions are one failure (R12).
+    problem : Problem, optional
+        The exception that was raised, if that is why.
     """
 
     attempt: int
@@ -113,6 +116,7 @@ class Declined:
     in_flight: Sequence[InFlight] = ()
     had_rows: bool = True
     task: str | None = None
+    problem: Problem | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

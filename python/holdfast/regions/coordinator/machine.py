@@ -513,9 +513,10 @@ class CheckpointCoordinator:
             failed = dict.fromkeys(rejection.regions, rejection.reason.value)
         if stale := sorted(failed.keys() & attempt.restart):
             entry, origin = (self._base or {}).get(stale[0]), self._origin(stale[0])
-            return self._fail(
-                self._limits.stale_error(stale[0], entry, failed[stale[0]], origin, attempt.now_ms)
+            error = self._limits.stale_error(
+                stale[0], entry, failed[stale[0]], origin, attempt.now_ms
             )
+            return self._fail(attempt, error, stale[0])
         last = f"the last one, {attempt.id} of batch {attempt.batch_id}: {rejection}"
         declined = rejection.reason in (Reason.DECLINED, Reason.NOT_DRAINED)
         if attempt.kind != "checkpoint" or (attempt.mandatory and declined):
@@ -524,9 +525,11 @@ class CheckpointCoordinator:
             if not attempt.forced and not self._limits.must_be_repeated(attempt.now_ms):
                 return self._give_up(attempt, last)
         elif self._limits.aborted():
+            tolerable = self._options.tolerable_failed_checkpoints
             return self._fail(
+                attempt,
                 f"{self._limits.aborts} checkpoint attempts in a row were aborted, "
-                f"tolerable_failed_checkpoints={self._options.tolerable_failed_checkpoints}; {last}"
+                f"tolerable_failed_checkpoints={tolerable}; {last}",
             )
         return Retry(
             batch_id=attempt.batch_id,
@@ -542,10 +545,16 @@ class CheckpointCoordinator:
         if attempt.optional:
             return GiveUp(attempts=attempts)
         return self._fail(
+            attempt,
             f"{attempts} checkpoint attempts that need every region were aborted in "
-            f"{self._options.global_timeout_ms / 1000:g} s (global_timeout); {last}"
+            f"{self._options.global_timeout_ms / 1000:g} s (global_timeout); {last}",
         )
 
-    def _fail(self, error: str) -> FailQuery:
+    def _fail(self, attempt: PendingAttempt, error: str, region: str | None = None) -> FailQuery:
+        """End the query; begin with what the region to blame has raised."""
+        blamed = region if region is not None else min(attempt.failed(), default="")
+        problem = attempt.problem_of(blamed)
+        if problem is not None:
+            error = f"{problem.headline(blamed, attempt.id)}\n{error}"
         self._error = error
-        return FailQuery(error=error)
+        return FailQuery(error=error, problem=problem)

@@ -29,6 +29,15 @@ LOG: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+class _BatchFailedError(Exception):
+    """What Spark is told of a batch that failed: a line, since it repeats it."""
+
+
+def _hide_failed_batches(record: logging.LogRecord) -> bool:
+    """Keep the trace of a failed batch out of py4j's log: the query raises the error itself."""
+    return not (record.exc_info and isinstance(record.exc_info[1], _BatchFailedError))
+
+
 class RegionalQuery:
     """A running pipeline, much like a ``pyspark.sql.streaming.StreamingQuery``.
 
@@ -62,7 +71,9 @@ class RegionalQuery:
         self._driver = driver
         self._folders = folders
         self._error: BaseException | None = None
+        self._batch_error: Exception | None = None
         self._done = threading.Event()
+        logging.getLogger("py4j.clientserver").addFilter(_hide_failed_batches)
         writer = (
             source.writeStream.foreachBatch(self._run_batch)
             .queryName(name)
@@ -222,7 +233,12 @@ class RegionalQuery:
                 batch_id,
                 found[0].description,
             )
-        self._driver.run_batch(batch_id, rows, global_only=bool(found))
+        try:
+            self._driver.run_batch(batch_id, rows, global_only=bool(found))
+        except Exception as e:
+            # Spark and py4j put every line of it into their logs; what matters is kept here.
+            self._batch_error = e
+            raise _BatchFailedError(f"{str(e).splitlines()[0]}" if str(e) else repr(e)) from None
 
     def _raise_error(self) -> None:
         if isinstance(self._error, RegionalQueryError):
@@ -261,7 +277,7 @@ class RegionalQuery:
             # The batch that a savepoint came before is refused, which Spark takes for an error.
             if not self._driver.saved:
                 self._error = e
-                LOG.error("pipeline %r ended", self.name, exc_info=True)
+                LOG.error("pipeline %r ended: %s", self.name, (str(e) or repr(e)).splitlines()[0])
         finally:
             self._close()
 
@@ -270,7 +286,11 @@ class RegionalQuery:
             self._query.awaitTermination()
         except Exception:
             # A batch that was given up because the pipeline stops is an error to Spark alone.
-            if not self._driver.stopped:
+            if self._driver.stopped:
+                LOG.info("%s", self._batch_error)
+            elif self._batch_error is not None and jvm_answers(self._session.sparkContext):
+                raise self._batch_error from self._batch_error.__cause__
+            else:
                 raise
         if self._bounded and self._has_read_everything():
             self._driver.end_of_data()

@@ -1,0 +1,147 @@
+"""What an operator raises reaches the caller: where, of which class, and its trace once."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import holdfast as hf
+from holdfast.regions import answers
+from holdfast.regions.problem import Problem
+from pipelines import COUNTED, Troubled, partitions_of, rows_of
+
+REGIONS = [f"r{number:02}" for number in range(6)]
+PRICES = {"apple": 1}
+
+
+class FeedAwayError(Exception):
+    """Of the user's own."""
+
+
+class Priced(Troubled):
+    def process(self, batch: pa.RecordBatch) -> Any:
+        batch = next(super().process(batch))
+        if self.region in self.failing:
+            price_of("pear")
+        return batch
+
+    def __init__(self, *failing: str) -> None:
+        self.failing = failing
+
+
+def price_of(fruit: str) -> int:
+    return PRICES[fruit]
+
+
+def pipeline(path: Path, operator: hf.Operator, **options: Any) -> hf.LocalQuery:
+    return (
+        hf.regional(region_by="region")
+        .apply(operator, schema=COUNTED, name="priced")
+        .write_parquet(path / "out")
+        .open_local(path / "ckpt", **options)
+    )
+
+
+def test_a_mistake_names_operator_region_checkpoint_and_line_first_and_keeps_its_class(
+    tmp_path: Path,
+) -> None:
+    with (
+        pipeline(tmp_path, Priced(*REGIONS)) as query,
+        pytest.raises(hf.RegionalQueryError) as raised,
+    ):
+        query.run_batch(partitions_of(rows_of(0, REGIONS), 2))
+    first, rest = str(raised.value).split("\n")
+    assert first.startswith("operator 'priced' failed in region 'r00' for checkpoint 2 at ")
+    assert f"{__file__}:" in first
+    assert "in price_of (return PRICES[fruit]): KeyError: 'pear'" in first
+    assert "every region with rows failed in the same way" in rest
+    assert "too many regions" not in rest
+    cause = raised.value.__cause__
+    assert isinstance(cause, KeyError)
+    assert cause.args == ("pear",)
+    shown = "".join(traceback.format_exception(raised.value))
+    assert shown.count("in price_of\n") == 1
+    assert shown.count("\n") < 40
+
+
+def test_a_region_that_falls_back_has_its_trace_in_the_log_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING), pipeline(tmp_path, Priced("r01")) as query:
+        for number in range(2):
+            query.run_batch(partitions_of(rows_of(number, REGIONS), 2))
+    assert caplog.text.count("operator 'priced' failed in region 'r01' for checkpoint") == 2
+    assert caplog.text.count("in price_of\n") == 1
+
+
+def test_regions_that_fail_in_different_ways_are_too_many(tmp_path: Path) -> None:
+    def trouble(region: str, ids: Sequence[int]) -> None:
+        raise FeedAwayError(f"no feed for {region}") if region == "r00" else KeyError(region)
+
+    Troubled.trouble = trouble
+    with pytest.raises(hf.RegionalQueryError) as raised, pipeline(tmp_path, Troubled()) as query:
+        query.run_batch(partitions_of(rows_of(0, REGIONS), 2))
+    Troubled.trouble = None
+    assert "FeedAwayError: no feed for r00\n" in str(raised.value)
+    assert "too many regions failed: 6 of 6" in str(raised.value)
+    assert isinstance(raised.value.__cause__, FeedAwayError)
+
+
+def test_an_operator_that_exits_fails_its_region_only(tmp_path: Path) -> None:
+    def trouble(region: str, ids: Sequence[int]) -> None:
+        if region == "r00":
+            sys.exit("out of here")
+
+    Troubled.trouble = trouble
+    with pipeline(tmp_path, Troubled()) as query:
+        query.run_batch(partitions_of(rows_of(0, REGIONS), 2))
+        assert set(query.latest.failed) == {"r00"}
+    Troubled.trouble = None
+
+
+def problem_of(error: BaseException) -> Problem:
+    try:
+        raise error
+    except BaseException as e:
+        return Problem.of(e)
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "text"),
+    [
+        (KeyError("x"), KeyError, "'x'"),
+        (FileNotFoundError(2, "No such file"), FileNotFoundError, "[Errno 2] No such file"),
+        (FeedAwayError("a", 1), FeedAwayError, "('a', 1)"),
+        (ValueError([1, 2]), ValueError, "[1, 2]"),
+        (pa.ArrowInvalid("no"), pa.ArrowInvalid, "no"),
+    ],
+)
+def test_an_error_is_made_again_from_what_a_worker_sent(
+    raised: BaseException, kind: type[BaseException], text: str
+) -> None:
+    answer = answers.Declined(7, 1, "r", "why", problem=problem_of(raised))
+    (message,) = answers.encode("ab" * 16, [answer])
+    _, (read,) = answers.decode(message)
+    assert read == answer
+    assert isinstance(read, answers.Declined)
+    assert read.problem is not None
+    error = read.problem.error()
+    assert type(error) is kind
+    assert str(error) == text
+    assert "problem_of" in error.__notes__[0]
+
+
+def test_an_error_of_an_unknown_class_is_named() -> None:
+    class OnlyHereError(Exception):
+        pass
+
+    error = problem_of(OnlyHereError("boom")).error()
+    assert type(error) is RuntimeError
+    assert str(error) == "OnlyHereError: boom"
