@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from datetime import timedelta
+from typing import Any, Self
 
 from holdfast.regions.allowed import not_allowed, require_bool, require_duration, require_int
 from holdfast.regions.coordinator import CoordinatorOptions, Staleness
@@ -107,6 +110,13 @@ class PipelineOptions:
         require_duration("global_timeout", self.global_timeout, zero=True)
         if self.aligned_timeout is not None:
             require_duration("aligned_timeout", self.aligned_timeout, zero=True)
+            if self.aligned_timeout >= self.region_timeout:
+                raise not_allowed(
+                    "aligned_timeout",
+                    self.aligned_timeout,
+                    f"less than region_timeout={self.region_timeout!r}, at which a region counts "
+                    "as failed",
+                )
         match self.max_region_staleness:
             case (int(), timedelta()):
                 pass
@@ -116,6 +126,25 @@ class PipelineOptions:
                 )
                 raise not_allowed("max_region_staleness", other, expected)
         self.coordinator()
+
+    @classmethod
+    def given(cls, options: Mapping[str, Any]) -> Self:
+        """Return the options that a user has given by name.
+
+        Raises
+        ------
+        TypeError
+            If there is no such option; the message names the one that may be meant.
+        ValueError
+            If a value is not allowed.
+        """
+        known = [field.name for field in fields(cls)]
+        for name in options:
+            if name not in known:
+                close = difflib.get_close_matches(name, known, n=1)
+                meant = f"did you mean {close[0]!r}?" if close else f"expected {', '.join(known)}"
+                raise TypeError(f"there is no option {name!r}: {meant}")
+        return cls(**options)
 
     def coordinator(self) -> CoordinatorOptions:
         """Return what the coordinator goes by."""

@@ -112,7 +112,7 @@ class RegionalPipeline:
         TypeError
             If `operator` is no `Operator`.
         ValueError
-            If the name is taken, or the parallelism has no columns to go by.
+            If the name is taken, or the parallelism has no columns to go by, or they are not there.
         """
         if not isinstance(operator, Operator):
             raise TypeError(
@@ -130,6 +130,10 @@ class RegionalPipeline:
                 f"operator {chosen!r} with parallelism={parallelism}: at least 1, and more than 1 "
                 "needs route_by, the columns that say which instance a row goes to"
             )
+        if self._stages:
+            _require_columns(chosen, columns, self._stages[-1].schema.names)
+        elif self._source is not None and not isinstance(self._source, FileSplits):
+            _require_columns(chosen, columns, self._source.columns)
         stage = _Stage(operator, arrow_schema(schema), chosen, parallelism, columns)
         return RegionalPipeline(self._source, self._region_by, (*self._stages, stage))
 
@@ -273,7 +277,7 @@ class RegionalWriter:
         from holdfast.regions.folders import CheckpointFolders
         from holdfast.regions.local import LocalQuery, LocalRunner
 
-        settings = PipelineOptions(**options)
+        settings = PipelineOptions.given(options)
         if settings.bounded:
             raise ValueError(
                 "bounded=True is not allowed without Spark: call end_of_data() on the LocalQuery "
@@ -356,22 +360,28 @@ class RegionalWriter:
             If the checkpoint is that of a pipeline with another name or layout, or an option has a
             value that is not allowed, or the pipeline was made without a
             DataFrame.
+        TypeError
+            If there is no such option.
         RuntimeError
-            If the application does not run the Holdfast plugin; see `holdfast.configure`.
+            If the application does not run the Holdfast plugin, see `holdfast.configure`; if Python
+            workers cannot import what they need; or if a query of this name runs.
         """
         from holdfast.regions.folders import CheckpointFolders
         from holdfast.regions.spark.plan import planned_exchanges
+        from holdfast.regions.spark.preflight import require_application, require_trigger
         from holdfast.regions.spark.query import RegionalQuery
         from holdfast.regions.spark.runner import SparkRunner
         from holdfast.regions.stream_log import settle_stream
 
-        settings = PipelineOptions(**options)
+        settings = PipelineOptions.given(options)
+        require_trigger(trigger or {})
         if settings.bounded:
             _require_end(trigger)
         with ExitStack() as opened:
             enumerator = self._enumerator()
             source = self._rows(enumerator, opened)
             session = source.sparkSession
+            require_application(session, settings.name)
             if settings.regional and (found := planned_exchanges(source)):
                 warnings.warn(
                     f"rows of different regions meet in {found[0].description}, so the pipeline "
@@ -429,6 +439,7 @@ class RegionalWriter:
         from holdfast.regions.ownership import own_folders
         from holdfast.regions.restoring import begin_from, finish_claim
 
+        _require_own_folder(folders)
         sink, publisher = self._sink(folders, delivery)
         coordinators = {} if enumerator is None else {SOURCE_OPERATOR: enumerator}
         host = CoordinatorHost(coordinators, timeout_s=settings.region_timeout.total_seconds())
@@ -540,6 +551,28 @@ class RegionalWriter:
             regional=settings.regional,
         )
         return plan, topology
+
+
+def _require_own_folder(folders: CheckpointFolders) -> None:
+    """Check that a checkpoint folder is none of an ordinary query, nor a file."""
+    root = folders.root
+    if root.exists() and not root.is_dir():
+        raise NotADirectoryError(f"the checkpoint folder {root} is a file: name a folder")
+    if folders.metadata.is_file() or (root / "offsets").is_dir():
+        raise FileExistsError(
+            f"{root} is the checkpoint folder of an ordinary streaming query: give the regional "
+            "pipeline a folder of its own"
+        )
+
+
+def _require_columns(operator: str, wanted: Sequence[str], there: Sequence[str]) -> None:
+    """Check that rows have the columns that they are routed by."""
+    missing = [column for column in wanted if column not in there]
+    if missing:
+        raise ValueError(
+            f"route_by of operator {operator!r} names {', '.join(missing)}, but its rows have the "
+            f"columns {', '.join(there)}"
+        )
 
 
 def _require_end(trigger: Mapping[str, Any] | None) -> None:

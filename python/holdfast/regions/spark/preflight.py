@@ -1,0 +1,114 @@
+"""What must be so before a pipeline starts in Spark; each check says what to do."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast._spark import PLUGIN
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: What region tasks import.
+WORKER_PACKAGES: Final = ("holdfast", "pyarrow", "numpy")
+
+_TRIGGERS: Final = ("processingTime", "once", "availableNow")
+
+_CONFIGURE: Final = (
+    "build the session with holdfast.configure(SparkSession.builder).getOrCreate(), after stopping "
+    "one that runs already"
+)
+
+
+def require_application(session: SparkSession, name: str) -> None:
+    """Check that pipelines can run in an application, and this one beside what runs there.
+
+    Parameters
+    ----------
+    session : SparkSession
+        Its session.
+    name : str
+        Name of the pipeline.
+
+    Raises
+    ------
+    RuntimeError
+        If Holdfast is not there, on the driver or in Python workers, or the name is in use.
+    """
+    _require_plugin(session)
+    if name in [query.name for query in session.streams.active]:
+        raise RuntimeError(
+            f"a query named {name!r} is open already in this application: stop it first, or start "
+            "this pipeline with another name=..."
+        )
+    _require_worker_packages(session)
+
+
+def require_trigger(trigger: Mapping[str, Any]) -> None:
+    """Check that a trigger is one.
+
+    Raises
+    ------
+    ValueError
+        If Spark has no such trigger, or it is not for micro-batches.
+    """
+    if trigger and (len(trigger) > 1 or not trigger.keys() <= set(_TRIGGERS)):
+        raise ValueError(
+            f"trigger={dict(trigger)!r} is not allowed: expected one of {', '.join(_TRIGGERS)}, as "
+            "in trigger={'processingTime': '10 seconds'}"
+        )
+
+
+def _require_plugin(session: SparkSession) -> None:
+    from py4j.java_gateway import JavaPackage
+
+    context = session.sparkContext
+    jvm: Any = context._jvm
+    if isinstance(jvm.io.holdfast.spark.RegionalBridge, JavaPackage):
+        raise RuntimeError(
+            f"the Spark application does not have Holdfast's jar, so no pipeline can start: "
+            f"{_CONFIGURE}"
+        )
+    plugins = context.getConf().get("spark.plugins", "") or ""
+    if PLUGIN not in [plugin.strip() for plugin in plugins.split(",")]:
+        raise RuntimeError(
+            f"the Spark application does not run Holdfast's plugin (spark.plugins={plugins!r}): "
+            f"{_CONFIGURE}"
+        )
+
+
+def _require_worker_packages(session: SparkSession) -> None:
+    """Ask a Python worker, unless it runs in the interpreter that runs this."""
+    context = session.sparkContext
+    python = context.pythonExec
+    if str(context.master).startswith("local") and _same_file(python, sys.executable):
+        return
+
+    # Inside, so that a worker without Holdfast can be sent it, too.
+    def missing(names: tuple[str, ...]) -> list[str]:
+        import importlib
+
+        found = []
+        for name in names:
+            try:
+                importlib.import_module(name)
+            except ImportError as e:
+                found.append(f"{name} ({e})")
+        return found
+
+    (lacking,) = context.parallelize([WORKER_PACKAGES], 1).map(missing).collect()
+    if lacking:
+        raise RuntimeError(
+            f"Python workers ({python}) cannot import {', '.join(lacking)}: install "
+            "'holdfast[spark]' there, or set PYSPARK_PYTHON to an interpreter that has it"
+        )
+
+
+def _same_file(python: str, other: str) -> bool:
+    try:
+        return Path(python).samefile(other)
+    except OSError:
+        return False
