@@ -525,10 +525,11 @@ class CheckpointCoordinator:
             if not attempt.forced and not self._limits.must_be_repeated(attempt.now_ms):
                 return self._give_up(attempt, last)
         elif self._limits.aborted():
-            tolerable = self._options.tolerable_failed_checkpoints
+            tolerable, aborts = self._options.tolerable_failed_checkpoints, self._limits.aborts
+            many = f"{aborts} checkpoint attempts in a row were aborted"
             return self._fail(
                 attempt,
-                f"{self._limits.aborts} checkpoint attempts in a row were aborted, "
+                f"{many if aborts > 1 else 'a checkpoint attempt was aborted'}, "
                 f"tolerable_failed_checkpoints={tolerable}; {last}",
             )
         return Retry(

@@ -242,7 +242,8 @@ class RegionalQuery:
 
     def _raise_error(self) -> None:
         if isinstance(self._error, RegionalQueryError):
-            raise self._error
+            # Its message says it all; how the driver came to it is of no use to the caller.
+            raise self._error.with_traceback(None)
         if self._error is not None:
             raise RegionalQueryError(str(self._error)) from self._error
 
