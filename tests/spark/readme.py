@@ -1,0 +1,138 @@
+"""The fenced blocks of a Markdown file, and a reader who does what they say."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from java_side import QUICK_START
+
+_FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^\s*(?:```|~~~)", re.MULTILINE)
+
+_COMMAND_S = 600.0
+
+# A Python session: runs what it is sent, and answers with what that printed.
+_SESSION = """
+import contextlib, io, json, os, sys, traceback
+
+_answers = os.fdopen(os.dup(1), "w", buffering=1)
+os.dup2(2, 1)
+for _sent in sys.stdin:
+    _printed, _failed = io.StringIO(), None
+    with contextlib.redirect_stdout(_printed):
+        try:
+            exec(compile(json.loads(_sent), "README.md", "exec"), globals())
+        except Exception:
+            _failed = traceback.format_exc()
+    print(json.dumps([_printed.getvalue(), _failed]), file=_answers)
+"""
+
+
+@dataclass(frozen=True)
+class Block:
+    """What is between two fences: its language, its text, and the line of the first fence."""
+
+    language: str
+    text: str
+    line: int
+
+    def commands(self) -> Iterator[tuple[str, list[str]]]:
+        """Yield the lines behind ``$``, and what each of them prints."""
+        for part in re.split(r"^\$ ", self.text, flags=re.MULTILINE)[1:]:
+            command, *output = part.splitlines()
+            yield command, output
+
+
+def blocks(file: Path) -> list[Block]:
+    """Return the fenced blocks of a file, in order."""
+    text = file.read_text()
+    found = [
+        Block(match[1], match[2], text.count("\n", 0, match.start()) + 1)
+        for match in _FENCED.finditer(text)
+    ]
+    # Fences of another form would hide programs from the reader.
+    assert 2 * len(found) == len(_FENCE.findall(text))
+    return found
+
+
+class Reader:
+    """A person with a folder and an installation of Holdfast, and nothing else of Python's or
+    Spark's settings.
+
+    Parameters
+    ----------
+    folder
+        Where programs and commands run.
+    installation
+        A virtual environment; its commands come first on ``PATH``.
+    """
+
+    def __init__(self, folder: Path, installation: Path) -> None:
+        self.folder = folder
+        self._python = str(installation / "bin" / "python")
+        others = ("PYTHON", "PYSPARK", "SPARK", "VIRTUAL_ENV")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
+        # For `java`, not `javac`. System properties are the weakest of Spark's settings.
+        spark = {"ui.enabled": "false", "driver.host": "127.0.0.1"}
+        java = " ".join([QUICK_START, *(f"-Dspark.{key}={value}" for key, value in spark.items())])
+        self._environment = kept | {
+            "PATH": f"{installation / 'bin'}{os.pathsep}{os.environ['PATH']}",
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "JDK_JAVA_OPTIONS": java,
+        }
+        self._session: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._session is not None:
+            self._session.communicate()
+
+    def shell(self, command: str, *, folder: Path | None = None) -> list[str]:
+        """Run lines of a shell, and return the lines that a terminal would show."""
+        done = subprocess.run(
+            ["bash", "-euc", command],
+            cwd=folder or self.folder,
+            env=self._environment,
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_COMMAND_S,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}"
+        return done.stdout.splitlines()
+
+    def paste(self, program: str) -> list[str]:
+        """Run a program in the Python session, and return the lines it prints."""
+        if self._session is None:
+            self._session = subprocess.Popen(
+                [self._python, "-c", _SESSION],
+                cwd=self.folder,
+                env=self._environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                bufsize=1,
+            )
+        assert self._session.stdin is not None
+        assert self._session.stdout is not None
+        print(json.dumps(program), file=self._session.stdin)
+        printed, failed = json.loads(self._session.stdout.readline())
+        assert failed is None, failed
+        lines: list[str] = printed.splitlines()
+        return lines

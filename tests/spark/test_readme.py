@@ -1,0 +1,197 @@
+"""README, done word for word and in order, as a reader would.
+
+Every block between fences is here: what is done with it, or why nothing is. In a clean environment
+all of it is done; the installed package alone does what needs no installation of its own.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from readme import Block, Reader, blocks
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: What blocks are for. A *program* is saved and run, *pasted* is Python that goes into one session
+#: with what was pasted before, *printed* is what the program before printed, *terminal* has
+#: commands and what they print; *installation* runs in the clone of the repository.
+Kind = Literal["not run", "installation", "program", "pasted", "printed", "terminal"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A block of README: how it begins, and what the reader does with it.
+
+    Attributes
+    ----------
+    kind
+        What the block is for.
+    begins
+        Beginning of the block.
+    note
+        For "not run", the reason; for "program", its file.
+    varies
+        Pattern of what differs from run to run in each line that is printed.
+    everywhere
+        Whether the installed package does it as well, in which case it takes seconds.
+    """
+
+    kind: Kind
+    begins: str
+    note: str = ""
+    varies: str = r"(?!)"
+    everywhere: bool = False
+
+
+_DEMO_OUTPUT = "shows a run of `make demo`, with times and counts of one machine"
+
+STEPS = (
+    Step("not run", "make demo\nmake test\n", "runs this test"),
+    Step("not run", "query    provider       batches", _DEMO_OUTPUT),
+    Step("not run", "id  batch  outcome   failed regions", _DEMO_OUTPUT),
+    Step("installation", "make wheel\npip install"),
+    Step("program", "from pyspark.sql import SparkSession\n\nimport holdfast", "counts.py"),
+    Step("terminal", "$ find checkpoints/counts/state", varies="[0-9a-f]{16}-[0-9a-f]{8}"),
+    Step("terminal", "$ holdfast conf > holdfast.conf", varies="(?<= )/.*/site-packages"),
+    Step("pasted", "from pathlib import Path\n\nimport numpy", everywhere=True),
+    Step("pasted", "import numpy as np\nimport pyarrow as pa\nfrom pyspark", everywhere=True),
+    # Bytes and times in the last two columns.
+    Step("printed", "id  batch  outcome  failed", varies=r"(?<=[\d-]) \S+ \S+$", everywhere=True),
+    Step("pasted", "source = holdfast.FileSplits(", everywhere=True),
+    # The metadata has paths, so its size varies.
+    Step("terminal", "$ holdfast show checkpoints/dev", varies=r"\d+(?= -$)", everywhere=True),
+    Step("pasted", 'query = pipeline.write_parquet("deviations")', everywhere=True),
+    Step("not run", "make test    # all tests", "lists commands of this repository"),
+)
+
+# A stateful operator in Python, which the plugin and the packages of the extra make possible.
+TRANSFORM = """
+from pyspark.sql import Row, SparkSession
+from pyspark.sql.streaming import StatefulProcessor
+
+import holdfast
+
+
+class Total(StatefulProcessor):
+    def init(self, handle):
+        self.total = handle.getValueState("total", "total long")
+
+    def handleInputRows(self, key, rows, timers):
+        total = (self.total.get()[0] if self.total.exists() else 0) + sum(row.n for row in rows)
+        self.total.update((total,))
+        yield Row(name=key[0], total=total)
+
+    def close(self):
+        pass
+
+
+builder = SparkSession.builder.config("spark.sql.shuffle.partitions", 2)
+spark = holdfast.configure(builder).getOrCreate()
+for number in range(2):
+    spark.createDataFrame([("a", number + 1)], "name string, n long").write.json(
+        "totals-input", mode="append"
+    )
+query = (
+    spark.readStream.schema("name string, n long").option("maxFilesPerTrigger", 1)
+    .json("totals-input")
+    .groupBy("name")
+    .transformWithState(Total(), "name string, total long", "Update", "None")
+    .writeStream.format("memory").queryName("totals").outputMode("update")
+    .option("checkpointLocation", "checkpoints/totals")
+    .trigger(availableNow=True).start()
+)
+query.awaitTermination()
+print(sorted(row.total for row in spark.table("totals").collect()))
+"""
+
+
+def do(reader: Reader, steps: Iterator[tuple[Step, Block]]) -> None:
+    """Do what the blocks say, and compare what they print with what README shows."""
+    printed: list[str] = []
+    for step, block in steps:
+        if step.kind == "installation":
+            reader.shell(block.text, folder=ROOT)
+        elif step.kind == "program":
+            (reader.folder / step.note).write_text(block.text)
+            reader.shell(f"python {step.note}")
+        elif step.kind == "pasted":
+            printed = reader.paste(block.text)
+        elif step.kind == "printed":
+            assert comparable(printed, step) == comparable(block.text.splitlines(), step)
+        elif step.kind == "terminal":
+            for command, output in block.commands():
+                shown = comparable(reader.shell(command), step)
+                # What a long run says on the way is not shown.
+                assert not output or shown == comparable(output, step), command
+
+
+def comparable(lines: list[str], step: Step) -> list[str]:
+    """Leave out what varies, and how far columns are apart."""
+    return [re.sub(step.varies, "...", " ".join(line.split())) for line in lines]
+
+
+def of_readme(wanted: Callable[[Step], bool]) -> Iterator[tuple[Step, Block]]:
+    for step, block in zip(STEPS, blocks(ROOT / "README.md"), strict=True):
+        if wanted(step):
+            yield step, block
+
+
+def test_every_block_of_readme_is_done_or_has_a_reason_not_to_be() -> None:
+    found = blocks(ROOT / "README.md")
+    languages = {"program": "python", "pasted": "python", "terminal": "console"}
+    for step, block in zip(STEPS, found, strict=False):
+        where = f"README.md, line {block.line}: {block.text.splitlines()[0]}"
+        assert block.text.startswith(step.begins), where
+        assert block.language in (languages.get(step.kind, "sh"), "text"), where
+        assert block.language != "text" or step.kind in ("not run", "printed"), where
+        assert step.kind != "not run" or step.note, where
+    assert [block.line for block in found[len(STEPS) :]] == [], "blocks that STEPS does not have"
+    assert len(found) == len(STEPS), "STEPS has blocks that README.md has not"
+
+
+def test_other_documents_have_no_programs_and_no_commands() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "*.md"], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    others = [name for name in listed.stdout.split() if name != "README.md"]
+    assert others
+    for name in others:
+        for block in blocks(ROOT / name):
+            assert block.language == "", f"{name}, line {block.line}"
+            assert not re.search(r"^(\$|pip|make|import|from) ", block.text, re.MULTILINE), name
+
+
+@pytest.mark.spark
+def test_the_regional_programs_of_readme_run_in_order_and_print_what_it_shows(
+    tmp_path: Path,
+) -> None:
+    with Reader(tmp_path, Path(sys.prefix)) as reader:
+        do(reader, of_readme(lambda step: step.everywhere))
+
+
+@pytest.mark.full
+@pytest.mark.spark
+@pytest.mark.timeout(1800)
+def test_all_of_readme_runs_in_order_with_nothing_but_the_wheel_and_its_extra(
+    tmp_path: Path,
+) -> None:
+    clean = tmp_path / "clean"
+    subprocess.run([sys.executable, "-m", "venv", clean], check=True)
+    folder = tmp_path / "reader"
+    folder.mkdir()
+    with Reader(folder, clean) as reader:
+        do(reader, of_readme(lambda step: True))
+        # Words of README that have no program: operators in Python need the extra.
+        (folder / "totals.py").write_text(TRANSFORM)
+        assert reader.shell("python totals.py")[-1] == "[1, 3]"
+        assert reader.shell("python -c 'import holdfast; print(holdfast.__file__)'") == [
+            str(next(clean.glob("lib/*/site-packages")) / "holdfast" / "__init__.py")
+        ]
