@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import holdfast
-from holdfast import _inspect, _report
-from holdfast._spark import DEFAULT_MAX_FILE_BYTES
+from holdfast import _documents, _inspect, _query, _report
+from holdfast._spark import DEFAULT_MAX_FILE_BYTES, LIST_KEYS
 
 USAGE_ERROR = 2
 
@@ -24,27 +24,42 @@ def print_conf(arguments: argparse.Namespace) -> None:
         compression=arguments.compression,
         max_memory_bytes=arguments.max_memory_bytes,
     )
-    width = max(map(len, settings))
-    for key, value in settings.items():
-        # Spark reads the file as Java properties, where a backslash escapes.
-        print(f"{key:<{width}} {value}".replace("\\", "\\\\"))
+    if arguments.json:
+        _documents.print_document(settings)
+    else:
+        width = max(map(len, settings))
+        for key, value in settings.items():
+            # Spark reads the file as Java properties, where a backslash escapes.
+            print(f"{key:<{width}} {value}".replace("\\", "\\\\"))
     print(
-        "holdfast: spark.jars and spark.plugins are lists; append these where you have entries",
+        f"holdfast: {', '.join(LIST_KEYS[:-1])} and {LIST_KEYS[-1]} are lists; append these where "
+        "you have entries",
         file=sys.stderr,
     )
 
 
-def print_jar(_: argparse.Namespace) -> None:
+def print_jar(arguments: argparse.Namespace) -> None:
     """Print the path of the plugin jar."""
-    print(holdfast.plugin_jar())
+    jar = str(holdfast.plugin_jar())
+    if arguments.json:
+        _documents.print_document({"jar": jar})
+    else:
+        print(jar)
 
 
 def show(arguments: argparse.Namespace) -> None:
-    """Print the checkpoints of a pipeline, or the regions of one."""
+    """Print the checkpoints of a pipeline, or the regions of one, or what a query's folder is."""
     folder: Path = arguments.folder
+    if arguments.id is None and _query.is_query_checkpoint(folder):
+        _show_query(_query.read_query_checkpoint(folder), json=arguments.json)
+        return
     ids = _inspect.checkpoint_ids(folder)
     if arguments.id is not None:
-        _report.print_regions(_inspect.read_metadata(folder, arguments.id))
+        metadata = _inspect.read_metadata(folder, arguments.id)
+        if arguments.json:
+            _documents.print_document(_documents.of_regions(metadata))
+        else:
+            _report.print_regions(metadata)
         return
     summaries: list[_inspect.Summary] = []
     unreadable: list[str] = []
@@ -55,11 +70,21 @@ def show(arguments: argparse.Namespace) -> None:
             # The pipeline may be running, and let go of a checkpoint meanwhile.
             if _inspect.metadata_path(folder, id).exists():
                 unreadable.append(str(error))
-    _report.print_checkpoints(summaries)
-    if summaries:
-        _report.print_beginning(summaries[-1].metadata)
+    if arguments.json:
+        _documents.print_document(_documents.of_checkpoints(summaries))
+    else:
+        _report.print_checkpoints(summaries)
+        if summaries:
+            _report.print_beginning(summaries[-1].metadata)
     if unreadable:
         raise OSError("\n  ".join([f"{len(unreadable)} checkpoints cannot be read:", *unreadable]))
+
+
+def _show_query(query: _query.QueryCheckpoint, *, json: bool) -> None:
+    if json:
+        _documents.print_document(_documents.of_query(query))
+    else:
+        _report.print_query(query)
 
 
 def verify(arguments: argparse.Namespace) -> None:
@@ -69,7 +94,10 @@ def verify(arguments: argparse.Namespace) -> None:
     verification = _inspect.Verification(folder, arguments.pipeline)
     with _report.progress() as bars:
         verdicts = [verification.verify(id, bars.start(id)) for id in ids]
-    _report.print_verdicts(verdicts)
+    if arguments.json:
+        _documents.print_document(_documents.of_verdicts(verdicts))
+    else:
+        _report.print_verdicts(verdicts)
     damaged = [verdict for verdict in verdicts if verdict.damage]
     if damaged:
         raise OSError(f"{len(damaged)} of {len(verdicts)} checkpoints in {folder} are damaged")
@@ -86,25 +114,26 @@ def parser() -> argparse.ArgumentParser:
     conf = commands.add_parser("conf", help="print settings for spark-defaults.conf")
     conf.add_argument(
         "--max-file-bytes",
-        type=int,
         default=DEFAULT_MAX_FILE_BYTES,
-        metavar="BYTES",
-        help="size at which a physical file is sealed (default: %(default)s)",
+        metavar="SIZE",
+        help="size at which a physical file is sealed, in bytes or as 64m (default: %(default)s)",
     )
     conf.add_argument("--compression", default="lz4", help="lz4 (default) or none")
     conf.add_argument(
         "--max-memory-bytes",
-        type=int,
-        metavar="BYTES",
-        help="limit on native memory per executor (default: none)",
+        metavar="SIZE",
+        help="limit on native memory per executor, in bytes or as 8g (default: none)",
     )
     conf.set_defaults(run=print_conf)
 
     jar = commands.add_parser("jar", help="print the path of the Spark plugin's jar")
     jar.set_defaults(run=print_jar)
 
-    shown = commands.add_parser("show", help="print the checkpoints of a regional pipeline")
-    shown.add_argument("folder", type=Path, help="checkpoint folder of the pipeline")
+    shown = commands.add_parser(
+        "show",
+        help="print the checkpoints of a regional pipeline, or what the folder of a query is",
+    )
+    shown.add_argument("folder", type=Path, help="checkpoint folder")
     shown.add_argument("--id", type=int, metavar="N", help="print the regions of this checkpoint")
     shown.set_defaults(run=show)
 
@@ -118,6 +147,9 @@ def parser() -> argparse.ArgumentParser:
         help="name of the pipeline in the owners of its segments (default: what the metadata says)",
     )
     verified.set_defaults(run=verify)
+
+    for command in (conf, jar, shown, verified):
+        command.add_argument("--json", action="store_true", help="print one JSON document")
     return top
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast._core import CheckpointMetadata, Owner, RegionEntry, SegmentRef, read_segment
+from holdfast._query import is_query_checkpoint, read_query_checkpoint
 
 METADATA_FOLDER = "metadata"
 SEGMENTS_FOLDER = "segments"
@@ -62,9 +63,18 @@ def metadata_folder(folder: Path) -> Path:
         If there is none: the folder is not that of a pipeline.
     """
     found = folder / METADATA_FOLDER
-    if not found.is_dir():
-        raise FileNotFoundError(f"{found} is missing: {folder} holds no checkpoints of a pipeline")
-    return found
+    if found.is_dir():
+        return found
+    if is_query_checkpoint(folder):
+        raise FileNotFoundError(
+            f"{read_query_checkpoint(folder).describe()}: it holds no checkpoints of a regional "
+            "pipeline"
+        )
+    if not folder.exists():
+        raise FileNotFoundError(f"{folder} does not exist")
+    raise FileNotFoundError(
+        f"{found} is missing: {folder} holds no checkpoints of a regional pipeline"
+    )
 
 
 def metadata_path(folder: Path, id: int) -> Path:

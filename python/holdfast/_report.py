@@ -21,6 +21,7 @@ from holdfast._inspect import (
     Verdict,
     in_flight_rows,
 )
+from holdfast._query import QueryCheckpoint
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -110,6 +111,16 @@ def print_verdicts(verdicts: Sequence[Verdict]) -> None:
     for verdict in verdicts:
         for damage in verdict.damage:
             print(f"checkpoint {damage.checkpoint}: {_printable(damage.message)}")
+
+
+def print_query(query: QueryCheckpoint) -> None:
+    """Print what the checkpoint of an ordinary query says, and on stderr what it is."""
+    print(f"holdfast: {_printable(query.describe())}", file=sys.stderr)
+    columns = ["planned batch", "committed batch", "partitions", "files", "bytes"]
+    found = (query.planned, query.committed, query.partitions, query.files, query.file_bytes)
+    _print_table(
+        columns, [["-" if figure is None else str(figure) for figure in found]], words=set()
+    )
 
 
 class Bars(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
@@ -23,8 +24,25 @@ SPARK_MINOR: Final = "4.3"
 SCALA: Final = "2.13"
 PLUGIN: Final = "io.holdfast.spark.HoldfastPlugin"
 
+#: What Spark's Structured Streaming page shows of Holdfast, a graph each; the progress has more.
+UI_METRICS: Final = (
+    "holdfastFilesCreated",
+    "holdfastSegments",
+    "holdfastStoredBytes",
+    "holdfastPinnedBytes",
+    "holdfastLoads",
+    "holdfastAppendMs",
+    "holdfastSealMs",
+)
+UI_METRICS_KEY: Final = "spark.sql.streaming.ui.enabledCustomMetricList"
+
 # Spark reads these as comma-separated lists: other people's entries stay.
-LIST_KEYS: Final = frozenset({"spark.jars", "spark.plugins"})
+LIST_KEYS: Final = ("spark.jars", "spark.plugins", UI_METRICS_KEY)
+
+# Spark's notation of sizes: 64m and 64mb are 64 MiB.
+_SIZE: Final = re.compile(r"(?P<number>[0-9]+)(?:(?P<unit>[kmgtp])b?|b)?")
+_SHIFTS: Final = {"b": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50}
+_MAX_LONG: Final = (1 << 63) - 1
 
 # What may be tuned: option of `configure`, key. The plugin has the same defaults.
 STORE: Final = "spark.sql.streaming.stateStore"
@@ -65,29 +83,31 @@ def plugin_jar() -> Path:
 
 def spark_conf(
     *,
-    max_file_bytes: int = DEFAULT_MAX_FILE_BYTES,
+    max_file_bytes: int | str = DEFAULT_MAX_FILE_BYTES,
     compression: Compression = "lz4",
-    max_memory_bytes: int | None = None,
+    max_memory_bytes: int | str | None = None,
 ) -> dict[str, str]:
     """Return the Spark settings of Holdfast, for ``spark-defaults.conf`` or ``--conf``.
 
     Parameters
     ----------
-    max_file_bytes : int, default 32 MiB
-        Size in bytes at which a physical file is sealed and the next one is begun. A soft bound:
-        the segment that crosses it is still written whole. From 4 KiB to 1 TiB.
+    max_file_bytes : int or str, default 32 MiB
+        Size at which a physical file is sealed and the next one is begun, in bytes or in Spark's
+        notation (``"64m"`` is 64 MiB). A soft bound: the segment that crosses it is still written
+        whole. From 4 KiB to 1 TiB.
     compression : {"lz4", "none"}, default "lz4"
         How payloads are compressed on disk. Every build reads both.
-    max_memory_bytes : int, optional
-        Limit in bytes on the native memory that the state of one executor takes, 1 MiB or more. A
-        task that needs more fails with an error that says so, instead of the whole executor being
-        killed. Without it there is no limit. Native memory is not part of the JVM's heap: leave
-        room for it in ``spark.executor.memoryOverhead``.
+    max_memory_bytes : int or str, optional
+        Limit on the native memory that the state of one executor takes, 1 MiB or more, in bytes or
+        in Spark's notation. A task that needs more fails with an error that says so, instead of the
+        whole executor being killed. Without it there is no limit. Native memory is not part of the
+        JVM's heap: leave room for it in ``spark.executor.memoryOverhead``.
 
     Returns
     -------
     dict of str to str
-        Settings by key. ``spark.jars`` and ``spark.plugins`` are lists in Spark: where you have
+        Settings by key. ``spark.jars``, ``spark.plugins`` and
+        ``spark.sql.streaming.ui.enabledCustomMetricList`` are lists in Spark: where you have
         entries of your own, append these with a comma.
 
     Raises
@@ -107,24 +127,19 @@ def spark_conf(
     >>> conf["spark.plugins"]
     'io.holdfast.spark.HoldfastPlugin'
     """
-    # bool is an int in Python, but True is not a size.
-    if (
-        not isinstance(max_file_bytes, int)
-        or isinstance(max_file_bytes, bool)
-        or not MIN_MAX_FILE_BYTES <= max_file_bytes <= MAX_MAX_FILE_BYTES
-    ):
+    file_bytes = _bytes(max_file_bytes)
+    if file_bytes is None or not MIN_MAX_FILE_BYTES <= file_bytes <= MAX_MAX_FILE_BYTES:
         raise ValueError(
-            f"max_file_bytes={max_file_bytes!r} is not allowed: expected a number of bytes from "
-            f"{MIN_MAX_FILE_BYTES} to {MAX_MAX_FILE_BYTES}"
+            f"max_file_bytes={max_file_bytes!r} is not allowed: expected a number of bytes, or a "
+            f"size such as '64m', from {MIN_MAX_FILE_BYTES} to {MAX_MAX_FILE_BYTES} bytes"
         )
-    if max_memory_bytes is not None and (
-        not isinstance(max_memory_bytes, int)
-        or isinstance(max_memory_bytes, bool)
-        or max_memory_bytes < MIN_MAX_MEMORY_BYTES
+    memory_bytes = 0 if max_memory_bytes is None else _bytes(max_memory_bytes)
+    if memory_bytes is None or (
+        max_memory_bytes is not None and not MIN_MAX_MEMORY_BYTES <= memory_bytes <= _MAX_LONG
     ):
         raise ValueError(
-            f"max_memory_bytes={max_memory_bytes!r} is not allowed: expected None or a number of "
-            f"bytes, {MIN_MAX_MEMORY_BYTES} or more"
+            f"max_memory_bytes={max_memory_bytes!r} is not allowed: expected None, a number of "
+            f"bytes, or a size such as '8g', {MIN_MAX_MEMORY_BYTES} bytes or more"
         )
     if compression not in get_args(Compression):
         raise ValueError(
@@ -139,26 +154,27 @@ def spark_conf(
             "io.holdfast.spark.HoldfastCheckpointFileManager"
         ),
         f"{STORE}.checkpointFormatVersion": "2",
-        OPTION_KEYS["max_file_bytes"]: str(max_file_bytes),
+        UI_METRICS_KEY: ",".join(UI_METRICS),
+        OPTION_KEYS["max_file_bytes"]: str(file_bytes),
         OPTION_KEYS["compression"]: compression,
-        OPTION_KEYS["max_memory_bytes"]: str(max_memory_bytes or 0),
+        OPTION_KEYS["max_memory_bytes"]: str(memory_bytes),
     }
 
 
 def configure(
     builder: SparkSession.Builder,
     *,
-    max_file_bytes: int | None = None,
+    max_file_bytes: int | str | None = None,
     compression: Compression | None = None,
-    max_memory_bytes: int | None = None,
+    max_memory_bytes: int | str | None = None,
 ) -> SparkSession.Builder:
     """Set everything Holdfast needs on a session builder.
 
-    Nothing is overwritten silently. Entries that the builder already has in ``spark.jars`` and
-    ``spark.plugins`` stay; an option that is not given here leaves its key to the builder, to
-    ``spark-defaults.conf`` and to ``--conf``; any other value for a key that Holdfast needs is
-    refused. A builder does not know ``spark-defaults.conf`` and ``--conf``: what is set on it
-    replaces what they say.
+    Nothing is overwritten silently. Entries that the builder already has in lists, such as
+    ``spark.jars`` and ``spark.plugins``, stay; an option that is not given here leaves its key to
+    the builder, to ``spark-defaults.conf`` and to ``--conf``; any other value for a key that
+    Holdfast needs is refused. A builder does not know ``spark-defaults.conf`` and ``--conf``: what
+    is set on it replaces what they say.
 
     Parameters
     ----------
@@ -214,7 +230,7 @@ def configure(
 
 
 def _require_no_contradiction(options: dict[str, Any], wanted: dict[str, str]) -> None:
-    may_change = LIST_KEYS.union(OPTION_KEYS.values())
+    may_change = {*LIST_KEYS, *OPTION_KEYS.values()}
     for key, value in wanted.items():
         if key not in may_change and key in options and str(options[key]) != value:
             raise ValueError(
@@ -223,10 +239,21 @@ def _require_no_contradiction(options: dict[str, Any], wanted: dict[str, str]) -
             )
 
 
-def _appended(present: object, entry: str) -> str:
-    """Append `entry` to a comma-separated list, unless it is there."""
+def _appended(present: object, added: str) -> str:
+    """Append what a comma-separated list does not have yet."""
     entries = [part.strip() for part in str(present or "").split(",") if part.strip()]
-    return ",".join(entries if entry in entries else [*entries, entry])
+    return ",".join(dict.fromkeys([*entries, *added.split(",")]))
+
+
+def _bytes(size: object) -> int | None:
+    """Return a size in bytes: a number of them, or Spark's notation. None where it is neither."""
+    # bool is an int in Python, but True is not a size.
+    if isinstance(size, int) and not isinstance(size, bool):
+        return size
+    found = _SIZE.fullmatch(size.strip().lower()) if isinstance(size, str) else None
+    if found is None:
+        return None
+    return int(found["number"]) << _SHIFTS[found["unit"] or "b"]
 
 
 def _require_spark_minor() -> None:

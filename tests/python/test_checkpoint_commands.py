@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ from holdfast._core import (
     Staged,
     StateEntry,
 )
+from holdfast._query import PROVIDER
+
+STORE = "spark.sql.streaming.stateStore"
 
 #: 2023-11-14T22:13:20Z.
 NOW_MS = 1_700_000_000_000
@@ -296,6 +300,119 @@ def test_a_folder_without_checkpoints_is_an_error(
     status, lines, err = run(capsys, command, tmp_path)
     assert (status, lines) == (1, [])
     assert f"{tmp_path} holds no checkpoints" in err
+    missing = tmp_path / "missing"
+    assert run(capsys, command, missing) == (1, [], f"holdfast: {missing} does not exist\n")
+
+
+def query_folder(folder: Path, *, provider: str = PROVIDER, commits: int = 2) -> Path:
+    """The checkpoint of an ordinary query that was killed in batch 2, as Spark writes it."""
+    conf = {"conf": {f"{STORE}.providerClass": provider, "spark.sql.shuffle.partitions": "20"}}
+    (folder / "offsets").mkdir(parents=True)
+    (folder / "commits").mkdir()
+    (folder / "metadata").write_text('{"id":"defe868c-b6a8-4221-ae10-d348ec3c6041"}')
+    for batch in range(3):
+        lines = ("v1", json.dumps({"batchWatermarkMs": 0, **conf}), '{"offset":1}')
+        (folder / "offsets" / str(batch)).write_text("\n".join(lines))
+        (folder / "offsets" / f".{batch}.crc").write_text("")
+    for batch in range(commits):
+        (folder / "commits" / str(batch)).write_text("v2\n{}")
+    if provider == PROVIDER:
+        (folder / "state" / "holdfast").mkdir(parents=True)
+        (folder / "state" / "holdfast" / "0000000000000001-00000001.hf").write_bytes(bytes(4321))
+    else:
+        (folder / "state" / "0" / "0").mkdir(parents=True)
+    return folder
+
+
+def test_show_says_what_the_checkpoint_of_an_ordinary_query_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = query_folder(tmp_path / "counts")
+    status, lines, err = run(capsys, "show", folder)
+    assert (status, [cells(line) for line in lines]) == (
+        0,
+        [
+            ["planned batch", "committed batch", "partitions", "files", "bytes"],
+            ["2", "1", "20", "1", "4321"],
+        ],
+    )
+    assert err == (
+        f"holdfast: {folder} is the checkpoint of the streaming query "
+        "defe868c-b6a8-4221-ae10-d348ec3c6041, whose state is in Holdfast's state store\n"
+    )
+    assert json.loads("".join(run(capsys, "show", folder, "--json")[1])) == {
+        "query": {
+            "folder": str(folder),
+            "query": "defe868c-b6a8-4221-ae10-d348ec3c6041",
+            "planned": 2,
+            "committed": 1,
+            "provider": PROVIDER,
+            "partitions": 20,
+            "has_state": True,
+            "files": 1,
+            "file_bytes": 4321,
+        }
+    }
+
+
+@pytest.mark.parametrize("arguments", [["verify"], ["show", "--id", "1"]])
+def test_what_is_only_for_pipelines_says_what_the_folder_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    folder = query_folder(tmp_path / "counts")
+    status, lines, err = run(capsys, *arguments, folder)
+    assert (status, lines) == (1, [])
+    assert f"{folder} is the checkpoint of the streaming query defe868c" in err
+    assert "no checkpoints of a regional pipeline" in err
+
+
+def test_show_names_another_provider(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = query_folder(tmp_path / "counts", provider="com.example.Provider", commits=0)
+    status, lines, err = run(capsys, "show", folder)
+    assert (status, cells(lines[1])) == (0, ["2", "-", "20", "0", "0"])
+    assert "whose state is in com.example.Provider, not in Holdfast" in err
+
+
+def test_show_of_a_query_that_has_just_been_created(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "metadata").write_text('{"id":"7"}')
+    status, lines, err = run(capsys, "show", tmp_path)
+    assert (status, cells(lines[1])) == (0, ["-", "-", "-", "0", "0"])
+    assert "the streaming query 7, which keeps no state" in err
+
+
+def test_documents_have_what_the_tables_have(
+    pipeline: Pipeline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, lines, err = run(capsys, "show", pipeline.folder, "--json")
+    assert (status, err) == (0, "")
+    checkpoints = json.loads("\n".join(lines))["checkpoints"]
+    assert [(found["id"], found["batch"], found["global"]) for found in checkpoints] == [
+        (1, 10, True),
+        (2, 11, False),
+        (3, 12, True),
+    ]
+    assert checkpoints[1]["failed"] == [{"region": "west", "origin": 1}]
+    assert (checkpoints[1]["in_flight_rows"], checkpoints[1]["in_flight_bytes"]) == (5, 70)
+    assert checkpoints[2]["finished_regions"] == 1
+    assert checkpoints[0]["properties"] == {"pipeline": "sales"}
+
+    east, west = json.loads("".join(run(capsys, "show", pipeline.folder, "--id", 2, "--json")[1]))[
+        "regions"
+    ]
+    assert (east["region"], east["failed"], east["cause"]) == ("east", False, None)
+    assert (west["failed"], west["stale_since_ms"], west["cause"]) == (True, NOW_MS, "disk\nfull")
+
+    pipeline.segment_file(pipeline.east[2]).unlink()
+    status, lines, err = run(capsys, "verify", pipeline.folder, "--json")
+    assert status == 1
+    assert "1 of 3 checkpoints" in err
+    verdicts = json.loads("".join(lines))["checkpoints"]
+    assert [verdict["damaged"] for verdict in verdicts] == [False, False, True]
+    (damage,) = verdicts[2]["damage"]
+    assert damage["region"] == "east"
+    assert str(pipeline.segment_file(pipeline.east[2])) in damage["message"]
 
 
 def test_show_of_a_checkpoint_that_is_not_there_is_an_error(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -9,9 +10,12 @@ import zipfile
 from importlib import metadata, resources
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 import holdfast
-from holdfast.__main__ import main
+from holdfast.__main__ import main, parser
 
 HEAVY = ["cupy", "numpy", "pandas", "py4j", "pyarrow", "pyspark", "rich"]
 
@@ -37,6 +41,29 @@ def test_package_is_marked_as_typed() -> None:
 def test_distribution_requires_no_other_package() -> None:
     required = metadata.requires("holdfast") or []
     assert [line for line in required if "extra ==" not in line] == []
+
+
+def test_the_extra_brings_what_pyspark_needs_for_operators_in_python() -> None:
+    """PySpark itself requires none of it: its extra `sql` does, and protobuf is in none."""
+    ours = of_extra("holdfast", "spark")
+    needed = of_extra("pyspark", "sql")
+    assert {"pandas", "pyarrow", "numpy"} <= needed.keys()
+    for package, specifier in needed.items():
+        (minimum,) = (part.version for part in specifier if part.operator == ">=")
+        lowest = [part.version for part in ours[package] if part.operator == ">="]
+        assert [Version(part) >= Version(minimum) for part in lowest] == [True], package
+    assert "protobuf" in ours
+    # PySpark 4.3 warns that it does not support pandas 3 yet.
+    assert not ours["pandas"].contains("3.0.0")
+
+
+def of_extra(distribution: str, extra: str) -> dict[str, SpecifierSet]:
+    requirements = map(Requirement, metadata.requires(distribution) or [])
+    return {
+        requirement.name: requirement.specifier
+        for requirement in requirements
+        if requirement.marker and requirement.marker.evaluate({"extra": extra})
+    }
 
 
 def test_jar_holds_the_native_library_and_says_what_it_is() -> None:
@@ -76,9 +103,26 @@ def test_conf_prints_only_settings_on_stdout() -> None:
     assert "append" in done.stderr
 
 
+def test_conf_takes_sizes_in_the_notation_of_spark() -> None:
+    done = run_cli("conf", "--max-file-bytes", "64m", "--max-memory-bytes", "8g", "--json")
+    assert json.loads(done.stdout) == holdfast.spark_conf(
+        max_file_bytes=64 << 20, max_memory_bytes=8 << 30
+    )
+
+
 def test_jar_prints_only_the_path_on_stdout() -> None:
     done = run_cli("jar")
     assert (done.returncode, done.stdout) == (0, f"{holdfast.plugin_jar()}\n")
+    assert json.loads(run_cli("jar", "--json").stdout) == {"jar": str(holdfast.plugin_jar())}
+
+
+def test_every_command_prints_a_document_on_request() -> None:
+    (commands,) = (
+        action for action in parser()._actions if isinstance(action, argparse._SubParsersAction)
+    )
+    assert set(commands.choices) == {"conf", "jar", "show", "verify"}
+    for name, command in commands.choices.items():
+        assert "--json" in command.format_help(), name
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import holdfast
 from holdfast import _spark
 
 STORE = "spark.sql.streaming.stateStore"
+UI_METRICS_KEY = "spark.sql.streaming.ui.enabledCustomMetricList"
 TUNING = {f"{STORE}.holdfast.{name}" for name in ("maxFileBytes", "compression", "maxMemoryBytes")}
 
 
@@ -70,6 +71,10 @@ def test_spark_conf_holds_every_setting_as_text() -> None:
             "io.holdfast.spark.HoldfastCheckpointFileManager"
         ),
         f"{STORE}.checkpointFormatVersion": "2",
+        UI_METRICS_KEY: (
+            "holdfastFilesCreated,holdfastSegments,holdfastStoredBytes,holdfastPinnedBytes,"
+            "holdfastLoads,holdfastAppendMs,holdfastSealMs"
+        ),
         f"{STORE}.holdfast.maxFileBytes": "33554432",
         f"{STORE}.holdfast.compression": "lz4",
         f"{STORE}.holdfast.maxMemoryBytes": "0",
@@ -81,6 +86,24 @@ def test_options_reach_their_keys() -> None:
     assert conf[f"{STORE}.holdfast.maxFileBytes"] == "8192"
     assert conf[f"{STORE}.holdfast.maxMemoryBytes"] == "1073741824"
     assert conf[f"{STORE}.holdfast.compression"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("size", "bytes"),
+    [
+        ("8192", 8192),
+        ("8192b", 8192),
+        ("64k", 64 << 10),
+        ("64m", 64 << 20),
+        ("64MB", 64 << 20),
+        (" 5g ", 5 << 30),
+        ("1tb", 1 << 40),
+    ],
+)
+def test_sizes_in_the_notation_of_spark_are_accepted(size: str, bytes: int) -> None:
+    assert holdfast.spark_conf(max_file_bytes=size)[f"{STORE}.holdfast.maxFileBytes"] == str(bytes)
+    memory = holdfast.spark_conf(max_memory_bytes="1g")[f"{STORE}.holdfast.maxMemoryBytes"]
+    assert memory == str(1 << 30)
 
 
 def test_configure_returns_the_same_builder_with_everything_set(
@@ -135,9 +158,15 @@ def test_a_setting_that_agrees_is_accepted(builder: SparkSession.Builder) -> Non
 
 def test_configure_appends_to_the_lists_of_the_builder(builder: SparkSession.Builder) -> None:
     builder.config("spark.jars", "/a.jar, /b.jar").config("spark.plugins", "com.example.Other")
+    builder.config(UI_METRICS_KEY, "rocksdbGetCount,holdfastLoads")
     holdfast.configure(builder)
     assert builder._options["spark.jars"] == f"/a.jar,/b.jar,{holdfast.plugin_jar()}"
     assert builder._options["spark.plugins"] == f"com.example.Other,{_spark.PLUGIN}"
+    # The metric that the builder has is not there twice.
+    assert builder._options[UI_METRICS_KEY] == (
+        "rocksdbGetCount,holdfastLoads,holdfastFilesCreated,holdfastSegments,holdfastStoredBytes,"
+        "holdfastPinnedBytes,holdfastAppendMs,holdfastSealMs"
+    )
 
 
 def test_configure_twice_doubles_nothing_and_the_last_options_count(
@@ -149,16 +178,19 @@ def test_configure_twice_doubles_nothing_and_the_last_options_count(
     assert builder._options == {**needed(), **tuned}
 
 
-@pytest.mark.parametrize("value", [0, -1, 4095, (1 << 40) + 1, True, 1.5, "1g", None])
+@pytest.mark.parametrize(
+    "value",
+    [0, -1, 4095, (1 << 40) + 1, True, 1.5, "4095", "2t", "2 g", "1x", "-1k", "1.5g", "", None],
+)
 def test_a_wrong_file_size_is_refused_with_option_value_and_range(value: object) -> None:
     with pytest.raises(ValueError, match=r"max_file_bytes=.* from 4096 to 1099511627776") as caught:
         holdfast.spark_conf(max_file_bytes=value)  # type: ignore[arg-type]
     assert repr(value) in str(caught.value)
 
 
-@pytest.mark.parametrize("value", [0, 1023, -1, True, 1.5e9, "1g"])
+@pytest.mark.parametrize("value", [0, 1023, -1, True, 1.5e9, 1 << 63, "1k", "lots", "0"])
 def test_a_memory_limit_out_of_range_is_refused(value: object) -> None:
-    with pytest.raises(ValueError, match=r"max_memory_bytes=.* 1048576 or more"):
+    with pytest.raises(ValueError, match=r"max_memory_bytes=.* 1048576 bytes or more"):
         holdfast.spark_conf(max_memory_bytes=value)  # type: ignore[arg-type]
 
 

@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+import holdfast
 from support import (
     drain,
     merged_files,
@@ -23,6 +24,7 @@ from support import (
 )
 
 PARTITIONS = 4
+UI_METRICS_KEY = "spark.sql.streaming.ui.enabledCustomMetricList"
 
 
 @pytest.fixture
@@ -185,3 +187,47 @@ def test_executor_and_driver_publish_totals_to_sparks_metrics_system(tmp_path: P
     assert last["filesCreated"] == 1
     published = {"memoryBytes", "filesSealed", "appendMs", "sealMs", "loadMs"}
     assert published | {"closedFileBytes", "pinnedBytes"} <= last.keys()
+
+
+# In a process of its own: the sessions of the tests have no web UI.
+WATCHED = """
+import sys
+import urllib.request
+
+from pyspark.sql import SparkSession
+
+import holdfast
+
+settings = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.port": "0",
+    "spark.sql.shuffle.partitions": "2",
+}
+builder = SparkSession.builder.master("local[2]").config(map=settings)
+spark = holdfast.configure(builder).getOrCreate()
+query = (
+    spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+    .groupBy("value").count()
+    .writeStream.format("noop").outputMode("update")
+    .option("checkpointLocation", sys.argv[1]).start()
+)
+while len(query.recentProgress) < 2:
+    query.awaitTermination(0.5)
+url = f"{spark.sparkContext.uiWebUrl}/StreamingQuery/statistics/?id={query.runId}"
+print(urllib.request.urlopen(url, timeout=60).read().decode())
+query.stop()
+"""
+
+
+@pytest.mark.full
+def test_the_structured_streaming_page_draws_what_holdfast_does(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED, str(tmp_path)],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    drawn = set(re.findall(r"Custom Metric (\w+)", done.stdout))
+    assert drawn == set(holdfast.spark_conf()[UI_METRICS_KEY].split(","))

@@ -1,0 +1,138 @@
+"""What the checkpoint of an ordinary streaming query says of itself.
+
+Spark's offset log, its commit log and its ``metadata`` file are read, nothing is changed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast._spark import STORE
+
+PROVIDER: str = "io.holdfast.spark.HoldfastStateStoreProvider"
+
+_METADATA = "metadata"
+_OFFSETS = "offsets"
+_COMMITS = "commits"
+_STATE = "state"
+_STATE_FILES = Path(_STATE, "holdfast")
+_STATE_FILE = "*.hf"
+
+
+@dataclass(frozen=True)
+class QueryCheckpoint:
+    """The checkpoint of a streaming query that is no regional pipeline.
+
+    Attributes
+    ----------
+    folder : pathlib.Path
+        Its folder.
+    query : str or None
+        Id of the query; None where Spark's file does not say.
+    planned, committed : int or None
+        Newest batch in Spark's offset log, and in its commit log; None without any.
+    provider : str or None
+        Class of the state store provider; None where no batch was planned, or Spark was so old that
+        it noted none.
+    partitions : int or None
+        Number of partitions of the state, known as `provider` is.
+    has_state : bool
+        Whether an operator of it keeps state.
+    files, file_bytes : int
+        Number of Holdfast's files with state, and their size in bytes.
+    """
+
+    folder: Path
+    query: str | None
+    planned: int | None
+    committed: int | None
+    provider: str | None
+    partitions: int | None
+    has_state: bool
+    files: int
+    file_bytes: int
+
+    def describe(self) -> str:
+        """Say in one sentence what the folder is."""
+        named = "" if self.query is None else f" {self.query}"
+        return f"{self.folder} is the checkpoint of the streaming query{named}, {self._state()}"
+
+    def _state(self) -> str:
+        if not self.has_state:
+            return "which keeps no state"
+        if self.provider is None:
+            return "whose log names no state store provider"
+        if self.provider == PROVIDER:
+            return "whose state is in Holdfast's state store"
+        return f"whose state is in {self.provider}, not in Holdfast"
+
+
+def is_query_checkpoint(folder: Path) -> bool:
+    """Return whether a folder is laid out as Spark lays out the checkpoint of a query."""
+    # A query that has just been created has its metadata file alone.
+    return (folder / _METADATA).is_file() or (folder / _OFFSETS).is_dir()
+
+
+def read_query_checkpoint(folder: Path) -> QueryCheckpoint:
+    """Read what Spark's logs say of a query.
+
+    Parameters
+    ----------
+    folder : pathlib.Path
+        For which `is_query_checkpoint` holds.
+
+    Returns
+    -------
+    QueryCheckpoint
+
+    Raises
+    ------
+    OSError
+        If a file of the logs cannot be read.
+    """
+    planned = _newest(folder / _OFFSETS)
+    conf: Mapping[str, Any] = {}
+    if planned is not None:
+        # A version, what holds for the whole batch, then one line for each source.
+        conf = _object((folder / _OFFSETS / str(planned)).read_text(), line=1).get("conf") or {}
+    files = [file.stat().st_size for file in (folder / _STATE_FILES).glob(_STATE_FILE)]
+    partitions = conf.get("spark.sql.shuffle.partitions")
+    return QueryCheckpoint(
+        folder=folder,
+        query=_id(folder / _METADATA),
+        planned=planned,
+        committed=_newest(folder / _COMMITS),
+        provider=conf.get(f"{STORE}.providerClass"),
+        partitions=None if partitions is None else int(partitions),
+        has_state=(folder / _STATE).is_dir(),
+        files=len(files),
+        file_bytes=sum(files),
+    )
+
+
+def _id(file: Path) -> str | None:
+    try:
+        return _object(file.read_text(), line=0).get("id")
+    except FileNotFoundError:
+        return None
+
+
+def _newest(log: Path) -> int | None:
+    """Return the newest batch of a log; names that are no numbers are files on their way."""
+    if not log.is_dir():
+        return None
+    return max((int(file.name) for file in log.iterdir() if file.name.isdecimal()), default=None)
+
+
+def _object(text: str, *, line: int) -> Mapping[str, Any]:
+    """Read a JSON object in one line of a file; empty where there is none."""
+    lines = text.splitlines()
+    try:
+        found = json.loads(lines[line]) if line < len(lines) else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
