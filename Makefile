@@ -11,7 +11,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 LOCKED := --require-hashes --requirement
 
 # What the installed package is made from. Built files in between are not sources.
-SOURCES := Cargo.toml Cargo.lock pyproject.toml LICENSE $(wildcard README.md) \
+SOURCES := Cargo.toml Cargo.lock pyproject.toml LICENSE THIRD-PARTY-NOTICES.txt \
+    $(wildcard README.md) \
     $(shell find rust python spark_plugin -type f \
         ! -path '*/__pycache__/*' ! -name '*.jar' ! -name '*.so' ! -name '*.partial' 2>/dev/null)
 
@@ -82,6 +83,10 @@ bench: $(VENV)/installed  ## benchmarks; prints ratios (BENCH_ARGS=... are passe
 
 .PHONY: venv
 venv: $(VENV)/installed  ## .venv with the locked packages and the package built from this tree
+
+.PHONY: notices
+notices: $(VENV)/locked  ## write THIRD-PARTY-NOTICES.txt again, after a change of Cargo.lock
+	PYTHONPATH=python $(BIN)/python -m holdfast_build notices
 
 .PHONY: lock
 lock:  ## write requirements/*.txt again from requirements/*.in

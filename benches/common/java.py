@@ -13,7 +13,8 @@ BENCHES = Path(__file__).resolve().parents[1]
 # package is the installed one, with its native parts.
 sys.path.append(str(BENCHES.parent / "python"))
 
-from holdfast_build.plugin import BuildError, javac, spark_jars  # noqa: E402
+from holdfast_build.plugin import javac, spark_jars  # noqa: E402
+from holdfast_build.tools import BuildError  # noqa: E402
 
 __all__ = ["BuildError", "compile_java"]
 

@@ -1,4 +1,8 @@
-"""``python -m holdfast_build javac``: compile the Java sources and keep nothing (`make lint`)."""
+"""One step of the build by name: ``python -m holdfast_build javac``.
+
+``javac`` compiles the Java sources and keeps nothing (`make lint`), ``jar`` builds the plugin jar,
+``notices`` writes the notices of the linked crates (`make notices`).
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from holdfast_build.plugin import BuildError, build_plugin_jar, compile_java
+from holdfast_build import notices
+from holdfast_build.plugin import build_plugin_jar, compile_java
+from holdfast_build.tools import BuildError
 
 
 def main() -> int:
-    """Run one step of the build by name: ``javac`` or ``jar``."""
+    """Run one step of the build by name."""
     step = sys.argv[1] if len(sys.argv) == 2 else ""
     try:
         if step == "javac":
@@ -18,8 +24,10 @@ def main() -> int:
                 compile_java(Path(folder))
         elif step == "jar":
             print(build_plugin_jar())
+        elif step == "notices":
+            notices.FILE.write_text(notices.notices())
         else:
-            print("usage: python -m holdfast_build javac|jar", file=sys.stderr)
+            print("usage: python -m holdfast_build javac|jar|notices", file=sys.stderr)
             return 2
     except BuildError as error:
         print(f"holdfast_build: {error}", file=sys.stderr)

@@ -11,12 +11,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import tomllib
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from holdfast_build import notices, sbom
+from holdfast_build.crates import host
+from holdfast_build.tools import ROOT, BuildError, find_cargo, say, version
+
 NATIVE = ROOT / "python" / "holdfast" / "_native"
 
 SPARK_MINOR = "4.3"
@@ -47,21 +49,6 @@ JAVAC_FLAGS = [
 ]
 
 
-class BuildError(RuntimeError):
-    """The build cannot go on; the message says what is missing and how to get it."""
-
-
-def say(message: str) -> None:
-    """Tell the person who builds what happens; stdout belongs to the PEP 517 frontend."""
-    print(f"holdfast_build: {message}", file=sys.stderr, flush=True)
-
-
-def version() -> str:
-    """Return the version of the workspace, the only place where it is written."""
-    with (ROOT / "Cargo.toml").open("rb") as file:
-        return str(tomllib.load(file)["workspace"]["package"]["version"])
-
-
 def native_platform() -> str:
     """Return the folder of this machine's JNI library in the jar, such as ``linux-x86_64``.
 
@@ -81,12 +68,7 @@ def build_jni_library() -> Path:
     BuildError
         If ``cargo`` is missing or fails.
     """
-    cargo = shutil.which("cargo")
-    if cargo is None:
-        raise BuildError(
-            "cargo was not found on PATH. Building Holdfast from source needs Rust: "
-            "https://rustup.rs (a wheel needs neither)."
-        )
+    cargo = find_cargo()
     say("cargo build --release -p holdfast-jni")
     # Cargo says where it put the library: that holds for every CARGO_TARGET_DIR and config file.
     done = subprocess.run(
@@ -248,8 +230,19 @@ def write_jar(jar: Path, entries: dict[str, bytes]) -> None:
     partial.replace(jar)
 
 
+def legal_entries(bill: bytes) -> dict[str, bytes]:
+    """Return the licence of the jar, the notices of what it contains, and its bill of materials."""
+    return {
+        "META-INF/LICENSE": (ROOT / "LICENSE").read_bytes(),
+        f"META-INF/{notices.FILE.name}": notices.FILE.read_bytes(),
+        f"META-INF/sbom/{sbom.FILE.name}": bill,
+    }
+
+
 def build_plugin_jar() -> Path:
     """Build ``holdfast-spark-<minor>_<scala>-<version>.jar`` into the Python package.
+
+    The bill of materials of the JNI library is written to `sbom.FILE` as well, for maturin.
 
     Returns
     -------
@@ -268,6 +261,8 @@ def build_plugin_jar() -> Path:
         entries = dict(files_below(classes))
     entries.update(files_below(ROOT / "spark_plugin" / "src" / "main" / "resources"))
     entries[f"native/{native_platform()}/{library.name}"] = library.read_bytes()
+    bill = sbom.sbom(host())
+    entries.update(legal_entries(bill))
     entries["holdfast-build.properties"] = (
         f"version={version()}\nspark.minor={SPARK_MINOR}\nnative.platforms={native_platform()}\n"
     ).encode()
@@ -277,5 +272,7 @@ def build_plugin_jar() -> Path:
         stale.unlink()
     jar = NATIVE / f"holdfast-spark-{SPARK_MINOR}_{SCALA}-{version()}.jar"
     write_jar(jar, entries)
+    sbom.FILE.parent.mkdir(exist_ok=True)
+    sbom.FILE.write_bytes(bill)
     say(f"wrote {jar} ({jar.stat().st_size} bytes)")
     return jar

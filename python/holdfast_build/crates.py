@@ -1,0 +1,160 @@
+"""The crates that are linked into a library of Holdfast, by what Cargo says of them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast_build.tools import ROOT, BuildError, find_cargo
+
+#: What wheels are built for; a crate that only other platforms need is in none of them.
+TARGETS = ("x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu")
+
+
+@dataclass(frozen=True, order=True)
+class Crate:
+    """A version of a crate.
+
+    Attributes
+    ----------
+    license : str
+        SPDX expression of its manifest.
+    folder : Path
+        Its sources, in Cargo's cache or in this repository.
+    checksum : str or None
+        SHA-256 of its package in hexadecimal digits; None for a crate of this repository.
+    needs : tuple of str
+        Identifiers, see `identifier`, of the crates of the same library that it calls.
+    """
+
+    name: str
+    version: str
+    license: str
+    repository: str
+    authors: tuple[str, ...]
+    folder: Path
+    checksum: str | None
+    needs: tuple[str, ...]
+
+    @property
+    def identifier(self) -> str:
+        """Package URL, which names it in an SBOM."""
+        return f"pkg:cargo/{self.name}@{self.version}"
+
+
+def linked(package: str, *, targets: Iterable[str] = TARGETS) -> tuple[Crate, ...]:
+    """Return the crates that are compiled into a library, that of the package among them.
+
+    Programs of the build and procedural macros are not in it: they ran when it was built.
+
+    Parameters
+    ----------
+    package : str
+        Package of the library.
+    targets : iterable of str
+        Platforms, as Rust names them.
+
+    Returns
+    -------
+    tuple of Crate
+        By name and version.
+
+    Raises
+    ------
+    BuildError
+        If Cargo is missing or fails.
+    """
+    targets = tuple(targets)
+    edges = _tree(package, targets)
+    described = {
+        (found["name"], found["version"]): found for found in _metadata(targets)["packages"]
+    }
+    checksums = _checksums()
+    return tuple(
+        sorted(_crate(described[key], checksums.get(key), edges[key]) for key in sorted(edges))
+    )
+
+
+def host() -> str:
+    """Return the platform that Cargo builds for here, as Rust names it.
+
+    Raises
+    ------
+    BuildError
+        If Cargo is missing or fails.
+    """
+    (found,) = re.findall(r"^host: (\S+)$", _cargo("--version", "--verbose"), re.MULTILINE)
+    return str(found)
+
+
+def _crate(
+    described: Mapping[str, Any], checksum: str | None, needs: Iterable[tuple[str, str]]
+) -> Crate:
+    return Crate(
+        name=described["name"],
+        version=described["version"],
+        license=described["license"] or "",
+        repository=described["repository"] or "",
+        authors=tuple(described["authors"]),
+        folder=Path(described["manifest_path"]).parent,
+        checksum=checksum,
+        needs=tuple(sorted(f"pkg:cargo/{name}@{version}" for name, version in needs)),
+    )
+
+
+def _tree(package: str, targets: Iterable[str]) -> dict[tuple[str, str], set[tuple[str, str]]]:
+    """Return every linked crate with those it needs, as ``cargo tree`` draws them."""
+    lines = _cargo(
+        *("tree", "--package", package, "--edges", "normal,no-proc-macro", "--no-dedupe"),
+        *("--prefix", "depth", "--format", " {p}", "--locked"),
+        *(part for target in targets for part in ("--target", target)),
+    )
+    edges: dict[tuple[str, str], set[tuple[str, str]]] = {}
+    path: list[tuple[str, str]] = []
+    for line in filter(None, lines.splitlines()):
+        # "2 libc v0.2.190", and behind the crates of this repository their folder.
+        depth, name, version, *_ = line.split()
+        key = (name, version.removeprefix("v"))
+        del path[int(depth) :]
+        if path:
+            edges[path[-1]].add(key)
+        edges.setdefault(key, set())
+        path.append(key)
+    return edges
+
+
+def _metadata(targets: Iterable[str]) -> Mapping[str, Any]:
+    # Without a filter, Cargo would fetch the crates of every platform there is.
+    filters = (part for target in targets for part in ("--filter-platform", target))
+    text = _cargo("metadata", "--format-version", "1", "--locked", *filters)
+    found: Mapping[str, Any] = json.loads(text)
+    return found
+
+
+def _checksums() -> dict[tuple[str, str], str]:
+    with (ROOT / "Cargo.lock").open("rb") as file:
+        packages = tomllib.load(file)["package"]
+    return {
+        (package["name"], package["version"]): package["checksum"]
+        for package in packages
+        if "checksum" in package
+    }
+
+
+def _cargo(*arguments: str) -> str:
+    done = subprocess.run(
+        [find_cargo(), *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    if done.returncode != 0:
+        raise BuildError(f"cargo {arguments[0]} failed: {done.stderr.strip()}")
+    return done.stdout
