@@ -19,6 +19,7 @@ from common.java import BuildError
 from common.rounds import ALL_PROVIDERS, WrongStateError
 from common.targets import Verdict
 from gpu import state
+from memory import measure as memory
 from regional import coordinator, pipeline
 from spark import measure as queries
 from spark.cases import SUITES
@@ -35,10 +36,11 @@ RESULTS = Path(__file__).parent / "results"
 
 STORE = "store"
 COORDINATOR = "coordinator"
+MEMORY = "memory"
 STATE = "state"
 GPU = "gpu"
 PIPELINE = "pipeline"
-ALL_SUITES = (STORE, COORDINATOR, PIPELINE, STATE, GPU, *SUITES)
+ALL_SUITES = (STORE, COORDINATOR, PIPELINE, MEMORY, STATE, GPU, *SUITES)
 
 _WITHOUT_SPARK = {COORDINATOR, STATE, GPU}
 _MODULES: dict[str, Literal["numpy", "cupy"]] = {STATE: "numpy", GPU: "cupy"}
@@ -50,6 +52,7 @@ suites:
   state    snapshots of one large NumPy array: stall, and what few changes cost: no Spark
   gpu      the same of a CuPy array, and the copy to the host (needs a GPU)
   pipeline  regional pipelines of 64 regions: healthy, one region failing, one region slow
+  memory   native memory of one JVM over 3,000 batches of a small query (needs the JDK's jcmd)
   many     queries on 200 partitions
   few      the same on 20 partitions
   hdfs     queries on 200 partitions, checkpoints on HDFS (needs Maven the first time)
@@ -75,6 +78,9 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="1 round of 3 batches")
     parser.add_argument("--rounds", type=int, help="every provider runs once per round (5)")
     parser.add_argument("--batches", type=int, help="batches per run, the warm-up included (4)")
+    parser.add_argument(
+        "--memory-batches", type=int, help="batches of a run of the suite memory (3000)"
+    )
     parser.add_argument(
         "--warm-up",
         type=int,
@@ -117,6 +123,8 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
     options.batches = options.batches or (3 if options.quick else 4)
     if options.warm_up < 1:
         parser.error(f"--warm-up: expected at least 1, found {options.warm_up}")
+    if options.memory_batches is not None and options.memory_batches < 100:
+        parser.error(f"--memory-batches: expected at least 100, found {options.memory_batches}")
     if options.batches <= options.warm_up:
         parser.error(
             f"--batches: expected more than the {options.warm_up} of the warm-up, "
@@ -169,6 +177,19 @@ def results(options: argparse.Namespace, folder: Path, screen: Screen) -> Iterat
             screen.heading(f"pipeline, {pipeline_case.name}")
             screen.say(pipeline_plan.describe())
             yield pipeline.measure(pipeline_plan, screen)
+    if MEMORY in options.suites:
+        memory_plan = memory.Plan(
+            folder=folder,
+            providers=tuple(options.providers),
+            rounds=options.rounds,
+            partitions=20,
+            keys=1_000,
+            batches=options.memory_batches or (300 if options.quick else 3_000),
+            every=50,
+        )
+        screen.heading("memory")
+        screen.say(memory_plan.describe())
+        yield memory.measure(memory_plan, screen)
     for case in (case for suite in options.suites for case in SUITES.get(suite, ())):
         if options.query not in (None, case.query.name):
             continue

@@ -1,0 +1,1 @@
+"""Native memory of a JVM over many batches."""
