@@ -100,7 +100,7 @@ def reject(
     active, failures = len(attempt.regions), attempt.failures()
     allowed = options.failures_allowed(active)
     if len(failed) == active > 1 and _made_one_mistake(attempt):
-        return because(Reason.MISTAKE, causes)
+        return because(Reason.MISTAKE, f"{len(failed)} of {active}: {causes}")
     if failures > allowed or len(failed) == active > 1:
         at_once = "" if failures == len(failed) else f" by {failures} failures"
         return because(
