@@ -190,10 +190,28 @@ def test_a_subsumed_checkpoint_lets_its_files_go(tmp_path: Path) -> None:
             refs[checkpoint] = manager.append(EAST, checkpoint, b"state")
             manager.persist(checkpoint)
             manager.completed(checkpoint, {checkpoint: {}})
+        manager.wait_for_deletes()
         assert files_in(tmp_path) == {refs[3].file}
         assert manager.stats().deletes == 2
         with pytest.raises(FileNotFoundError, match=refs[1].file):
             manager.read(refs[1], EAST)
+
+
+def test_owners_share_a_file_whenever_they_acknowledge(tmp_path: Path) -> None:
+    with SnapshotManager(tmp_path, across_checkpoints=False) as manager:
+        for region in range(20):
+            owner = Owner("sales", "stats", str(region))
+            manager.persist_segments(1, owner, [manager.append(owner, 1, b"state")])
+        manager.completed(1, {1: {}})
+        assert len(files_in(tmp_path)) == 1
+
+
+def test_a_closed_manager_has_deleted_what_was_due(tmp_path: Path) -> None:
+    with SnapshotManager(tmp_path) as manager:
+        for checkpoint in (1, 2, 3):
+            last = manager.append(EAST, checkpoint, os.urandom(200_000))
+            manager.completed(checkpoint, {checkpoint: {}})
+    assert files_in(tmp_path) == {last.file}
 
 
 def test_an_owner_that_fell_back_keeps_its_origin_and_nothing_else(tmp_path: Path) -> None:
@@ -215,6 +233,7 @@ def test_an_owner_that_fell_back_keeps_its_origin_and_nothing_else(tmp_path: Pat
         assert manager.read(old[WEST], WEST) == b"one"
         newest = manager.append(WEST, 4, b"four")
         manager.partially_completed(4, {EAST: 2}, {4: {EAST: 2}})
+        manager.wait_for_deletes()
         assert files_in(tmp_path) == {new[EAST].file, newest.file}
 
 
@@ -224,6 +243,7 @@ def test_an_aborted_attempt_leaves_nothing_and_touches_nothing(tmp_path: Path) -
         manager.completed(1, {1: {}})
         gone = manager.append(EAST, 2, b"two")
         manager.aborted(2, {1: {}})
+        manager.wait_for_deletes()
         assert files_in(tmp_path) == {kept.file}
         assert gone.file != kept.file
         assert manager.read(kept, EAST) == b"one"
@@ -253,6 +273,7 @@ def test_messages_may_come_twice_and_in_any_order(tmp_path: Path) -> None:
         manager.subsumed(1, {2: {}})
         manager.completed(2, {2: {}})
         manager.started(1)
+        manager.wait_for_deletes()
         assert files_in(tmp_path) == {last.file}
 
 
@@ -267,6 +288,7 @@ def test_a_leased_segment_outlives_the_checkpoint_it_was_written_for(tmp_path: P
         manager.completed(2, {2: {}})
         assert manager.read(base, EAST) == b"base"
         manager.completed(3, {3: {}})
+        manager.wait_for_deletes()
         assert files_in(tmp_path) == set()
         assert manager.lease(EAST, 4, [base]) == [False]
 
@@ -291,6 +313,25 @@ def test_an_impossible_view_is_refused_and_changes_nothing(manager: SnapshotMana
         manager.partially_completed(1, {WEST: 0}, {1: {}})
     manager.persist(1)
     assert manager.read(ref, EAST) == b"one"
+
+
+def test_fallbacks_and_views_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    with SnapshotManager(tmp_path) as manager:
+        refs = {owner: manager.append(owner, 1, b"one") for owner in (EAST, WEST)}
+        manager.completed(1, {1: {}})
+        manager.partially_completed(2, {WEST: 1}, {2: {WEST: 1}})
+        with pytest.raises(ValueError, match="does not retain it"):
+            manager.partially_completed(3, {WEST: 1}, {4: {}}, decided=4)
+        with pytest.raises(ValueError, match="in checkpoint 2 it fell back to 1"):
+            manager.partially_completed(3, {WEST: 2}, {3: {WEST: 2}})
+        with pytest.raises(ValueError, match="older than the checkpoint"):
+            manager.partially_completed(3, {WEST: 3}, {3: {WEST: 3}})
+        manager.wait_for_deletes()
+        assert manager.read(refs[WEST], WEST) == b"one"
+    with SnapshotManager(tmp_path) as again:
+        with pytest.raises(ValueError, match="it is that of"):
+            again.restore({1: [(EAST, 1, refs[WEST]), (WEST, 1, refs[EAST])]})
+        again.restore({1: [(owner, 1, ref) for owner, ref in refs.items()]})
 
 
 def test_any_mapping_tells_what_is_retained(manager: SnapshotManager) -> None:

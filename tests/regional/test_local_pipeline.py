@@ -355,6 +355,7 @@ def test_files_of_subsumed_checkpoints_go(tmp_path: Path) -> None:
     batches = [rows_of(number, REGIONS, each=40) for number in range(12)]
     with pipeline(tmp_path, RunningCount(), num_retained=1, max_file_bytes=4096) as query:
         run(query, batches)
+        query.manager.wait_for_deletes()
         assert query.manager.stats().physical_files <= 2
     assert len(list((tmp_path / "ckpt" / "metadata").iterdir())) == 1
 

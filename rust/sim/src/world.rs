@@ -29,6 +29,8 @@ pub struct Params {
     pub decline_percent: u64,
     pub fault_percent: u64,
     pub restart_permille: u64,
+    /// Few histories have segments so large that open files are sealed for what they waste.
+    pub state_bytes: u64,
 }
 
 impl Params {
@@ -45,6 +47,7 @@ impl Params {
             decline_percent: rng.pick(&[3, 10, 30]).unwrap_or(10),
             fault_percent: rng.pick(&[0, 2, 8]).unwrap_or(0),
             restart_permille: rng.pick(&[0, 5, 20]).unwrap_or(0),
+            state_bytes: if rng.percent(4) { 60_000 } else { 60 },
         }
     }
 }
@@ -101,7 +104,7 @@ impl World {
 
     /// Different bytes every time.
     pub fn payload(&mut self) -> Vec<u8> {
-        let len = self.rng.below(60) as usize;
+        let len = self.rng.below(self.params.state_bytes) as usize;
         let mut payload = self.rng.bits().to_le_bytes().to_vec();
         payload.resize(8 + len, payload.first().copied().unwrap_or(0));
         payload

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::registry::{Registry, SharedRegistry};
 use super::writer::SegmentWriter;
 use crate::ids::FileId;
-use crate::liveness::{Actions, Occasion};
+use crate::liveness::{Actions, FileFacts, Occasion};
 use crate::storage::Storage;
 
 /// What there is to do, and who does it.
@@ -67,9 +67,7 @@ impl Registry {
             if let Piece::Delete(file) = piece {
                 // A restore may have found use for it since.
                 let facts = self.ledger.files().get(&file);
-                let unneeded = |f: &crate::liveness::FileFacts| {
-                    !f.open && !f.deleting && f.segments().is_empty()
-                };
+                let unneeded = |f: &FileFacts| !f.open && !f.deleting && f.segments().is_empty();
                 if !facts.is_some_and(unneeded) {
                     continue;
                 }
@@ -152,16 +150,16 @@ impl Upkeep {
     }
 
     fn work(&self) {
-        // Also when storage panics: the next message hires another thread then.
-        let _over = Over(self, |queue| queue.thread_of = None);
+        // When storage panics, the next message hires another thread.
+        let over = Over(self, |queue| queue.thread_of = None);
         loop {
             let mut registry = self.shared.registry.lock();
-            if registry.queue.stopped {
-                return;
-            }
-            let Some(piece) = registry.begin_next() else {
-                // Under the lock: whoever queues more from now on sees that no thread is there.
+            let stopped = registry.queue.stopped;
+            let Some(piece) = (!stopped).then(|| registry.begin_next()).flatten() else {
+                // Under this lock: whatever is queued from now on finds that no thread is there.
                 registry.queue.thread_of = None;
+                std::mem::forget(over);
+                self.shared.done.notify_all();
                 return;
             };
             drop(registry);
