@@ -44,6 +44,8 @@ impl SegmentFacts {
 pub struct FileFacts {
     /// Takes appends, or somebody is still closing it.
     pub open: bool,
+    /// It was decided to seal it: as good as closed.
+    pub(super) sealing: bool,
     /// The checkpoint whose segments the file takes, when files do not span checkpoints.
     pub only_for: Option<CheckpointId>,
     /// Size in bytes: segments, dead or not, garbage and footer.
@@ -67,6 +69,7 @@ impl FileFacts {
     pub fn created(only_for: Option<CheckpointId>, physical_bytes: u64) -> Self {
         Self {
             open: true,
+            sealing: false,
             only_for,
             physical_bytes,
             durable_bytes: 0,
@@ -86,6 +89,11 @@ impl FileFacts {
             used: true,
             ..Self::created(None, physical_bytes)
         }
+    }
+
+    /// It takes appends, and nothing was decided against that.
+    pub(super) fn stays_open(&self) -> bool {
+        self.open && !self.sealing
     }
 
     /// Its live segments, by offset.

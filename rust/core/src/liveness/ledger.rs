@@ -229,12 +229,15 @@ impl Ledger {
         let touched = std::mem::take(&mut self.touched);
         let mut actions = Actions::default();
         for id in &touched {
-            let Some(file) = self.files.get(id) else {
+            let Some(file) = self.files.get_mut(id) else {
                 continue;
             };
             let ended = file.only_for.is_some_and(|only| self.view.is_decided(only));
             match (file.segments.is_empty(), file.open) {
-                (false, true) if ended => actions.seal.push(*id),
+                (false, true) if ended && !file.sealing => {
+                    file.sealing = true;
+                    actions.seal.push(*id);
+                }
                 // An open file without any segment so far is about to get one.
                 (true, true) if file.used => actions.abandon.push(*id),
                 (true, false) if !file.deleting => actions.delete.push(*id),
@@ -244,9 +247,14 @@ impl Ledger {
         if !touched.is_empty() {
             self.space = space(&self.files, max_space_amplification);
         }
-        if occasion == Occasion::Message {
-            let spans = |id: &&FileId| self.files.get(id).is_some_and(|f| f.only_for.is_none());
-            actions.seal.extend(self.space.full.iter().filter(spans));
+        if occasion == Occasion::Message && !self.space.full.is_empty() {
+            for id in std::mem::take(&mut self.space.full) {
+                if let Some(file) = self.files.get_mut(&id) {
+                    file.sealing = true;
+                    actions.seal.push(id);
+                }
+            }
+            self.space = space(&self.files, max_space_amplification);
         }
         #[cfg(any(test, debug_assertions))]
         self.check(max_space_amplification);

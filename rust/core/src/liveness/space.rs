@@ -26,7 +26,7 @@ pub(super) fn space(files: &BTreeMap<FileId, FileFacts>, max_space_amplification
     let mut found = Space::default();
     let mut counted = Vec::new();
     for (id, file) in files.iter().filter(|(_, file)| !file.segments.is_empty()) {
-        if !file.open && file.fallen == file.segments.len() {
+        if !file.stays_open() && file.fallen == file.segments.len() {
             found.pinned.insert(*id);
         } else {
             counted.push((*id, file));
@@ -54,7 +54,10 @@ fn wasteful(
     if physical as f64 <= goal {
         return chosen;
     }
-    let mut closed: Vec<_> = counted.into_iter().filter(|(_, file)| !file.open).collect();
+    let mut closed: Vec<_> = counted
+        .into_iter()
+        .filter(|(_, file)| !file.stays_open())
+        .collect();
     // Equal waste is told apart by name: two files never collapse into one entry.
     closed.sort_by_key(|(id, file)| (std::cmp::Reverse(waste(file)), *id));
     for (id, file) in closed {
@@ -76,7 +79,10 @@ fn full(counted: &[(FileId, &FileFacts)], physical: u64, goal: f64) -> BTreeSet<
         .iter()
         .filter(|(_, file)| {
             let peak = (physical + file.live_bytes) as f64;
-            file.open && waste(file) > OPEN_WASTE_BYTES && peak > goal
+            file.stays_open()
+                && file.only_for.is_none()
+                && waste(file) > OPEN_WASTE_BYTES
+                && peak > goal
         })
         .map(|(id, _)| *id)
         .collect()
