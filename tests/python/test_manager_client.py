@@ -121,6 +121,7 @@ def test_segments_are_leased_until_the_attempt_ends(
     manager.completed(2, {2: {}})
     assert client.read(kept, EAST) == b"kept"
     manager.completed(3, {3: {}})
+    manager.wait_for_deletes()
     with pytest.raises(FileNotFoundError):
         client.read(kept, EAST)
 
