@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -218,6 +220,72 @@ def test_old_files_are_forgotten_and_not_read_again(tmp_path: Path) -> None:
         query.run_available()
         assert b"0001.parquet" not in query.latest.coordinators["#source"]
     assert read_ids(tmp_path) == sorted(ids)
+
+
+def date(path: Path, number: int, seconds: float) -> None:
+    """Say that a file was modified so many seconds from now."""
+    at = time.time() + seconds
+    os.utime(path / "in" / f"{number:04}.parquet", (at, at))
+
+
+DAY = 86_400
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_file_from_the_future_hides_no_other(tmp_path: Path, restarted: bool) -> None:
+    ids = [*write_ids(tmp_path / "in", 1), *write_ids(tmp_path / "in", 2)]
+    date(tmp_path, 1, -DAY)
+    date(tmp_path, 2, 1000 * DAY)
+    query = open_pipeline(tmp_path)
+    query.run_available()
+    if restarted:
+        query.close()
+        query = open_pipeline(tmp_path)
+    ids += [*write_ids(tmp_path / "in", 3), *write_ids(tmp_path / "in", 4)]
+    date(tmp_path, 3, 0)
+    date(tmp_path, 4, 999 * DAY)
+    query.run_available()
+    query.run_available()
+    query.close()
+    assert read_ids(tmp_path) == sorted(ids)
+
+
+def test_files_that_are_skipped_for_their_age_are_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ids = [*write_ids(tmp_path / "in", 50), *write_ids(tmp_path / "in", 100)]
+    with open_pipeline(tmp_path, {"max_file_age": timedelta(seconds=10)}) as query:
+        query.run_available()
+        query.run_available()
+        assert "are skipped" not in caplog.text, "0050 is forgotten, but was read"
+        write_ids(tmp_path / "in", 2)
+        query.run_available()
+        query.run_available()
+    assert caplog.text.count("0002.parquet") == 1
+    assert "1 files in" in caplog.text
+    assert "touch them" in caplog.text
+    assert read_ids(tmp_path) == sorted(ids)
+
+
+def test_what_an_older_version_took_for_the_newest_hides_what_comes_from_now_on_no_more(
+    tmp_path: Path,
+) -> None:
+    now_ns, age_ns = time.time_ns(), 7 * DAY * 10**9
+    # It forgot all names that it took for a week older than the newest, which are all.
+    old = json.dumps(
+        {"version": 1, "newest_ns": now_ns + 1000 * DAY * 10**9, "seen": {"x": 1}, "pool": []}
+    )
+    write_ids(tmp_path / "in", 1)
+    date(tmp_path, 1, -1)
+    enumerator = splits_of(tmp_path).enumerator()
+    enumerator.reset(old.encode())
+    assert not enumerator.has_work(), "it may have been read"
+    write_ids(tmp_path / "in", 2)
+    date(tmp_path, 2, 1)
+    assert enumerator.has_work()
+    again = Assignment.decode(enumerator.checkpoint(1))
+    assert again.forgotten_ns >= now_ns
+    assert again.newest_ns < now_ns + age_ns
 
 
 def test_a_savepoint_holds_what_no_region_has(tmp_path: Path) -> None:

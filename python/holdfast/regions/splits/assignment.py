@@ -49,13 +49,17 @@ class Assignment:
     seen : dict of str to int
         Files that were divided: when they were modified, nanoseconds since the epoch.
     newest_ns : int
-        When the newest of all files was modified.
+        When the newest of all files was modified, but not later than when it was found.
+    forgotten_ns : int
+        Of files that were modified before this, names are not in `seen` although they may have
+        been read.
     """
 
     pool: list[Waiting] = field(default_factory=list)
     given: dict[str, list[tuple[int, Waiting]]] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)
     newest_ns: int = 0
+    forgotten_ns: int = 0
 
     def copy(self) -> Self:
         """Return one that can be changed without this one."""
@@ -122,9 +126,25 @@ class Assignment:
             else:
                 del self.given[region]
 
-    def forget_older_than(self, modified_ns: int) -> None:
-        """Drop the names of files that are too old to be looked at again."""
-        self.seen = {path: at for path, at in self.seen.items() if at >= modified_ns}
+    def forget_older_than(self, modified_ns: int) -> set[str]:
+        """Drop the names of files that are too old to be looked at again; returns them."""
+        forgotten = {path for path, at in self.seen.items() if at < modified_ns}
+        for path in forgotten:
+            del self.seen[path]
+        self.forgotten_ns = max(self.forgotten_ns, modified_ns)
+        return forgotten
+
+    def bound_by(self, now_ns: int, max_file_age_ns: int) -> None:
+        """Correct what was restored from an older version, which took times in the future as such.
+
+        Names may be forgotten up to what it took for too old. Files that are modified from now on
+        are new all the same.
+        """
+        if self.newest_ns > now_ns:
+            self.forgotten_ns = max(
+                self.forgotten_ns, min(self.newest_ns - max_file_age_ns, now_ns)
+            )
+            self.newest_ns = now_ns
 
     def add(self, splits: Iterable[FileSplit]) -> None:
         """Put splits behind the others."""
@@ -138,6 +158,8 @@ class Assignment:
         content = {
             "version": VERSION,
             "newest_ns": self.newest_ns,
+            # Added later: without it, no more is forgotten than the time of the newest allows.
+            **({"forgotten_ns": self.forgotten_ns} if self.forgotten_ns else {}),
             "seen": self.seen,
             "pool": [
                 {**waiting.split.to_json(), "failures": waiting.failures, "region": waiting.region}
@@ -165,7 +187,12 @@ class Assignment:
         for fields in content["pool"]:
             failures, region = fields.pop("failures"), fields.pop("region")
             pool.append(Waiting(FileSplit.of_json(fields), failures, region))
-        return cls(pool=pool, seen=content["seen"], newest_ns=content["newest_ns"])
+        return cls(
+            pool=pool,
+            seen=content["seen"],
+            newest_ns=content["newest_ns"],
+            forgotten_ns=content.get("forgotten_ns", 0),
+        )
 
     def _give(self, checkpoint: int, region: str, waiting: Waiting) -> tuple[str, FileSplit]:
         self.pool.remove(waiting)

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Final
 
+from holdfast.regions.clock import now_ms
 from holdfast.regions.operator_coordinator import EventSender, OperatorCoordinator
 from holdfast.regions.splits.assignment import Assignment
 from holdfast.regions.splits.discovery import FoundFile, list_files, split_file
+
+LOG: Final = logging.getLogger(__name__)
+
+_NS_PER_MS: Final = 1_000_000
+
+#: So many of the files that are skipped are named.
+_NAMED: Final = 3
 
 
 class SplitEnumerator(OperatorCoordinator):
@@ -34,8 +44,8 @@ class SplitEnumerator(OperatorCoordinator):
     splits_per_region : int
         Splits that a region is given for one batch, at most.
     max_file_age : timedelta
-        A file that is older than the newest one by more than this is not looked at, so that not
-        every name has to be remembered for ever.
+        A file that is older than the newest one, or than now if that is earlier, by more than this
+        is not looked at, so that not every name has to be remembered for ever.
     """
 
     supports_fallback = True
@@ -59,6 +69,7 @@ class SplitEnumerator(OperatorCoordinator):
         self._send: EventSender | None = None
         self._assignment = Assignment()
         self._frozen: list[FoundFile] | None = None
+        self._skipped: set[str] = set()
         self._lock = threading.RLock()
 
     # --- whether there is work ------------------------------------------------------------------
@@ -117,6 +128,7 @@ class SplitEnumerator(OperatorCoordinator):
         """Go back to a checkpoint. Files that were found since are found again."""
         with self._lock:
             self._assignment = Assignment() if snapshot is None else Assignment.decode(snapshot)
+            self._assignment.bound_by(now_ms() * _NS_PER_MS, self._max_file_age_ns)
 
     def region_reset(self, region: str, origin: int) -> None:
         """Take back what a region received after its origin."""
@@ -133,16 +145,40 @@ class SplitEnumerator(OperatorCoordinator):
     def _discover(self) -> None:
         assignment = self._assignment
         found = list_files(self._folder) if self._frozen is None else self._frozen
-        # The limit counts from what was known before: a first look takes in everything.
-        newest_ns = assignment.newest_ns
-        oldest_ns = newest_ns - self._max_file_age_ns
+        now_ns = now_ms() * _NS_PER_MS
+        # The limit counts from what was known before: a first look takes in everything. A time in
+        # the future says nothing about the files that are still to come.
+        newest_ns = min(assignment.newest_ns, now_ns)
+        oldest_ns = max(newest_ns - self._max_file_age_ns, assignment.forgotten_ns)
+        skipped = set()
         for file in found:
-            if file.path in assignment.seen or file.modified_ns < oldest_ns:
+            if file.path in assignment.seen:
+                continue
+            if file.modified_ns < oldest_ns:
+                skipped.add(file.path)
                 continue
             assignment.add(
                 split_file(self._folder, file, kind=self._kind, split_bytes=self._split_bytes)
             )
             assignment.seen[file.path] = file.modified_ns
-            assignment.newest_ns = max(assignment.newest_ns, file.modified_ns)
-        if assignment.newest_ns > newest_ns:
-            assignment.forget_older_than(assignment.newest_ns - self._max_file_age_ns)
+            newest_ns = max(newest_ns, min(file.modified_ns, now_ns))
+        assignment.newest_ns = max(assignment.newest_ns, newest_ns)
+        self._tell_skipped(skipped, oldest_ns)
+        # Those were read: it need not be said that they are not read again.
+        self._skipped |= assignment.forget_older_than(newest_ns - self._max_file_age_ns)
+
+    def _tell_skipped(self, skipped: set[str], oldest_ns: int) -> None:
+        """Say which files are skipped, each once."""
+        fresh = sorted(skipped - self._skipped)
+        self._skipped = skipped
+        if fresh:
+            LOG.warning(
+                "%d files in %s are skipped: they were modified before %s, and names of files that "
+                "were read are not remembered for longer (max_file_age). If they were not read "
+                "yet, touch them: %s%s",
+                len(fresh),
+                self._folder,
+                datetime.fromtimestamp(oldest_ns / 1e9, tz=UTC).isoformat(timespec="seconds"),
+                ", ".join(fresh[:_NAMED]),
+                " ..." if fresh[_NAMED:] else "",
+            )

@@ -49,7 +49,8 @@ class FileSplits:
         into the memory of its task.
     max_file_age : timedelta, default 7 days
         A file that is older than the newest one seen before by more than this is not read, as with
-        ``maxFileAge`` of Spark's own file source.
+        ``maxFileAge`` of Spark's own file source; the log names it. Times in the future count as
+        the present.
 
     Raises
     ------
