@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import signal
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from faults import LOCAL, ONLY_BATCHES, World, freeze
-from support import merged_files
+from support import Batches, drain, merged_files, source, write_batch
 
 # Several Spark applications in a row: for when the machine is busy.
 pytestmark = pytest.mark.timeout(900)
@@ -119,3 +120,36 @@ def test_on_an_object_store_the_second_to_create_an_entry_fails_and_overwrites_n
     newer.finish()
     world.assert_rows()
     world.assert_no_file_is_missing(spark)
+
+
+def test_a_run_that_begins_behind_another_application_takes_over_at_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder, checkpoint = tmp_path / "input", tmp_path / "checkpoint"
+    folder.mkdir()
+    batches: Batches = {}
+
+    def run(batch: int) -> None:
+        write_batch(folder, batch, [{"key": f"k{batch}", "value": batch}])
+        counts = source(spark, folder).groupBy("key").count()
+        drain(counts, checkpoint=checkpoint, mode="complete", into=batches)
+        assert batches[batch] == [(f"k{number}", 1) for number in range(batch + 1)]
+
+    def newest() -> int:
+        return max(int(file.name[:16], 16) for file in merged_files(checkpoint))
+
+    run(0)
+    (own,) = {int(file.name[:16], 16) for file in merged_files(checkpoint)}
+    run(1)
+    assert newest() == own, "a manager serves the runs of one application"
+    # What another application leaves that ran the query meanwhile, and ended.
+    (checkpoint / "state" / "holdfast" / f"{own + 5:016x}-00000001.hf").write_bytes(b"")
+    run(2)
+    assert newest() > own + 5
+    # Terms that no application can have: nothing would be newer.
+    taken = newest()
+    for stray in (2**63 - 1, 2**64 - 1):
+        (checkpoint / "state" / "holdfast" / f"{stray:016x}-00000001.hf").write_bytes(b"")
+    run(3)
+    run(4)
+    assert taken in {int(file.name[:16], 16) for file in merged_files(checkpoint)}

@@ -21,6 +21,18 @@ impl fmt::Display for CheckpointId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Term(pub u64);
 
+impl Term {
+    /// Terms are given below this: a clock in microseconds gets there in the year 148,000, and every
+    /// language can add to it.
+    pub const END: Term = Term(1 << 62);
+
+    /// Whether any manager can have been given this term. A file with another one in its name is a
+    /// stray: it would fence every manager, and leave no newer term to be given.
+    pub fn can_be_given(self) -> bool {
+        self < Self::END
+    }
+}
+
 impl fmt::Display for Term {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)

@@ -40,7 +40,7 @@ extern "system" fn Java_io_holdfast_spark_Native_closeIndexCache<'local>(
 }
 
 /// `Native.newestTerm(String dir, HadoopFiles files): long`: the highest term that any file in
-/// `dir` carries, 0 when there is none.
+/// `dir` carries, 0 when there is none. Terms that no manager was given do not count.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_newestTerm<'local>(
     env: EnvUnowned<'local>,
@@ -53,8 +53,10 @@ extern "system" fn Java_io_holdfast_spark_Native_newestTerm<'local>(
         let newest = listed
             .iter()
             .filter_map(|object| FileId::parse(&object.name))
+            .map(|file| file.term)
+            .filter(|term| term.can_be_given())
             .max();
-        Ok(newest.map_or(0, |file| file.term.0 as jlong))
+        Ok(newest.map_or(0, |term| term.0 as jlong))
     })
 }
 

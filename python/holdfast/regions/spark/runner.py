@@ -43,6 +43,9 @@ KEEP_FREED_MEMORY: Final = {
 
 SUMMARY: Final = "partition int, regions int"
 
+#: Of a merged file; the term comes first.
+_MERGED_FILE: Final = re.compile(r"([0-9a-f]{16})-[0-9a-f]{8}\.hf")
+
 _FAILED_TASK: Final = re.compile(r"Task (\d+) in stage")
 
 
@@ -219,7 +222,7 @@ class SparkRunner:
             names = os.listdir(self._folder)
         except FileNotFoundError:
             return set()
-        return {int(name.partition("-")[0], 16) for name in names if name.endswith(".hf")}
+        return {int(found[1], 16) for name in names if (found := _MERGED_FILE.fullmatch(name))}
 
 
 class _Job:

@@ -102,11 +102,12 @@ pub fn reclaim(
     Ok(report)
 }
 
-/// The physical files of a listing and their listed sizes.
+/// The physical files of a listing and their listed sizes. Strays are not among them.
 fn physical_files(listed: Vec<ObjectMeta>) -> Vec<(FileId, u64)> {
     listed
         .into_iter()
         .filter_map(|object| Some((FileId::parse(&object.name)?, object.len)))
+        .filter(|(file, _)| file.term.can_be_given())
         .collect()
 }
 

@@ -135,6 +135,7 @@ impl SnapshotManager {
     }
 
     /// A manager with a term newer than that of every file in `storage`, and at least `not_before`.
+    /// Files of terms that no manager can have been given do not count.
     ///
     /// # Errors
     /// Those of listing.
@@ -147,14 +148,10 @@ impl SnapshotManager {
         let newest = objects
             .iter()
             .filter_map(|o| FileId::parse(&o.name))
-            .map(|id| id.term.0)
+            .map(|id| id.term)
+            .filter(|term| term.can_be_given())
             .max();
-        let next = match newest {
-            None => 0,
-            Some(newest) => newest.checked_add(1).ok_or_else(|| {
-                Error::invalid_input(format!("{} has no terms left", storage.location()))
-            })?,
-        };
+        let next = newest.map_or(0, |newest| newest.0 + 1);
         Self::open(storage, Term(next.max(not_before)), options)
     }
 

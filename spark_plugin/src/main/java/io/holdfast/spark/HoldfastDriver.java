@@ -33,6 +33,9 @@ final class HoldfastDriver implements DriverPlugin {
   /** Newest term given by this application; read without the lock. */
   private final Map<String, Long> lastTerm = new ConcurrentHashMap<>();
 
+  /** Newest term of another application, found when a run began: terms up to it are over. */
+  private final Map<String, Long> foreignTerms = new HashMap<>();
+
   /** Handle of what is known about sealed files, 0 before the first clean-up. */
   private long indexCache;
 
@@ -74,8 +77,10 @@ final class HoldfastDriver implements DriverPlugin {
   @Override
   public Object receive(Object message) {
     if (message instanceof TermRequest request) {
-      return nextTerm(
-          request.folder(), new DurableFiles.Writer(request.executorId, request.executor));
+      return term(
+          request.folder(),
+          request.held,
+          new DurableFiles.Writer(request.executorId, request.executor));
     }
     if (message instanceof LostFiles) {
       durableFiles.lost((LostFiles) message);
@@ -171,6 +176,25 @@ final class HoldfastDriver implements DriverPlugin {
               + ". The batch was not committed and nothing is lost, but this query must be"
               + " stopped: only one query may use a checkpoint.");
     }
+  }
+
+  /**
+   * The term for a run that begins: the one that the executor holds, or a new one where that is none
+   * or another application has written since. Else the run could commit nothing, see {@link
+   * #requireNewest}.
+   */
+  private synchronized long term(StateFolder folder, long held, DurableFiles.Writer writer) {
+    if (held != 0) {
+      long found = Native.newestTerm(folder.name, folder.files());
+      if (found > lastTerm.getOrDefault(folder.name, 0L)) {
+        foreignTerms.put(folder.name, found);
+      }
+      // Every executor holds one that is older than the other application's.
+      if (held > foreignTerms.getOrDefault(folder.name, 0L)) {
+        return held;
+      }
+    }
+    return nextTerm(folder, writer);
   }
 
   /**

@@ -3,6 +3,7 @@ package io.holdfast.spark;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.HashSet;
+import java.util.IdentityHashMap;
 import java.util.Iterator;
 import java.util.Map;
 import java.util.Set;
@@ -130,7 +131,7 @@ final class HoldfastExecutor implements ExecutorPlugin {
 
     @Override
     public void close() {
-      release(dir);
+      release(dir, shared);
     }
   }
 
@@ -140,6 +141,9 @@ final class HoldfastExecutor implements ExecutorPlugin {
   /** Names of lost files that the driver knows, by folder. */
   private final Map<String, Set<String>> reportedLost = new HashMap<>();
   private final Map<String, Manager> managers = new HashMap<>();
+
+  /** Managers that others have taken the place of, with their folders: the last user closes them. */
+  private final Map<Manager, String> retired = new IdentityHashMap<>();
 
   /** Of managers that are closed: see {@link Native#writerStats}. */
   private final long[] writtenBefore = new long[Native.WRITER_STATS];
@@ -196,11 +200,19 @@ final class HoldfastExecutor implements ExecutorPlugin {
   synchronized Lease acquire(StateFolder folder, HoldfastConf conf, UUID run) {
     Manager manager = managers.get(folder.name);
     if (manager == null) {
-      manager = open(folder, conf);
+      manager = open(folder, conf, term(folder, 0));
       managers.put(folder.name, manager);
     } else if (!run.equals(manager.run)) {
-      // Between two runs the checkpoint may have been deleted, to begin again.
-      Native.leaveDeletedFile(manager.handle);
+      // Between two runs another application may have written to the checkpoint ...
+      long term = term(folder, manager.term);
+      if (term != manager.term) {
+        retire(folder.name, manager);
+        manager = open(folder, conf, term);
+        managers.put(folder.name, manager);
+      } else {
+        // ... or it may have been deleted, to begin again.
+        Native.leaveDeletedFile(manager.handle);
+      }
     }
     manager.run = run;
     manager.users++;
@@ -225,7 +237,7 @@ final class HoldfastExecutor implements ExecutorPlugin {
       return SyncReply.failed(e);
     } finally {
       logWarnings(manager.handle);
-      release(request.dir);
+      release(request.dir, manager);
     }
   }
 
@@ -242,6 +254,9 @@ final class HoldfastExecutor implements ExecutorPlugin {
   private synchronized long[] written() {
     long[] sum = writtenBefore.clone();
     for (Manager manager : managers.values()) {
+      add(sum, Native.writerStats(manager.handle));
+    }
+    for (Manager manager : retired.keySet()) {
       add(sum, Native.writerStats(manager.handle));
     }
     return sum;
@@ -285,10 +300,24 @@ final class HoldfastExecutor implements ExecutorPlugin {
     }
   }
 
-  private synchronized void release(String dir) {
-    Manager manager = managers.get(dir);
-    if (manager != null && --manager.users == 0) {
+  private synchronized void release(String dir, Manager manager) {
+    if (--manager.users > 0) {
+      return;
+    }
+    if (retired.remove(manager) != null) {
+      close(dir, manager);
+    } else {
       manager.idleSinceMs = System.currentTimeMillis();
+    }
+  }
+
+  /** Lets the stores of an earlier run end with the manager that they have. */
+  private void retire(String dir, Manager manager) {
+    managers.remove(dir);
+    if (manager.users == 0) {
+      close(dir, manager);
+    } else {
+      retired.put(manager, dir);
     }
   }
 
@@ -300,11 +329,17 @@ final class HoldfastExecutor implements ExecutorPlugin {
     sweeper.shutdownNow();
     managers.forEach(this::close);
     managers.clear();
+    retired.forEach((manager, dir) -> close(dir, manager));
+    retired.clear();
   }
 
-  private Manager open(StateFolder folder, HoldfastConf conf) {
-    TermRequest request = new TermRequest(folder, context.executorID(), endpoint.link());
-    long term = (Long) ask(request, "gave no term for " + folder.name);
+  /** The term for a run that begins: the one of the manager that there is, unless that is over. */
+  private long term(StateFolder folder, long held) {
+    TermRequest request = new TermRequest(folder, held, context.executorID(), endpoint.link());
+    return (Long) ask(request, "gave no term for " + folder.name);
+  }
+
+  private Manager open(StateFolder folder, HoldfastConf conf, long term) {
     LOG.info("Holdfast writes to {} with term {}", folder.name, Long.toHexString(term));
     long handle =
         Native.openManager(
