@@ -227,7 +227,9 @@ def test_a_folder_is_not_used_by_two_pipelines_at_once(tmp_path: Path) -> None:
         run(query, batches(1))
         with pytest.raises(FolderInUseError, match=f"process {os.getpid()} on"):
             open_pipeline(tmp_path, output="elsewhere")
-        with pytest.raises(FolderInUseError, match="out is in use"):
+        with pytest.raises(
+            FolderInUseError, match="out is in use: pipeline 'pipeline' is open already"
+        ):
             open_pipeline(tmp_path, checkpoint="second")
         run(query, batches(2), first=1)
     ran(tmp_path, 3)

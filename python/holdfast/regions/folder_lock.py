@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import logging
 import os
 import socket
@@ -25,7 +26,8 @@ LOG: Final = logging.getLogger(__name__)
 
 _NO_LOCKS: Final = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK, errno.EINVAL}
 
-_HOLDER_BYTES: Final = 256
+#: More than is written into a locked file.
+_HOLDER_BYTES: Final = 1 << 16
 
 
 class FolderInUseError(RegionalQueryError):
@@ -41,8 +43,8 @@ class FolderInUseError(RegionalQueryError):
 
     def __init__(self, folder: Path, holder: str) -> None:
         super().__init__(
-            f"{folder} is in use by a pipeline that runs{holder and f', {holder}'}: a folder has "
-            "one pipeline at a time. Stop that one first, or give this one a folder of its own"
+            f"{folder} is in use: {holder or 'a pipeline is open already'}. A folder has one "
+            "pipeline at a time: stop that one first, or give this one a folder of its own"
         )
 
 
@@ -150,18 +152,13 @@ def try_lock(descriptor: int) -> bool:
     return True
 
 
-def holder() -> str:
-    """Return what another process is told of this one."""
-    return f"process {os.getpid()} on {socket.gethostname()}"
-
-
 def _locked(folder: Path, path: Path, opened: Callable[[], int]) -> FolderLock:
     while True:
         lock = FolderLock(opened())
         if not try_lock(lock.descriptor):
-            found = os.pread(lock.descriptor, _HOLDER_BYTES, 0).decode(errors="replace")
+            found = os.pread(lock.descriptor, _HOLDER_BYTES, 0)
             lock.close()
-            raise FolderInUseError(folder, found if found.isprintable() else "")
+            raise FolderInUseError(folder, _description(found))
         if lock.is_at(path):
             return lock
         lock.close()
@@ -171,7 +168,19 @@ def _opened(path: Path, flags: int) -> int:
     return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o666)
 
 
-def note_holder(lock: FolderLock) -> None:
+def note_holder(lock: FolderLock, pipeline: str) -> None:
     """Write into a locked file who holds it, for the errors of others."""
+    process = f"{os.getpid()} on {socket.gethostname()}"
     os.ftruncate(lock.descriptor, 0)
-    os.pwrite(lock.descriptor, holder().encode(), 0)
+    os.pwrite(lock.descriptor, json.dumps({"pipeline": pipeline, "process": process}).encode(), 0)
+
+
+def _description(content: bytes) -> str:
+    """Say who holds a lock, by the content of the file; empty if that says nothing."""
+    try:
+        found = json.loads(content)
+        name = f"pipeline {str(found['pipeline'])!r} is open already"
+    except (ValueError, KeyError, TypeError):
+        return ""
+    process = found.get("process")
+    return name if process is None else f"{name}, in process {process}"

@@ -65,7 +65,7 @@ def own_folders(
         output.require_free_for(_candidate(folders, plan, read_identity(folders) or ""))
     folders.root.mkdir(parents=True, exist_ok=True)
     lock = opened.enter_context(lock_folder(folders.root, folders.lock))
-    note_holder(lock)
+    note_holder(lock, plan.pipeline)
     candidate = _candidate(folders, plan, _kept_identity(folders))
     if output is not None:
         opened.enter_context(output.take(candidate))
