@@ -248,6 +248,43 @@ def test_the_change_feed_of_a_list_leads_to_the_lists_of_every_batch(
             assert state == lists("rocksdb", batch), (provider, batch)
 
 
+def in_the_end(feed: list[Row], before: set[Place]) -> Counter[Any]:
+    """What is left of the changes of lists without those that the same batch made void."""
+    there = set(before)
+    found: dict[tuple[int, Place], list[tuple[str, Any]]] = {}
+    at_start: dict[tuple[int, Place], bool] = {}
+    for row in feed:
+        place = (row["partition_id"], row["key"])
+        change = (row["batch_id"], place)
+        was_there = at_start.setdefault(change, place in there)
+        left = found.setdefault(change, [])
+        if row["change_type"] != "append":
+            left.clear()
+        if row["change_type"] == "delete":
+            left += [("delete", None)] if was_there else []
+            there.discard(place)
+        else:
+            left.append((row["change_type"], row["list_element"]))
+            there.add(place)
+    return Counter((*change, *entry) for change, left in found.items() for entry in left)
+
+
+@pytest.mark.parametrize("variable", LISTS)
+def test_the_change_feed_of_a_list_says_what_rocksdb_says_in_the_end(
+    variable: str, checkpoints: Checkpoints
+) -> None:
+    def read(provider: str, **options: Any) -> list[Row]:
+        return checkpoints.read("transformWithState", provider, stateVarName=variable, **options)
+
+    before = {(row["partition_id"], row["key"]) for row in read("rocksdb", batchId=0)}
+    expected = in_the_end(read("rocksdb", **FEED), before)
+    assert {kind for *_, kind, _ in expected} >= {"append"}
+    mine = read("holdfast", **FEED)
+    assert in_the_end(mine, before) == expected
+    # Nothing in it is void.
+    assert len(mine) == expected.total()
+
+
 @pytest.mark.parametrize(
     ("name", "options", "keys"),
     [

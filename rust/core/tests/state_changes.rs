@@ -124,7 +124,48 @@ fn changes_of_values_and_of_lists_are_told_apart() {
 }
 
 #[test]
-fn a_list_that_was_set_anew_begins_with_a_put_though_its_first_values_are_as_before() {
+fn the_changes_of_a_commit_are_what_it_did_to_each_key_in_the_end() {
+    let world = world();
+    let mut store = store(&world, "default", PLAIN);
+    commit(
+        &mut store,
+        &world,
+        &[("kept", "1"), ("gone", "1"), ("back", "1")],
+    );
+    store.begin().unwrap();
+    for (key, value) in [("new", "1"), ("new", "2"), ("kept", "2"), ("kept", "1")] {
+        let (key, value) = (key.as_bytes(), value.as_bytes());
+        store.put(FIRST_FAMILY, key, value).unwrap();
+    }
+    store.put(FIRST_FAMILY, b"short", b"1").unwrap();
+    for key in [b"short".as_slice(), b"gone", b"back", b"never"] {
+        store.remove(FIRST_FAMILY, key).unwrap();
+    }
+    store.put(FIRST_FAMILY, b"back", b"2").unwrap();
+    let id = store.commit(&world.writer).unwrap();
+    let changelog = read_changelog(world.storage.as_ref(), store.owner(), 2, &[id]);
+    let interest = FamilyOfInterest {
+        number: FIRST_FAMILY,
+        several_values: false,
+    };
+    let mut seen = Vec::new();
+    let payload = changelog.unwrap().unwrap().payload;
+    for_each_change(&payload, PLAIN, interest, |kind, key, value| {
+        seen.push((kind, key.to_vec(), value.to_vec()));
+    })
+    .unwrap();
+    assert_eq!(
+        seen,
+        [
+            (ChangeKind::Put, b"back".to_vec(), b"2".to_vec()),
+            (ChangeKind::Remove, b"gone".to_vec(), Vec::new()),
+            (ChangeKind::Put, b"new".to_vec(), b"2".to_vec()),
+        ]
+    );
+}
+
+#[test]
+fn the_changes_of_a_list_say_whether_it_was_set_or_begun_by_appending() {
     let world = world();
     let mut store = store(&world, "default", Layout::Columns);
     store.begin().unwrap();
@@ -133,15 +174,30 @@ fn a_list_that_was_set_anew_begins_with_a_put_though_its_first_values_are_as_bef
         ..FamilyOptions::default()
     };
     let lists = store.open_family("lists", several_values).unwrap();
-    for key in [b"again", b"other", b"short"] {
-        store.put_list(lists, key, &[b"x", b"y", b"z"]).unwrap();
+    let all: &[&[u8]] = &[b"x", b"y", b"z"];
+    for key in [b"again", b"longr", b"other", b"resto", b"short"] {
+        store.put_list(lists, key, all).unwrap();
     }
     store.commit(&world.writer).unwrap();
+    // Nothing of an aborted session is left over.
+    store.begin().unwrap();
+    store.append(lists, b"setin", &[b"x"]).unwrap();
+    store.abort();
     store.begin().unwrap();
     store.remove(lists, b"again").unwrap();
-    store.append(lists, b"again", &[b"x", b"y", b"z"]).unwrap();
+    store.append(lists, b"again", all).unwrap();
+    store.append(lists, b"longr", &[b"w"]).unwrap();
     store.put_list(lists, b"other", &[b"x", b"w"]).unwrap();
+    store.remove(lists, b"resto").unwrap();
+    store.append(lists, b"resto", &[b"v"]).unwrap();
+    store.put_list(lists, b"resto", &[b"x"]).unwrap();
     store.put_list(lists, b"short", &[b"x"]).unwrap();
+    store.append(lists, b"begun", &[b"x"]).unwrap();
+    store.append(lists, b"begun", &[b"y"]).unwrap();
+    store.append(lists, b"gone", &[b"x"]).unwrap();
+    store.remove(lists, b"gone").unwrap();
+    store.put_list(lists, b"setin", &[b"x"]).unwrap();
+    store.append(lists, b"setin", &[b"y"]).unwrap();
     let id = store.commit(&world.writer).unwrap();
     let changelog = read_changelog(world.storage.as_ref(), store.owner(), 2, &[id]);
     let interest = FamilyOfInterest {
@@ -159,14 +215,39 @@ fn a_list_that_was_set_anew_begins_with_a_put_though_its_first_values_are_as_bef
     assert_eq!(
         seen,
         [
-            change(ChangeKind::Put, "again", "x"),
+            change(ChangeKind::Remove, "again", ""),
+            change(ChangeKind::Append, "again", "x"),
             change(ChangeKind::Append, "again", "y"),
             change(ChangeKind::Append, "again", "z"),
+            change(ChangeKind::Append, "begun", "x"),
+            change(ChangeKind::Append, "begun", "y"),
+            change(ChangeKind::Append, "longr", "w"),
             change(ChangeKind::Put, "other", "x"),
             change(ChangeKind::Append, "other", "w"),
+            change(ChangeKind::Put, "resto", "x"),
+            change(ChangeKind::Put, "setin", "x"),
+            change(ChangeKind::Append, "setin", "y"),
             change(ChangeKind::Put, "short", "x"),
         ]
     );
+    // What says so is no value: the state that is loaded is the one that was committed.
+    let mut loaded = StateStore::new(store.owner().clone(), Layout::Columns);
+    loaded.open(world.storage.as_ref(), 2, Some(&id)).unwrap();
+    assert_eq!(content(loaded.families()), content(store.families()),);
+}
+
+/// Every key of the first family with its first value.
+fn content(families: &holdfast_core::state::Families) -> Vec<(String, Option<Vec<u8>>)> {
+    let family = families.family(FIRST_FAMILY).unwrap();
+    let keys = [
+        "again", "begun", "gone", "longr", "other", "resto", "setin", "short",
+    ];
+    keys.iter()
+        .map(|key| {
+            let value = family.get(key.as_bytes()).map(<[u8]>::to_vec);
+            ((*key).to_owned(), value)
+        })
+        .collect()
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! What single commits changed, read from their changelogs: for readers that look at a stream of
 //! changes, or rebuild a version from an older one.
 
+use std::collections::HashMap;
+
 use super::commit_id::CommitId;
 use super::entries::{Change, ChangeReader};
 use super::families::{Layout, split_key};
+use super::family::Begun;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Segment, SegmentKind, read_any_head, read_segment};
 use crate::ids::Owner;
@@ -64,7 +67,10 @@ pub fn read_changelog(
     Ok(None)
 }
 
-/// Calls `act` for every change of one family in a changelog.
+/// Calls `act` for every change of one family in a changelog: what the commit did to each key in the
+/// end. Of a list that was set, the first value is a [`ChangeKind::Put`]; the values of a list that
+/// was begun by appending are all [`ChangeKind::Append`], behind a [`ChangeKind::Remove`] where the
+/// commit first removed the key.
 ///
 /// # Errors
 /// `Corrupt` when the payload is not a run of entries of this layout.
@@ -74,36 +80,67 @@ pub fn for_each_change(
     family: FamilyOfInterest,
     mut act: impl FnMut(ChangeKind, &[u8], &[u8]),
 ) -> Result<()> {
-    let mut reader = ChangeReader::new(payload);
-    while let Some((key, change)) = reader.next()? {
-        let (is_element, key) = match layout {
-            Layout::Plain(_) => (false, key),
-            Layout::Columns => {
-                let (table, key) = split_key(key)?;
-                if u32::from(table / 2) != family.number || table == 0 {
-                    continue;
-                }
-                (table % 2 == 1, key)
+    let mut begun = HashMap::new();
+    if family.several_values {
+        // A mark may stand behind the values it is about.
+        each_entry(payload, layout, family, |is_element, key, change| {
+            if is_element && change == Change::Remove {
+                let (key, position) = split_element(key)?;
+                begun.extend(Begun::of_position(position).map(|how| (key, how)));
             }
-        };
+            Ok(())
+        })?;
+    }
+    each_entry(payload, layout, family, |is_element, key, change| {
         match change {
             Change::Remove if !is_element => act(ChangeKind::Remove, key, &[]),
             Change::Put(value) if is_element => {
-                let (key, position) = key.split_last_chunk::<8>().ok_or_else(|| {
-                    Error::corrupt("a value of a list without its position".to_owned())
-                })?;
-                let first = u64::from_be_bytes(*position) == 0;
-                let kind = if first {
-                    ChangeKind::Put
-                } else {
-                    ChangeKind::Append
+                let (key, position) = split_element(key)?;
+                let first = (position == 0).then(|| begun.get(key));
+                if first == Some(Some(&Begun::Anew)) {
+                    act(ChangeKind::Remove, key, &[]);
+                }
+                let kind = match first {
+                    Some(None) => ChangeKind::Put,
+                    _ => ChangeKind::Append,
                 };
                 act(kind, key, value);
             }
             Change::Put(value) if !family.several_values => act(ChangeKind::Put, key, value),
-            // The number of values, and values that others took the place of.
+            // The number of values, values that others took the place of, and marks.
             Change::Put(_) | Change::Remove => {}
+        }
+        Ok(())
+    })
+}
+
+/// Calls `act` for every entry of one family with whether it is one of the values of a list, and its
+/// key in the table.
+fn each_entry<'p>(
+    payload: &'p [u8],
+    layout: Layout,
+    family: FamilyOfInterest,
+    mut act: impl FnMut(bool, &'p [u8], Change<'p>) -> Result<()>,
+) -> Result<()> {
+    let mut reader = ChangeReader::new(payload);
+    while let Some((key, change)) = reader.next()? {
+        match layout {
+            Layout::Plain(_) => act(false, key, change)?,
+            Layout::Columns => {
+                let (table, key) = split_key(key)?;
+                if u32::from(table / 2) == family.number && table != 0 {
+                    act(table % 2 == 1, key, change)?;
+                }
+            }
         }
     }
     Ok(())
+}
+
+/// Key and position of a value of a list.
+fn split_element(key: &[u8]) -> Result<(&[u8], u64)> {
+    let (key, position) = key
+        .split_last_chunk::<8>()
+        .ok_or_else(|| Error::corrupt("a value of a list without its position".to_owned()))?;
+    Ok((key, u64::from_be_bytes(*position)))
 }

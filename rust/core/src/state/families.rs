@@ -144,29 +144,35 @@ impl Families {
 
     /// Bytes taken from the allocator.
     pub fn memory_bytes(&self) -> usize {
-        self.tables().map(|(_, table)| table.memory_bytes()).sum()
+        let tables: usize = self.tables().map(|(_, table)| table.memory_bytes()).sum();
+        tables + self.families.iter().map(Family::begun_bytes).sum::<usize>()
     }
 
     pub(super) fn begin(&mut self) {
-        self.each(Table::begin);
+        self.turn(Table::begin);
     }
 
     pub(super) fn commit(&mut self) {
-        self.each(Table::commit);
+        self.turn(Table::commit);
     }
 
     pub(super) fn abort(&mut self) {
-        self.each(Table::abort);
+        self.turn(Table::abort);
     }
 
     /// What the session changed; `None` when nothing did.
     pub(super) fn changes(&self) -> Option<ChangeWriter> {
         let mut out = ChangeWriter::default();
-        for (prefix, table) in self.tables() {
+        let directory = Prefix::new(DIRECTORY);
+        self.directory
+            .changes(directory.bytes(self.layout), false, &[], &mut out);
+        for (number, family) in (1u16..).zip(&self.families) {
+            let [(of_heads, heads), (of_elements, elements)] = numbered(number, family);
+            heads.changes(of_heads.bytes(self.layout), false, &[], &mut out);
             // A list that is set anew is written as a whole, what is as before in it included:
-            // otherwise nobody could tell it from values put behind those that were there.
-            let repeats = prefix.is_of_elements();
-            table.changes(prefix.bytes(self.layout), repeats, &mut out);
+            // otherwise a reader could not tell it from values put behind those that were there.
+            let prefix = of_elements.bytes(self.layout);
+            elements.changes(prefix, true, &family.marks(), &mut out);
         }
         (out.entries() > 0).then_some(out)
     }
@@ -275,14 +281,14 @@ impl Families {
 
     fn tables(&self) -> impl Iterator<Item = (Prefix, &Table)> {
         let directory = std::iter::once((Prefix::new(DIRECTORY), &self.directory));
-        let numbered = (1u16..).zip(&self.families);
-        directory.chain(numbered.flat_map(|(number, family)| {
-            let (heads, elements) = family.tables();
-            [
-                (Prefix::new(number * 2), heads),
-                (Prefix::new(number * 2 + 1), elements),
-            ]
-        }))
+        let families = (1u16..).zip(&self.families);
+        directory.chain(families.flat_map(|(number, family)| numbered(number, family)))
+    }
+
+    /// A session begins or ends.
+    fn turn(&mut self, act: impl FnMut(&mut Table)) {
+        self.families.iter_mut().for_each(Family::forget_begun);
+        self.each(act);
     }
 
     fn each(&mut self, mut act: impl FnMut(&mut Table)) {
@@ -293,16 +299,21 @@ impl Families {
     }
 }
 
+/// The tables of a family: keys, then elements.
+fn numbered(number: u16, family: &Family) -> [(Prefix, &Table); 2] {
+    let (heads, elements) = family.tables();
+    [
+        (Prefix::new(number * 2), heads),
+        (Prefix::new(number * 2 + 1), elements),
+    ]
+}
+
 /// First bytes of a table's keys on disk. Big-endian, so that tables follow each other by number.
 struct Prefix([u8; 2]);
 
 impl Prefix {
     fn new(number: u16) -> Self {
         Self(number.to_be_bytes())
-    }
-
-    fn is_of_elements(&self) -> bool {
-        u16::from_be_bytes(self.0) % 2 == 1
     }
 
     fn bytes(&self, layout: Layout) -> &[u8] {

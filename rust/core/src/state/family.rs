@@ -3,6 +3,12 @@
 //! A list is kept element by element, so appending to a long list writes one element, in memory and
 //! in the changelog: the first table has the number of elements of every key, the second one the
 //! elements, by key and position.
+//!
+//! A changelog says of a list that is new in it whether it was set or begun by appending, for readers
+//! of changes: a removal of a position that no list has stands for the latter. It changes nothing
+//! where the changelog is applied.
+
+use std::collections::HashSet;
 
 use super::arena::RecordAt;
 use super::order::KeyRange;
@@ -36,6 +42,33 @@ impl FamilyOptions {
     }
 }
 
+/// Position that a changelog removes of a list that the session began by appending, whose key was not
+/// there before.
+const BEGUN: u64 = u64::MAX;
+
+/// As [`BEGUN`], where the key was there before and the session removed it first.
+const BEGUN_ANEW: u64 = u64::MAX - 1;
+
+/// How a list came to be that is new in a changelog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Begun {
+    /// By appending to a key that was not there.
+    First,
+    /// By removing the key and appending to it.
+    Anew,
+}
+
+impl Begun {
+    /// What the removal of an element's position stands for; `None` for a position that lists have.
+    pub(super) fn of_position(position: u64) -> Option<Self> {
+        match position {
+            BEGUN => Some(Self::First),
+            BEGUN_ANEW => Some(Self::Anew),
+            _ => None,
+        }
+    }
+}
+
 /// The content of one column family.
 #[derive(Debug)]
 pub struct Family {
@@ -44,6 +77,9 @@ pub struct Family {
     heads: Table,
     /// Key and position (u64, big-endian) -> element.
     elements: Table,
+    /// Keys whose lists the open session began by appending.
+    begun: HashSet<Vec<u8>>,
+    begun_bytes: usize,
 }
 
 impl Family {
@@ -56,6 +92,8 @@ impl Family {
             options,
             heads,
             elements: Table::default(),
+            begun: HashSet::new(),
+            begun_bytes: 0,
         }
     }
 
@@ -118,6 +156,7 @@ impl Family {
         for position in after..before {
             self.elements.remove(&element_key(key, position));
         }
+        self.begun.remove(key);
         self.set_elements_of(key, after)
     }
 
@@ -129,6 +168,9 @@ impl Family {
         self.need_lists()?;
         let before = self.elements_of(key)?;
         self.write_elements(key, before, values)?;
+        if before == 0 && !values.is_empty() && self.begun.insert(key.to_vec()) {
+            self.begun_bytes += key.len() + size_of::<Vec<u8>>();
+        }
         self.set_elements_of(key, before + values.len() as u64)
     }
 
@@ -141,12 +183,14 @@ impl Family {
             for position in 0..self.elements_of(key)? {
                 self.elements.remove(&element_key(key, position));
             }
+            self.begun.remove(key);
         }
         Ok(self.heads.remove(key))
     }
 
     /// Removes everything.
     pub(super) fn clear(&mut self) -> Result<()> {
+        self.forget_begun();
         for table in [&mut self.heads, &mut self.elements] {
             for at in table.select(KeyRange::All)? {
                 if let Some(key) = table.record(at).map(|record| record.key.to_vec()) {
@@ -219,6 +263,31 @@ impl Family {
 
     pub(super) fn tables(&self) -> (&Table, &Table) {
         (&self.heads, &self.elements)
+    }
+
+    /// Element keys whose removal in a changelog says how lists of the session were begun.
+    pub(super) fn marks(&self) -> Vec<Vec<u8>> {
+        if self.begun.is_empty() {
+            return Vec::new();
+        }
+        let begun = self
+            .heads
+            .touched()
+            .filter(|(key, _)| self.begun.contains(*key));
+        begun
+            .map(|(key, was_there)| element_key(key, if was_there { BEGUN_ANEW } else { BEGUN }))
+            .collect()
+    }
+
+    /// A session began or ended.
+    pub(super) fn forget_begun(&mut self) {
+        self.begun = HashSet::new();
+        self.begun_bytes = 0;
+    }
+
+    /// Bytes taken for [`Family::marks`], about.
+    pub(super) fn begun_bytes(&self) -> usize {
+        self.begun_bytes
     }
 
     pub(super) fn each(&mut self, act: &mut impl FnMut(&mut Table)) {

@@ -363,10 +363,28 @@ impl Table {
         true
     }
 
+    /// Keys that this session touched and that are there, and whether they were before.
+    pub(super) fn touched(&self) -> impl Iterator<Item = (&[u8], bool)> {
+        self.undo.iter().filter_map(|undo| {
+            let slot = self.slots.get(undo.slot as usize)?;
+            let now = self.arena.get(slot.record).filter(|_| !slot.is_dead())?;
+            Some((now.key, !undo.before.is_none()))
+        })
+    }
+
     /// Appends what this session changed to `out`, sorted by key, each key behind `prefix`.
-    /// `repeats` says whether a value that was set to what it was before counts.
-    pub(super) fn changes(&self, prefix: &[u8], repeats: bool, out: &mut ChangeWriter) {
-        let mut changed: Vec<(&[u8], Change<'_>)> = Vec::with_capacity(self.undo.len());
+    /// `repeats` says whether a value that was set to what it was before counts; `marks` are keys,
+    /// none of the table's, whose removal is added.
+    pub(super) fn changes(
+        &self,
+        prefix: &[u8],
+        repeats: bool,
+        marks: &[Vec<u8>],
+        out: &mut ChangeWriter,
+    ) {
+        let removals = marks.iter().map(|key| (key.as_slice(), Change::Remove));
+        let mut changed: Vec<(&[u8], Change<'_>)> = removals.collect();
+        changed.reserve(self.undo.len());
         for undo in &self.undo {
             let Some(slot) = self.slots.get(undo.slot as usize) else {
                 continue;
