@@ -118,9 +118,6 @@ def test_a_checkpoint_that_records_no_provider_is_refused_at_the_start_and_left_
     assert str(checkpoint) in text
     assert "Job aborted" not in text, "no task ran"
     assert snapshot(checkpoint) == before
-    # The provider that made it still continues it.
-    provider("hdfs")
-    assert run(spark, folder, checkpoint) == {1: [(1, 2)]}
 
 
 def test_checkpoint_format_1_is_refused_before_anything_is_written(

@@ -72,10 +72,14 @@ public final class StoreCalls {
     }
 
     StateStoreProvider provider(Configuration hadoopConf) {
+      return provider(hadoopConf, columns);
+    }
+
+    StateStoreProvider provider(Configuration hadoopConf, boolean severalValues) {
       StateStoreConf conf = conf();
       StateStoreProvider made = StateStoreProvider$.MODULE$.create(conf.providerClass());
       made.init(
-          id, KEY, VALUE, spec, columns, conf, hadoopConf, columns, Option.empty());
+          id, KEY, VALUE, spec, columns, conf, hadoopConf, severalValues, Option.empty());
       return made;
     }
 
@@ -410,7 +414,9 @@ public final class StoreCalls {
   }
 
   private void families() {
-    StateStore plain = new World(false, PLAIN).fresh();
+    World without = new World(false, PLAIN);
+    check("lists where there are no families", () -> without.provider(hadoopConf(), true));
+    StateStore plain = without.fresh();
     UnsafeRow key = row(1, 1);
     check("create a family where there are none", () -> created(plain, "numbers"));
     check("remove a family where there are none", () -> plain.removeColFamilyIfExists("numbers"));

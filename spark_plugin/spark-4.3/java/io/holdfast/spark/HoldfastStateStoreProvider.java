@@ -58,6 +58,9 @@ public final class HoldfastStateStoreProvider
       Option<StateSchemaProvider> stateSchemaProvider) {
     id = stateStoreId;
     requireHadoopConf(hadoopConf);
+    SparkErrors.require(
+        useColumnFamilies || !useMultipleValuesPerKey,
+        "Multiple values per key support requires column families to be enabled in Holdfast.");
     requireFormat(storeConf);
     requireFileManager(hadoopConf);
     context =
