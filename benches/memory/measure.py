@@ -50,9 +50,8 @@ class Plan:
     def stations(self) -> tuple[int, ...]:
         """Batches after which the table shows the memory."""
         looks = self.batches // self.every
-        return tuple(
-            self.every * (looks * part // _PARTS) for part in range(1, _PARTS + 1) if looks * part
-        )
+        shown = {looks * part // _PARTS for part in range(1, _PARTS + 1)} - {0}
+        return tuple(self.every * look for look in sorted(shown))
 
     def describe(self) -> str:
         """Say in a few lines what is measured and how."""
