@@ -81,7 +81,11 @@ class Reader:
         others = ("PYTHON", "PYSPARK", "SPARK", "VIRTUAL_ENV")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
         # For `java`, not `javac`. System properties are the weakest of Spark's settings.
-        spark = {"ui.enabled": "false", "driver.host": "127.0.0.1"}
+        spark = {
+            "ui.enabled": "false",
+            "ui.showConsoleProgress": "false",
+            "driver.host": "127.0.0.1",
+        }
         java = " ".join([QUICK_START, *(f"-Dspark.{key}={value}" for key, value in spark.items())])
         self._environment = kept | {
             "PATH": f"{installation / 'bin'}{os.pathsep}{os.environ['PATH']}",

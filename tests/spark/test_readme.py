@@ -191,7 +191,7 @@ def test_all_of_readme_runs_in_order_with_nothing_but_the_wheel_and_its_extra(
         do(reader, of_readme(lambda step: True))
         # Words of README that have no program: operators in Python need the extra.
         (folder / "totals.py").write_text(TRANSFORM)
-        assert reader.shell("python totals.py")[-1] == "[1, 3]"
+        assert "[1, 3]" in reader.shell("python totals.py")
         assert reader.shell("python -c 'import holdfast; print(holdfast.__file__)'") == [
             str(next(clean.glob("lib/*/site-packages")) / "holdfast" / "__init__.py")
         ]
