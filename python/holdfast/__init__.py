@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast._core import (
     AttemptEndedError,
     CorruptSegmentError,
+    FencedError,
     FileStatus,
     Owner,
     SegmentRef,
@@ -53,6 +54,7 @@ __all__ = [
     "CheckpointInfo",
     "CorruptSegmentError",
     "DamagedCheckpointError",
+    "FencedError",
     "FileSplits",
     "FileStatus",
     "FolderInUseError",

@@ -11,6 +11,7 @@ __all__ = [
     "AttemptEndedError",
     "CheckpointMetadata",
     "CorruptSegmentError",
+    "FencedError",
     "FileStatus",
     "InFlight",
     "ManagerClient",
@@ -38,6 +39,7 @@ def read_segment(folder: str | PathLike[str], ref: SegmentRef, owner: Owner) -> 
 
 class CorruptSegmentError(OSError): ...
 class AttemptEndedError(RuntimeError): ...
+class FencedError(OSError): ...
 
 @final
 class Owner:

@@ -21,7 +21,14 @@ import pyarrow as pa
 import pytest
 
 import holdfast
-from holdfast import AttemptEndedError, CorruptSegmentError, Owner, SegmentRef, SnapshotManager
+from holdfast import (
+    AttemptEndedError,
+    CorruptSegmentError,
+    FencedError,
+    Owner,
+    SegmentRef,
+    SnapshotManager,
+)
 
 EAST = Owner("sales", "stats", "east")
 WEST = Owner("sales", "stats", "west")
@@ -37,7 +44,8 @@ def manager(tmp_path: Path) -> Iterator[SnapshotManager]:
 
 
 def files_in(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()}
+    """Names of the files with segments: number 0 is the claim of an open manager."""
+    return {path.name for path in folder.iterdir() if not path.name.endswith("-00000000.hf")}
 
 
 # --- values -------------------------------------------------------------------------------------
@@ -484,13 +492,92 @@ def test_closing_seals_the_open_file(tmp_path: Path) -> None:
     assert trailer[6] == 5
 
 
-def test_nothing_is_created_before_the_first_segment(tmp_path: Path) -> None:
+def test_a_manager_that_writes_nothing_leaves_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "b"
     with SnapshotManager(str(folder)) as manager:
-        assert not folder.exists()
+        assert files_in(folder) == set()
         assert manager.stats().space_amplification == 1.0
-        manager.append(EAST, 1, b"state")
-        assert folder.is_dir()
+    assert list(folder.iterdir()) == []
+
+
+# --- several managers ---------------------------------------------------------------------------
+
+
+def test_managers_opened_at_once_have_terms_of_their_own_and_the_last_to_write_goes_on(
+    tmp_path: Path,
+) -> None:
+    first, second = SnapshotManager(tmp_path), SnapshotManager(tmp_path)
+    assert second.term > first.term
+    ref = first.append(EAST, 1, b"one")
+    first.completed(1, {1: {}})
+    second.restore({1: [(EAST, 1, ref)]})
+    for refused in (
+        lambda: first.append(EAST, 2, b"two"),
+        lambda: first.persist(2),
+        lambda: first.completed(2, {2: {}}),
+    ):
+        with pytest.raises(FencedError, match=f"{second.term:016x} took this folder over"):
+            refused()
+    assert first.read(ref, EAST) == b"one"
+    second.append(EAST, 2, b"two")
+    for manager in (first, second):
+        manager.close()
+
+
+def test_a_relative_path_is_that_of_the_moment_of_opening(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with SnapshotManager("segments") as manager:
+        assert manager.path == tmp_path / "segments"
+        monkeypatch.chdir("elsewhere")
+        ref = manager.append(EAST, 1, b"one")
+        manager.persist(1)
+        assert files_in(tmp_path / "segments") == {ref.file}
+        assert manager.read(ref, EAST) == b"one"
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_reads_and_does_nothing_else(tmp_path: Path) -> None:
+    with SnapshotManager(tmp_path) as manager:
+        ref = manager.append(EAST, 1, b"one")
+        child = os.fork()
+        if child == 0:
+            wrong = 1
+            try:
+                for refused in (
+                    lambda: manager.append(EAST, 1, b"two"),
+                    lambda: manager.persist(1),
+                    lambda: manager.completed(1, {1: {}}),
+                ):
+                    with pytest.raises(ValueError, match="is its child"):
+                        refused()
+                assert manager.read(ref, EAST) == b"one"
+                manager.close()
+                wrong = 0
+            finally:
+                os._exit(wrong)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        size = (tmp_path / ref.file).stat().st_size
+        assert ref.offset + ref.length == size, "the child wrote nothing"
+        second = manager.append(EAST, 1, b"two")
+        assert second.file == ref.file
+        manager.persist_segments(1, EAST, [ref, second])
+        assert manager.read(second, EAST) == b"two"
+
+
+@pytest.mark.parametrize("across", [True, False])
+def test_segments_of_a_deleted_file_are_not_acknowledged(tmp_path: Path, *, across: bool) -> None:
+    with SnapshotManager(tmp_path, across_checkpoints=across) as manager:
+        ref = manager.append(EAST, 1, b"one")
+        (tmp_path / ref.file).unlink()
+        with pytest.raises(OSError, match=ref.file):
+            manager.persist_segments(1, EAST, [ref])
+        manager.release(EAST, [ref])
+        again = manager.append(EAST, 1, b"one")
+        manager.persist_segments(1, EAST, [again])
+        assert manager.read(again, EAST) == b"one"
 
 
 def test_public_names_are_what_the_package_says() -> None:

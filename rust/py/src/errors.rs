@@ -25,6 +25,14 @@ create_exception!(
     "The checkpoint attempt was decided already: late work is not accepted."
 );
 
+create_exception!(
+    holdfast,
+    FencedError,
+    PyOSError,
+    "A newer manager took the folder over: this one writes and deletes no more.\n\nStop the older \
+     application, or open a new manager to take over again."
+);
+
 /// The exception for an error of the core.
 pub(crate) fn to_py(error: Error) -> PyErr {
     let message = error.to_string();
@@ -34,6 +42,7 @@ pub(crate) fn to_py(error: Error) -> PyErr {
         ErrorKind::Corrupt => CorruptSegmentError::new_err(message),
         ErrorKind::InvalidInput => PyValueError::new_err(message),
         ErrorKind::AttemptEnded => AttemptEndedError::new_err(message),
+        ErrorKind::Fenced => FencedError::new_err(message),
         ErrorKind::LimitExceeded => PyMemoryError::new_err(message),
         // As `zipfile` has it: the file may be sound, this build cannot read it.
         ErrorKind::Unsupported => PyNotImplementedError::new_err(message),
@@ -46,6 +55,8 @@ pub(crate) fn from_py(what: &str, error: &PyErr) -> Error {
     Python::attach(|py| {
         let kind = if error.is_instance_of::<AttemptEndedError>(py) {
             ErrorKind::AttemptEnded
+        } else if error.is_instance_of::<FencedError>(py) {
+            ErrorKind::Fenced
         } else if error.is_instance_of::<PyFileNotFoundError>(py) {
             ErrorKind::NotFound
         } else if error.is_instance_of::<PyValueError>(py) {

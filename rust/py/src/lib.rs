@@ -33,7 +33,7 @@ mod _core {
     #[pymodule_export]
     use crate::digest::chunk_digests;
     #[pymodule_export]
-    use crate::errors::{AttemptEndedError, CorruptSegmentError};
+    use crate::errors::{AttemptEndedError, CorruptSegmentError, FencedError};
     #[pymodule_export]
     use crate::manager::SnapshotManager;
     #[pymodule_export]

@@ -25,7 +25,12 @@ use crate::values::{Owner, SegmentRef, core_refs};
 ///
 /// One manager owns one folder. Restarting is opening a new manager on the same folder: it writes
 /// under a new term, so nothing of an earlier incarnation is ever overwritten. Then call `restore`
-/// with the retained checkpoints, and `sweep`.
+/// with the retained checkpoints, and `sweep`. The first change that the new manager makes takes the
+/// folder over: every change of an older one raises `FencedError` from then on. A manager that only
+/// reads takes nothing over.
+///
+/// A child that was forked can read with the manager of its parent; whatever else it does with it is
+/// a ValueError.
 ///
 /// The messages `started`, `completed`, `partially_completed`, `aborted` and `subsumed` may be
 /// lost, repeated and reordered. Each carries everything that is retained at its moment, so the
@@ -37,7 +42,8 @@ use crate::values::{Owner, SegmentRef, core_refs};
 /// Parameters
 /// ----------
 /// path : str or os.PathLike
-///     Folder of the physical files. It is made when the first segment is written.
+///     Folder of the physical files. It is made if it is missing. A relative path is meant as seen
+///     from the working directory of this moment.
 /// max_file_bytes : int, default 32 MiB
 ///     Size in bytes at which a file is sealed and the next one is begun. A soft bound: the segment
 ///     that crosses it is still written whole.
@@ -125,14 +131,15 @@ impl SnapshotManager {
             compression,
             max_space_amplification,
         )?;
-        let storage = Arc::new(LocalStorage::new(&path));
+        let storage = LocalStorage::new(&path);
+        let path = storage.root().to_path_buf();
         // A term names the files of one incarnation for ever, also after its files are deleted and
         // listing shows nothing of it any more: so it is never before the time in milliseconds.
         let now_ms = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(1, |elapsed| u64::try_from(elapsed.as_millis()).unwrap_or(1));
         let core = py
-            .detach(|| Core::open_next_term(storage, options, now_ms))
+            .detach(|| Core::open_next_term(Arc::new(storage), options, now_ms))
             .map_err(to_py)?;
         Ok(Self {
             path,
@@ -189,6 +196,8 @@ impl SnapshotManager {
     /// ------
     /// AttemptEndedError
     ///     If the attempt was decided already.
+    /// FencedError
+    ///     If a newer manager took the folder over.
     /// ValueError
     ///     If a name or the lineage is out of bounds, or the manager is closed.
     /// OSError
@@ -277,6 +286,8 @@ impl SnapshotManager {
     /// ------
     /// AttemptEndedError
     ///     If the attempt was decided already.
+    /// FencedError
+    ///     If a newer manager took the folder over.
     /// OSError
     ///     If storage failed, or a segment was lost by an earlier failure: release it and write it
     ///     again.
@@ -299,8 +310,10 @@ impl SnapshotManager {
     /// ------
     /// AttemptEndedError
     ///     If the attempt was decided already.
+    /// FencedError
+    ///     If a newer manager took the folder over.
     /// FileNotFoundError
-    ///     If a segment is not live any more.
+    ///     If a segment is not live any more, or its file is gone.
     /// OSError
     ///     As for `persist`.
     fn persist_segments(
@@ -337,6 +350,8 @@ impl SnapshotManager {
     /// ------
     /// AttemptEndedError
     ///     If the attempt was decided already.
+    /// FencedError
+    ///     If a newer manager took the folder over.
     fn lease(
         &self,
         py: Python<'_>,
@@ -399,6 +414,8 @@ impl SnapshotManager {
     /// ------
     /// ValueError
     ///     If `retained` cannot be the truth of that moment. Nothing is changed then.
+    /// FencedError
+    ///     If a newer manager took the folder over. Nothing is changed then.
     #[pyo3(signature = (checkpoint, retained, *, decided = None))]
     fn completed(
         &self,
@@ -433,6 +450,8 @@ impl SnapshotManager {
     ///     `checkpoint`, names an origin that is not older than its checkpoint or in which the owner
     ///     fell back itself, or contradicts an earlier message about the same checkpoint. Nothing is
     ///     changed then.
+    /// FencedError
+    ///     If a newer manager took the folder over. Nothing is changed then.
     #[pyo3(signature = (checkpoint, fallbacks, retained, *, decided = None))]
     fn partially_completed(
         &self,
@@ -461,6 +480,8 @@ impl SnapshotManager {
     /// ------
     /// ValueError
     ///     If `retained` cannot be the truth of that moment. Nothing is changed then.
+    /// FencedError
+    ///     If a newer manager took the folder over. Nothing is changed then.
     #[pyo3(signature = (checkpoint, retained, *, decided = None))]
     fn aborted(
         &self,
@@ -486,6 +507,8 @@ impl SnapshotManager {
     /// ------
     /// ValueError
     ///     If `retained` cannot be the truth of that moment. Nothing is changed then.
+    /// FencedError
+    ///     If a newer manager took the folder over. Nothing is changed then.
     #[pyo3(signature = (checkpoint, retained, *, decided = None))]
     fn subsumed(
         &self,
@@ -655,6 +678,8 @@ impl SnapshotManager {
     ///     remains readable.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let core = self.core.lock().take();
+        // In a child the files are those of its parent, which closes them itself.
+        let core = core.filter(|core| !core.is_inherited());
         py.detach(|| core.map_or(Ok(()), |core| core.seal()))
             .map_err(to_py)
     }

@@ -70,6 +70,7 @@ impl SnapshotManager {
     }
 
     fn message(&self, id: CheckpointId, retained: &Retained) -> Result<()> {
+        self.check_ours()?;
         let about = |e: Error| e.context(format!("message about checkpoint {id}"));
         if id > retained.decided {
             return Err(about(Error::invalid_input(format!(

@@ -1,5 +1,6 @@
 //! Writing segments into merged files, and keeping the files alive for as long as they are needed.
 
+mod claim;
 mod messages;
 mod observer;
 mod open_file;

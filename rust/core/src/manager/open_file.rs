@@ -150,13 +150,20 @@ impl OpenFile {
             return self.close(storage, observer).map(|()| Synced::Now);
         }
         // Without our lock, so that others append meanwhile, where storage can do that.
-        let apart = syncer.map(|syncer| syncer.sync());
-        let mut inner = self.inner.lock();
-        let synced = match (apart, inner.handle.as_mut()) {
-            (Some(synced), _) => synced,
-            (None, Some(handle)) => handle.sync(),
-            (None, None) => return Err(self.lost(&inner, storage)),
+        let synced = match syncer {
+            Some(syncer) => syncer.sync(),
+            None => match self.inner.lock().handle.as_mut() {
+                Some(handle) => handle.sync(),
+                None => Err(Error::new(ErrorKind::Poisoned, "it was closed")),
+            },
         };
+        // The bytes of a file that was deleted can be synced as well.
+        let found = synced.as_ref().ok().map(|()| self.find(storage, wanted));
+        let synced = match found {
+            Some(Err(e)) if !is_gone(&e) => return Err(e),
+            found => synced.and_then(|()| found.map_or(Ok(()), |found| found.map(drop))),
+        };
+        let mut inner = self.inner.lock();
         match synced {
             Ok(()) => {
                 inner.durable_bytes = inner.durable_bytes.max(wanted);
@@ -196,8 +203,17 @@ impl OpenFile {
         // Without a footer the file is still worth syncing: a scan finds its segments.
         let finished = handle.finish();
         // Garbage of a cut append is part of the size, and only storage knows how much it is.
-        let physical_bytes = storage.len(&self.id.file_name());
+        let found = self.find(storage, good_bytes);
+        let physical_bytes = found.as_ref().ok().copied();
+        let gone = found.err().filter(is_gone);
         let mut inner = self.inner.lock();
+        let finished = match gone {
+            Some(gone) => {
+                inner.durable_bytes = 0;
+                finished.and(Err(gone))
+            }
+            None => finished,
+        };
         if finished.is_ok() {
             inner.durable_bytes = good_bytes;
         }
@@ -243,6 +259,15 @@ impl OpenFile {
         }
     }
 
+    /// Closes the file, which is gone: nothing of it survives anything.
+    pub fn lose(&self, observer: &dyn Observer) {
+        let _durability = self.durability.lock();
+        let mut inner = self.inner.lock();
+        inner.end();
+        inner.durable_bytes = 0;
+        self.tell(&inner, observer);
+    }
+
     /// All its segments survive a machine crash and it takes no more: nobody has to remember it.
     pub fn is_settled(&self) -> bool {
         let inner = self.inner.lock();
@@ -285,6 +310,19 @@ impl OpenFile {
         inner.loss_reported = inner.handle.is_none() && inner.durable_bytes < inner.good_bytes;
     }
 
+    /// Size of the file, which has at least `bytes` bytes unless it is not what was written.
+    fn find(&self, storage: &dyn Storage, bytes: u64) -> Result<u64> {
+        let found = storage.len(&self.id.file_name())?;
+        if found >= bytes {
+            return Ok(found);
+        }
+        Err(Error::corrupt(format!(
+            "{}/{}: expected at least {bytes} bytes, found {found}",
+            storage.location(),
+            self.id
+        )))
+    }
+
     fn tell(&self, inner: &Inner, observer: &dyn Observer) {
         observer.changed(&FileChange {
             file: self.id,
@@ -307,6 +345,11 @@ impl OpenFile {
             inner.good_bytes
         )
     }
+}
+
+/// The file, or part of it, is not there any more.
+fn is_gone(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt)
 }
 
 /// Whether a segment survives a machine crash.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::claim::is_claim;
 use super::snapshot_manager::SnapshotManager;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{read_any_head, read_sealed_index};
@@ -25,10 +26,11 @@ impl SnapshotManager {
     /// # Errors
     /// `InvalidInput`, and nothing is changed, when a segment is named as the state of another owner
     /// than the one it was written for, or an owner has two origins in one checkpoint, or one newer
-    /// than the checkpoint. Those of listing and of reading indexes; `NotFound` when segments are
-    /// missing (everything else is known then nevertheless, so the states of other owners can be
-    /// read and are not swept).
+    /// than the checkpoint. `Fenced` when a newer manager took the folder over. Those of listing and
+    /// of reading indexes; `NotFound` when segments are missing (everything else is known then
+    /// nevertheless, so the states of other owners can be read and are not swept).
     pub fn restore(&self, checkpoints: &[RestoredCheckpoint]) -> Result<()> {
+        self.check_ours()?;
         check_origins(checkpoints)?;
         self.check_owners(checkpoints)?;
         let sizes: BTreeMap<FileId, u64> = self
@@ -138,7 +140,7 @@ impl SnapshotManager {
     ///
     /// # Errors
     /// `InvalidInput` before `restore` was called, if only with an empty list: nothing would be
-    /// known to be needed. Else those of listing.
+    /// known to be needed. `Fenced` when a newer manager took the folder over. Else those of listing.
     pub fn sweep(&self) -> Result<u64> {
         self.take_over(|term| term < self.term)
     }
@@ -155,6 +157,7 @@ impl SnapshotManager {
     }
 
     fn take_over(&self, taken: impl Fn(Term) -> bool) -> Result<u64> {
+        self.check_ours()?;
         let objects = self.storage.list()?;
         let found = {
             let mut registry = self.shared.registry.lock();
@@ -166,7 +169,9 @@ impl SnapshotManager {
             let found = objects
                 .iter()
                 .filter_map(|object| Some((FileId::parse(&object.name)?, object.len)))
-                .filter(|(file, _)| taken(file.term) && !registry.ledger.files().contains_key(file))
+                // A claim is deleted by the manager that takes the folder over, and by nothing else.
+                .filter(|(file, _)| taken(file.term) && !is_claim(*file))
+                .filter(|(file, _)| !registry.ledger.files().contains_key(file))
                 .collect::<Vec<_>>();
             for (file, bytes) in &found {
                 registry.ledger.add_file(*file, FileFacts::found(*bytes));

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
+use super::claim::Claim;
 use super::registry::{Registry, SharedRegistry};
 use super::status::{self, FileStatus, ManagerStats, SegmentStatus};
 use super::upkeep::Upkeep;
@@ -90,6 +91,9 @@ pub struct SnapshotManager {
 impl Drop for SnapshotManager {
     fn drop(&mut self) {
         self.upkeep.stop();
+        if let Some(claim) = &self.upkeep.claim {
+            claim.release();
+        }
     }
 }
 
@@ -99,6 +103,15 @@ impl SnapshotManager {
     /// # Errors
     /// `InvalidInput` for an amplification bound that is not a number.
     pub fn open(storage: Arc<dyn Storage>, term: Term, options: ManagerOptions) -> Result<Self> {
+        Self::with_claim(storage, term, options, None)
+    }
+
+    fn with_claim(
+        storage: Arc<dyn Storage>,
+        term: Term,
+        options: ManagerOptions,
+        claim: Option<Claim>,
+    ) -> Result<Self> {
         let ManagerOptions {
             writer,
             across_checkpoints,
@@ -123,6 +136,7 @@ impl SnapshotManager {
             storage: storage.clone(),
             writer,
             shared: shared.clone(),
+            claim,
             max_space_amplification,
             background,
         });
@@ -135,7 +149,10 @@ impl SnapshotManager {
     }
 
     /// A manager with a term newer than that of every file in `storage`, and at least `not_before`.
-    /// Files of terms that no manager can have been given do not count.
+    /// Files of terms that no manager can have been given do not count. No other manager has that
+    /// term, also if several are opened at the same time. The first change it makes takes the folder
+    /// over from older managers: their next change is refused as `Fenced`. Where the folder cannot be
+    /// written to, the manager can still read.
     ///
     /// # Errors
     /// Those of listing.
@@ -144,15 +161,8 @@ impl SnapshotManager {
         options: ManagerOptions,
         not_before: u64,
     ) -> Result<Self> {
-        let objects = storage.list()?;
-        let newest = objects
-            .iter()
-            .filter_map(|o| FileId::parse(&o.name))
-            .map(|id| id.term)
-            .filter(|term| term.can_be_given())
-            .max();
-        let next = newest.map_or(0, |newest| newest.0 + 1);
-        Self::open(storage, Term(next.max(not_before)), options)
+        let claim = Claim::next(Arc::clone(&storage), not_before)?;
+        Self::with_claim(storage, claim.term(), options, Some(claim))
     }
 
     /// The term of this incarnation.
@@ -165,11 +175,18 @@ impl SnapshotManager {
         self.shared.across_checkpoints
     }
 
+    /// Refuses a change by a manager that is not the folder's any more, or by a child of its process.
+    pub(super) fn check_ours(&self) -> Result<()> {
+        self.upkeep.check_ours()
+    }
+
     /// Appends a segment for the attempt `new.created`.
     ///
     /// # Errors
-    /// `AttemptEnded` when that attempt was decided; else as [`SegmentWriter::append`].
+    /// `AttemptEnded` when that attempt was decided; `Fenced` when a newer manager took the folder
+    /// over; else as [`SegmentWriter::append`].
     pub fn append(&self, new: &NewSegment<'_>, payload: &[u8]) -> Result<SegmentRef> {
+        self.check_ours()?;
         let check = || {
             self.shared
                 .registry
@@ -213,9 +230,10 @@ impl SnapshotManager {
     /// of one acknowledgement only.
     ///
     /// # Errors
-    /// `AttemptEnded` when the attempt was decided; `Poisoned` for a lost segment; else those of
-    /// storage.
+    /// `AttemptEnded` when the attempt was decided; `Poisoned` for a lost segment; `Fenced` when a
+    /// newer manager took the folder over; else those of storage.
     pub fn persist(&self, id: CheckpointId) -> Result<()> {
+        self.check_ours()?;
         let waiting = {
             let registry = self.shared.registry.lock();
             check_undecided(&registry, id)?;
@@ -239,13 +257,15 @@ impl SnapshotManager {
     /// Like [`SnapshotManager::persist`], for exactly these segments.
     ///
     /// # Errors
-    /// As [`SnapshotManager::persist`]; `NotFound` for a segment that is not live any more.
+    /// As [`SnapshotManager::persist`]; `NotFound` for a segment that is not live any more, or whose
+    /// file is gone.
     pub fn persist_segments(
         &self,
         id: CheckpointId,
         owner: &Owner,
         refs: &[SegmentRef],
     ) -> Result<()> {
+        self.check_ours()?;
         let waiting = {
             let registry = self.shared.registry.lock();
             check_undecided(&registry, id)?;
@@ -268,7 +288,9 @@ impl SnapshotManager {
                 );
             }
         }
-        Ok(())
+        drop(registry);
+        let files = refs.iter().map(|reference| reference.file).collect();
+        self.upkeep.writer.check_present(&files)
     }
 
     /// The attempt `id` of `owner` wants to reuse these segments. Those with `true` are kept until
@@ -277,8 +299,10 @@ impl SnapshotManager {
     /// wasteful.
     ///
     /// # Errors
-    /// `AttemptEnded` when the attempt was decided.
+    /// `AttemptEnded` when the attempt was decided; `Fenced` when a newer manager took the folder
+    /// over.
     pub fn lease(&self, owner: &Owner, id: CheckpointId, refs: &[SegmentRef]) -> Result<Vec<bool>> {
+        self.check_ours()?;
         let mut registry = self.shared.registry.lock();
         registry.check_open("lease", owner, id)?;
         Ok(refs
@@ -303,6 +327,11 @@ impl SnapshotManager {
     /// behind. A delete that failed is due again at the next message.
     pub fn wait_for_deletes(&self) {
         self.upkeep.finish();
+    }
+
+    /// This process is a child of the one that opened the manager: it may read, and nothing else.
+    pub fn is_inherited(&self) -> bool {
+        self.upkeep.writer.check_process().is_err()
     }
 
     /// Seals every open file and deletes what is due, for a clean end. Work may go on afterwards, in

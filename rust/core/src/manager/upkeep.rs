@@ -5,8 +5,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::claim::Claim;
 use super::registry::{Registry, SharedRegistry};
 use super::writer::SegmentWriter;
+use crate::error::Result;
 use crate::ids::FileId;
 use crate::liveness::{Actions, FileFacts, Occasion};
 use crate::storage::Storage;
@@ -97,12 +99,20 @@ pub(super) struct Upkeep {
     pub storage: Arc<dyn Storage>,
     pub writer: SegmentWriter,
     pub shared: Arc<SharedRegistry>,
+    /// Absent where a driver gives the terms: it also sees to it that an older application stops.
+    pub claim: Option<Claim>,
     pub max_space_amplification: f64,
     /// A thread does the work; otherwise it waits for [`Upkeep::finish`].
     pub background: bool,
 }
 
 impl Upkeep {
+    /// Refuses a change by a manager that is not the folder's any more, or by a child of its process.
+    pub fn check_ours(&self) -> Result<()> {
+        self.writer.check_process()?;
+        self.claim.as_ref().map_or(Ok(()), Claim::check)
+    }
+
     /// Decides, and sees to it that what follows is done.
     pub fn settle(self: &Arc<Self>, occasion: Occasion) {
         let mut registry = self.shared.registry.lock();
@@ -111,9 +121,9 @@ impl Upkeep {
     }
 
     /// Does what is due, and waits for what the thread is doing. A failed delete is not due before
-    /// the next message.
+    /// the next message; of a manager that is not the folder's any more, nothing is.
     pub fn finish(&self) {
-        loop {
+        while self.check_ours().is_ok() {
             let mut registry = self.shared.registry.lock();
             if let Some(piece) = registry.begin_next() {
                 drop(registry);
@@ -153,9 +163,11 @@ impl Upkeep {
         // When storage panics, the next message hires another thread.
         let over = Over(self, |queue| queue.thread_of = None);
         loop {
+            // If another manager took the folder over, the files are that one's.
+            let ours = self.check_ours().is_ok();
             let mut registry = self.shared.registry.lock();
-            let stopped = registry.queue.stopped;
-            let Some(piece) = (!stopped).then(|| registry.begin_next()).flatten() else {
+            let goes_on = ours && !registry.queue.stopped;
+            let Some(piece) = goes_on.then(|| registry.begin_next()).flatten() else {
                 // Under this lock: whatever is queued from now on finds that no thread is there.
                 registry.queue.thread_of = None;
                 std::mem::forget(over);

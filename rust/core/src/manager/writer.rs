@@ -86,6 +86,8 @@ pub struct SegmentWriter {
     files: Mutex<Files>,
     warnings: Mutex<Vec<String>>,
     counters: Counters,
+    /// The process that opened it: a child would write into the files of its parent.
+    process: u32,
 }
 
 impl SegmentWriter {
@@ -108,14 +110,31 @@ impl SegmentWriter {
             files: Mutex::default(),
             warnings: Mutex::default(),
             counters: Counters::default(),
+            process: std::process::id(),
         }
+    }
+
+    /// Refuses work in a child of the process that opened the writer: both would append to the same
+    /// files.
+    pub(super) fn check_process(&self) -> Result<()> {
+        let found = std::process::id();
+        if found == self.process {
+            return Ok(());
+        }
+        Err(Error::invalid_input(format!(
+            "process {} opened the files of term {} in {}, and process {found} is its child: open              them anew in the process that writes",
+            self.process,
+            self.term,
+            self.storage.location()
+        )))
     }
 
     /// Appends one segment. On storage with durable appends it survives the death of this process
     /// once this returns.
     ///
     /// # Errors
-    /// `InvalidInput` for names or a lineage out of bounds; `AlreadyExists` when another
+    /// `InvalidInput` for names or a lineage out of bounds, and in a child of the process that opened
+    /// the writer; `AlreadyExists` when another
     /// incarnation uses this term; else that of storage. After an error nothing was appended; a
     /// retry goes to a new file.
     pub fn append(&self, new: &NewSegment<'_>, payload: &[u8]) -> Result<SegmentRef> {
@@ -132,6 +151,7 @@ impl SegmentWriter {
     /// # Errors
     /// Those of storage; `Poisoned` for bytes lost by an earlier failure.
     pub fn sync(&self) -> Result<()> {
+        self.check_process()?;
         let files: Vec<_> = self
             .files
             .lock()
@@ -152,6 +172,7 @@ impl SegmentWriter {
     /// # Errors
     /// Those of storage; `Poisoned`, every time, for bytes lost by an earlier failure.
     pub fn sync_files(&self, files: &BTreeSet<FileId>) -> Result<()> {
+        self.check_process()?;
         first_error(
             self.unsettled(files)
                 .iter()
@@ -165,6 +186,7 @@ impl SegmentWriter {
     /// # Errors
     /// Those of storage; the files are closed nevertheless.
     pub fn seal(&self) -> Result<()> {
+        self.check_process()?;
         let files: Vec<_> = self.files.lock().current.values().cloned().collect();
         first_error(files.iter().map(|file| self.close(file)))
     }
@@ -175,6 +197,7 @@ impl SegmentWriter {
     /// # Errors
     /// Those of storage; `Poisoned` for bytes lost by an earlier failure.
     pub fn seal_files(&self, files: &BTreeSet<FileId>) -> Result<()> {
+        self.check_process()?;
         first_error(self.unsettled(files).iter().map(|file| self.close(file)))
     }
 
@@ -237,6 +260,7 @@ impl SegmentWriter {
         new: &NewSegment<'_>,
         payload: &[u8],
     ) -> Result<SegmentRef> {
+        self.check_process()?;
         // Outside every lock: this is where the time goes.
         let encoded = encode_segment(new, payload, self.options.compression)?;
         let bounds = Bounds {
@@ -295,6 +319,28 @@ impl SegmentWriter {
         {
             self.retire(&file);
         }
+    }
+
+    /// Checks that those of these files which this writer made are there still. One that is gone
+    /// counts as lost. Where objects become visible at their end, that was checked then.
+    ///
+    /// # Errors
+    /// `NotFound`; those of storage.
+    pub(super) fn check_present(&self, files: &BTreeSet<FileId>) -> Result<()> {
+        if !self.storage.capabilities().durable_append {
+            return Ok(());
+        }
+        first_error(files.iter().filter(|id| id.term == self.term).map(|id| {
+            let Err(e) = self.storage.len(&id.file_name()) else {
+                return Ok(());
+            };
+            let known = self.files.lock().unsettled.get(id).cloned();
+            if let (ErrorKind::NotFound, Some(file)) = (e.kind(), known) {
+                file.lose(self.observer.as_ref());
+                self.retire(&file);
+            }
+            Err(e.context("segments that are to be acknowledged"))
+        }))
     }
 
     /// Forgets a file that was deleted.

@@ -36,9 +36,18 @@ pub struct LocalStorage {
 }
 
 impl LocalStorage {
-    /// Storage in the directory `root`, which need not exist yet.
+    /// Storage in the directory `root`, which need not exist yet. A relative path is meant as seen
+    /// from today's working directory, wherever that is later.
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into() }
+        let root = root.into();
+        Self {
+            root: std::path::absolute(&root).unwrap_or(root),
+        }
+    }
+
+    /// The directory.
+    pub fn root(&self) -> &Path {
+        &self.root
     }
 
     fn path(&self, name: &str) -> Result<PathBuf> {
