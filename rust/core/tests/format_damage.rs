@@ -3,12 +3,18 @@
 
 mod common;
 
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use common::frames::{bytes_field, frame, number_field};
 use common::{append, faulty, options, owner, payload};
-use holdfast_core::format::{Compression, FileIndex, read_head, read_index, read_segment};
+use holdfast_core::checkpoint::read_file;
+use holdfast_core::format::{
+    Compression, FileIndex, read_head, read_index, read_sealed_index, read_segment,
+};
 use holdfast_core::manager::SegmentWriter;
-use holdfast_core::storage::LocalStorage;
+use holdfast_core::storage::{FaultyStorage, LocalStorage, Operation};
 use holdfast_core::{ErrorKind, SegmentRef, Term};
 
 struct Sample {
@@ -215,5 +221,92 @@ fn a_misplaced_copy_is_not_taken_for_the_file() {
     other.seq = 2;
     std::fs::copy(&sample.path, sample.path.with_file_name(other.file_name())).unwrap();
     let error = read_index(&sample.storage, other).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+}
+
+/// A file without a footer: the header of `sample`, then these bytes.
+fn with_tail(tail: &[u8]) -> (tempfile::TempDir, FaultyStorage, SegmentRef) {
+    let sample = sample(false, Compression::None);
+    let first = sample.segments[0].0;
+    let dir = tempfile::tempdir().unwrap();
+    let mut bytes = sample.bytes[..end(&first) as usize].to_vec();
+    bytes.extend_from_slice(tail);
+    std::fs::write(dir.path().join(first.file.file_name()), bytes).unwrap();
+    let storage = FaultyStorage::new(Arc::new(LocalStorage::new(dir.path())));
+    (dir, storage, first)
+}
+
+/// A head that announces more than any file has.
+fn endless_head() -> Vec<u8> {
+    let owner = bytes_field(1, &bytes_field(2, b"operator"));
+    let endless = [&[5 << 3][..], &[0xff; 8], &[0x7f]].concat();
+    frame(1, 2, &[owner, number_field(3, 1), endless].concat())
+}
+
+#[test]
+fn recovery_behind_a_torn_tail_reads_every_byte_once() {
+    // One cut segment whose data looks as if further ones began in each of its frames.
+    let head = endless_head();
+    let body = [&vec![7; (1 << 20) - head.len()], &head[..]].concat();
+    let data = frame(1, 3, &body);
+    let tail: Vec<u8> = [head, data.repeat(24)].concat();
+    let (_dir, storage, first) = with_tail(&tail);
+    let index = read_index(&storage, first.file).unwrap();
+    assert_eq!(index.segments.len(), 1);
+    assert_eq!(
+        (index.torn_bytes, index.damaged_bytes),
+        (tail.len() as u64, 0)
+    );
+    // A window is 4 MiB, and at least 3 of them are new.
+    assert!(
+        storage.calls(Operation::Read) <= 12,
+        "{}",
+        storage.calls(Operation::Read)
+    );
+}
+
+#[test]
+fn bytes_full_of_heads_that_are_none_are_not_searched_for_ever() {
+    let mut fake = frame(1, 2, &[0; 40]);
+    fake[8..12].copy_from_slice(&(1u32 << 20).to_le_bytes());
+    fake[12..16].copy_from_slice(&(1u32 << 20).to_le_bytes());
+    let tail = [fake[..20].repeat(100_000), vec![0; 2 << 20]].concat();
+    let (_dir, storage, first) = with_tail(&tail);
+    let index = read_index(&storage, first.file).unwrap();
+    assert_eq!(index.segments.len(), 1);
+    assert!(
+        index.damaged_bytes > 0,
+        "nobody deletes it for want of segments"
+    );
+}
+
+#[test]
+fn a_sparse_file_cannot_make_a_reader_take_memory() {
+    // More than any machine of ours has; none of it is on the disk.
+    const SPARSE_BYTES: u64 = 4 << 40;
+    let (dir, storage, first) = with_tail(&[]);
+    let path = dir.path().join(first.file.file_name());
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(SPARSE_BYTES).unwrap();
+    let endless = SegmentRef {
+        len: SPARSE_BYTES - first.offset,
+        ..first
+    };
+    let error = read_segment(&storage, &endless, &owner("a")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    // A footer of that length, and one of more segments than a file has.
+    for (footer_bytes, segments) in [(SPARSE_BYTES - 100, 1), (36, u64::MAX), (36, 65_537)] {
+        let mut body = u64::to_le_bytes(footer_bytes).to_vec();
+        body.extend_from_slice(&u64::to_le_bytes(segments));
+        let trailer = frame(1, 5, &body);
+        file.write_all_at(&trailer, SPARSE_BYTES - trailer.len() as u64)
+            .unwrap();
+        assert_eq!(read_sealed_index(&storage, first.file).unwrap(), None);
+    }
+    let name = "0000000000000001.hfc";
+    let file = std::fs::File::create(dir.path().join(name)).unwrap();
+    file.write_all_at(&frame(1, 6, b"header"), 0).unwrap();
+    file.set_len(SPARSE_BYTES).unwrap();
+    let error = read_file(&storage, name).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
 }

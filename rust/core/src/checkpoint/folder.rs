@@ -3,6 +3,7 @@
 use super::file;
 use super::metadata::Metadata;
 use crate::error::{Error, Result};
+use crate::format::read_frames;
 use crate::ids::CheckpointId;
 use crate::storage::Storage;
 
@@ -89,8 +90,8 @@ pub fn read(storage: &dyn Storage, id: CheckpointId) -> Result<Metadata> {
 /// As [`read`].
 pub fn read_file(storage: &dyn Storage, name: &str) -> Result<Metadata> {
     let input = storage.open(name)?;
-    let bytes = input.read(0, input.size_bytes())?;
-    decode(&bytes, name)
+    read_frames(input.as_ref(), 0, input.size_bytes())
+        .and_then(|bytes| decode(&bytes, name))
         .map_err(|e| e.context(format!("checkpoint metadata {}/{name}", storage.location())))
 }
 

@@ -3,13 +3,14 @@
 //! The trailer says how long the footer is, not where it starts, so that a file whose last append
 //! failed can be sealed although nobody knows how much garbage that append left.
 
-use std::borrow::Cow;
+use std::ops::Range;
 
 use prost::Message;
 
 use super::frame::{self, FrameKind, HEADER_BYTES, split};
 use super::message::{FooterMessage, check_file, decode, entry_from, entry_message};
-use super::{FileIndex, IndexEntry};
+use super::window::Window;
+use super::{FileIndex, IndexEntry, MAX_SEGMENTS_PER_FILE};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::FileId;
 use crate::storage::ReadFile;
@@ -72,27 +73,30 @@ pub(super) fn read_footer(input: &dyn ReadFile, file: FileId) -> Result<Option<F
 fn read_strict(input: &dyn ReadFile, file: FileId) -> Result<FileIndex> {
     let file_bytes = input.size_bytes();
     let tail_bytes = file_bytes.min(TAIL_GUESS_BYTES);
-    let tail = input.read(file_bytes - tail_bytes, tail_bytes)?;
-    let (tail, trailer) = tail
+    let tail_start = file_bytes - tail_bytes;
+    let tail = input.read(tail_start, tail_bytes)?;
+    let (_, trailer) = tail
         .split_last_chunk::<TRAILER_BYTES>()
         .ok_or_else(|| Error::corrupt(format!("{file_bytes} bytes have no room for a trailer")))?;
     let trailer = frame::parse(trailer)?.expect(FrameKind::Trailer)?;
     let (footer_bytes, rest) = split::<8>(trailer.body)?;
     let (segments, _) = split::<8>(rest)?;
     let footer_bytes = u64::from_le_bytes(footer_bytes);
-    let footer_start = (file_bytes - TRAILER_BYTES as u64)
-        .checked_sub(footer_bytes)
-        .ok_or_else(|| {
-            Error::corrupt(format!(
-                "a footer of {footer_bytes} bytes in a file of {file_bytes}"
-            ))
-        })?;
-    let footer = match (tail.len() as u64).checked_sub(footer_bytes) {
-        Some(skip) => Cow::Borrowed(tail.get(skip as usize..).unwrap_or_default()),
-        None => Cow::Owned(input.read(footer_start, footer_bytes)?),
-    };
-    let (entries, data_end) = parse_entries(file, &footer)?;
-    if entries.len() as u64 != u64::from_le_bytes(segments) || data_end > footer_start {
+    let segments = u64::from_le_bytes(segments);
+    if segments > MAX_SEGMENTS_PER_FILE as u64 {
+        return Err(Error::corrupt(format!(
+            "segments: expected at most {MAX_SEGMENTS_PER_FILE}, found {segments}"
+        )));
+    }
+    let footer_end = file_bytes - TRAILER_BYTES as u64;
+    let footer_start = footer_end.checked_sub(footer_bytes).ok_or_else(|| {
+        Error::corrupt(format!(
+            "a footer of {footer_bytes} bytes in a file of {file_bytes}"
+        ))
+    })?;
+    let window = Window::filled(input, footer_end, tail_start, tail);
+    let (entries, data_end) = parse_entries(file, window, footer_start..footer_end, segments)?;
+    if entries.len() as u64 != segments || data_end > footer_start {
         return Err(Error::corrupt("footer and trailer disagree"));
     }
     check_order(&entries, data_end)?;
@@ -106,19 +110,30 @@ fn read_strict(input: &dyn ReadFile, file: FileId) -> Result<FileIndex> {
     })
 }
 
-fn parse_entries(file: FileId, bytes: &[u8]) -> Result<(Vec<IndexEntry>, u64)> {
+/// The entries of all footer frames, one frame in memory at a time.
+fn parse_entries(
+    file: FileId,
+    mut window: Window<'_>,
+    footer: Range<u64>,
+    segments: u64,
+) -> Result<(Vec<IndexEntry>, u64)> {
     let mut entries = Vec::new();
     let mut data_end = 0;
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        let frame = frame::parse(rest)?;
+    let mut position = footer.start;
+    while position < footer.end {
+        let rest = window.bytes_at(position)?;
+        let rest_bytes = usize::try_from(footer.end - position).unwrap_or(usize::MAX);
+        let frame = frame::parse(rest.get(..rest_bytes).unwrap_or(rest))?;
         let message: FooterMessage = decode(frame, FrameKind::Footer)?;
         check_file(file, message.term, message.seq)?;
         data_end = message.data_end;
+        if (entries.len() + message.entries.len()) as u64 > segments {
+            return Err(Error::corrupt("footer and trailer disagree"));
+        }
         for entry in message.entries {
             entries.push(entry_from(file, entry)?);
         }
-        rest = rest.get(frame.stored_len()..).unwrap_or_default();
+        position += frame.stored_len() as u64;
     }
     Ok((entries, data_end))
 }

@@ -114,12 +114,14 @@ pub(super) fn check_owner(owner: &Owner) -> Result<()> {
 
 fn owner_from(message: Option<OwnerMessage>) -> Result<Owner> {
     let message = message.ok_or_else(|| Error::corrupt("a segment without an owner"))?;
-    Ok(Owner {
+    let owner = Owner {
         pipeline: message.pipeline,
         operator: message.operator,
         region: message.region,
         store: message.store,
-    })
+    };
+    check_owner(&owner).map_err(|e| Error::corrupt(e.to_string()))?;
+    Ok(owner)
 }
 
 fn kind_from(tag: u32) -> Result<SegmentKind> {

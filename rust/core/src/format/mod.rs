@@ -7,6 +7,7 @@ mod index;
 mod message;
 mod scan;
 mod segment;
+mod window;
 
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 
@@ -15,6 +16,11 @@ pub use frame::FORMAT_VERSION;
 pub use index::{read_index, read_sealed_index};
 pub use segment::{SegmentReader, read_any_head, read_head, read_segment};
 pub(crate) use segment::{encode_file_header, encode_segment};
+pub(crate) use window::read_frames;
+
+/// Bound on the segments of a file: its writer keeps their index in memory until it is sealed, and a
+/// reader takes no longer footer. 65,536 entries of about 300 bytes are 20 MiB.
+pub(crate) const MAX_SEGMENTS_PER_FILE: usize = 65_536;
 
 /// What a segment holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -2,35 +2,47 @@
 
 use xxhash_rust::xxh3::Xxh3;
 
-use super::frame::{self, FrameKind, HEADER_BYTES, MAGIC, MAX_BODY_BYTES};
+use super::frame::{self, FrameKind, MAGIC};
 use super::message::{FileHeaderMessage, check_file, decode};
 use super::segment::{encode_file_header, split_head};
+use super::window::{WINDOW_BYTES, Window};
 use super::{FileIndex, IndexEntry};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{FileId, SegmentRef};
 use crate::storage::ReadFile;
 
-/// Read-ahead. A frame (1 MiB and its header) always fits.
-const WINDOW_BYTES: u64 = 4 << 20;
-const MAX_FRAME_BYTES: u64 = (HEADER_BYTES + MAX_BODY_BYTES) as u64;
+/// Where the kind of a frame is.
+const KIND_OFFSET: usize = 6;
+
+/// What may be read again, in vain, for every byte of a file: a torn tail may be full of bytes that
+/// look like heads of up to 1 MiB.
+const MAX_VAIN_FACTOR: u64 = 16;
 
 /// One pass over a file, with a window of read-ahead.
 pub(super) struct Scan<'a> {
-    input: &'a dyn ReadFile,
+    window: Window<'a>,
     file: FileId,
     file_bytes: u64,
-    window_start: u64,
-    window: Vec<u8>,
+    /// Bytes behind what looked like a head and was none.
+    vain_bytes: u64,
+}
+
+/// What is at a position.
+enum Found {
+    /// A whole segment, and its end.
+    Segment(IndexEntry, u64),
+    /// None. No segment begins before this position: what is there are frames of one that was cut.
+    NoneBefore(u64),
 }
 
 impl<'a> Scan<'a> {
     pub fn new(input: &'a dyn ReadFile, file: FileId) -> Self {
+        let file_bytes = input.size_bytes();
         Self {
-            input,
+            window: Window::new(input, file_bytes),
             file,
-            file_bytes: input.size_bytes(),
-            window_start: 0,
-            window: Vec::new(),
+            file_bytes,
+            vain_bytes: 0,
         }
     }
 
@@ -52,11 +64,16 @@ impl<'a> Scan<'a> {
         };
         while position < self.file_bytes {
             let found = match self.segment_at(position)? {
-                Some(found) => Some((position, found)),
-                None => self.next_segment(position + 1)?,
+                Found::Segment(entry, end) => Some((position, entry, end)),
+                Found::NoneBefore(next) => self.next_segment(next.max(position + 1))?,
             };
-            let Some((start, (entry, end))) = found else {
-                index.torn_bytes = self.file_bytes - position;
+            let Some((start, entry, end)) = found else {
+                let rest = self.file_bytes - position;
+                if self.gave_up() {
+                    index.damaged_bytes += rest;
+                } else {
+                    index.torn_bytes = rest;
+                }
                 break;
             };
             index.damaged_bytes += start - position;
@@ -66,11 +83,17 @@ impl<'a> Scan<'a> {
         Ok(index)
     }
 
+    /// There may be more segments, but looking for them does not end in time that grows with the
+    /// file only. The rest counts as damaged: it is not deleted for want of segments.
+    fn gave_up(&self) -> bool {
+        self.vain_bytes / MAX_VAIN_FACTOR > self.file_bytes.max(WINDOW_BYTES)
+    }
+
     /// Length of the header frame; `None` when the file ends inside it.
     fn file_header(&mut self) -> Result<Option<u64>> {
         let file = self.file;
         let expected = encode_file_header(file)?;
-        let bytes = self.bytes_at(0)?;
+        let bytes = self.window.bytes_at(0)?;
         if bytes.len() < expected.len() && expected.starts_with(bytes) {
             return Ok(None);
         }
@@ -80,53 +103,66 @@ impl<'a> Scan<'a> {
         Ok(Some(frame.stored_len() as u64))
     }
 
-    /// First whole segment at or after `from`.
-    fn next_segment(&mut self, from: u64) -> Result<Option<(u64, (IndexEntry, u64))>> {
+    /// First whole segment at or after `from`: where it is, what it is, its end.
+    fn next_segment(&mut self, from: u64) -> Result<Option<(u64, IndexEntry, u64)>> {
         let mut position = from;
-        while position < self.file_bytes {
-            let bytes = self.bytes_at(position)?;
+        while position < self.file_bytes && !self.gave_up() {
+            let bytes = self.window.bytes_at(position)?;
             let at_magic = bytes.windows(MAGIC.len()).position(|four| four == MAGIC);
             let Some(skip) = at_magic else {
                 // Keep the last bytes: the magic may lie across the border of the window.
                 position += (bytes.len().saturating_sub(MAGIC.len() - 1)).max(1) as u64;
                 continue;
             };
+            let is_head = bytes.get(skip + KIND_OFFSET) == Some(&(FrameKind::Head as u8));
+            // Cut off by the border of the window: it is looked at again from its own beginning.
+            let is_cut = skip > 0 && bytes.len() < skip + KIND_OFFSET + 1;
             position += skip as u64;
-            if let Some(found) = self.segment_at(position)? {
-                return Ok(Some((position, found)));
+            if is_head || is_cut {
+                match self.segment_at(position)? {
+                    Found::Segment(entry, end) => return Ok(Some((position, entry, end))),
+                    Found::NoneBefore(next) => position = next.max(position + 1),
+                }
+            } else {
+                position += 1;
             }
-            position += 1;
         }
         Ok(None)
     }
 
-    /// The segment that starts at `start` and its end; `None` when there is no whole one.
-    fn segment_at(&mut self, start: u64) -> Result<Option<(IndexEntry, u64)>> {
-        match self.verified_segment(start) {
-            Ok(found) => Ok(Some(found)),
-            Err(e) if e.kind() == ErrorKind::Corrupt => Ok(None),
+    /// The segment that starts at `start`, if there is a whole one.
+    fn segment_at(&mut self, start: u64) -> Result<Found> {
+        let mut verified = start;
+        match self.verified_segment(start, &mut verified) {
+            Ok((entry, end)) => Ok(Found::Segment(entry, end)),
+            Err(e) if e.kind() == ErrorKind::Corrupt => Ok(Found::NoneBefore(verified)),
             Err(e) => Err(e),
         }
     }
 
-    fn verified_segment(&mut self, start: u64) -> Result<(IndexEntry, u64)> {
+    /// `verified` is moved behind every frame that belongs to the segment.
+    fn verified_segment(&mut self, start: u64, verified: &mut u64) -> Result<(IndexEntry, u64)> {
         let file = self.file;
         let mut digest = Xxh3::new();
-        let bytes = self.bytes_at(start)?;
-        let (head, rest) = split_head(bytes)?;
+        let bytes = self.window.bytes_at(start)?;
+        let split = split_head(bytes);
+        if split.is_err() {
+            self.vain_bytes += frame::peek(bytes).map_or(0, |header| header.body_len as u64);
+        }
+        let (head, rest) = split?;
         let head_len = bytes.len() - rest.len();
         digest.update(bytes.get(..head_len).unwrap_or_default());
-        let mut end = start + head_len as u64;
+        *verified = start + head_len as u64;
         let mut payload_bytes = 0u64;
         while payload_bytes < head.payload_bytes {
-            let bytes = self.bytes_at(end)?;
+            let bytes = self.window.bytes_at(*verified)?;
             let frame = frame::parse(bytes)?.expect(FrameKind::Data)?;
             if frame.raw_len == 0 {
                 return Err(Error::corrupt("an empty data frame"));
             }
             payload_bytes += frame.raw_len as u64;
             digest.update(bytes.get(..frame.stored_len()).unwrap_or_default());
-            end += frame.stored_len() as u64;
+            *verified += frame.stored_len() as u64;
         }
         if payload_bytes != head.payload_bytes {
             return Err(Error::corrupt(format!(
@@ -134,6 +170,7 @@ impl<'a> Scan<'a> {
                 head.payload_bytes
             )));
         }
+        let end = *verified;
         let reference = SegmentRef {
             file,
             offset: start,
@@ -147,20 +184,5 @@ impl<'a> Scan<'a> {
             kind: head.kind,
         };
         Ok((entry, end))
-    }
-
-    /// The bytes from `position` on: to the end of the file, or at least a whole frame.
-    fn bytes_at(&mut self, position: u64) -> Result<&[u8]> {
-        let window_end = self.window_start + self.window.len() as u64;
-        let wanted_end = position
-            .saturating_add(MAX_FRAME_BYTES)
-            .min(self.file_bytes);
-        if position < self.window_start || wanted_end > window_end {
-            let len = WINDOW_BYTES.min(self.file_bytes.saturating_sub(position));
-            self.window = self.input.read(position, len)?;
-            self.window_start = position;
-        }
-        let skip = usize::try_from(position - self.window_start).unwrap_or(usize::MAX);
-        Ok(self.window.get(skip..).unwrap_or_default())
     }
 }

@@ -5,7 +5,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::frame::{self, FrameKind, HEADER_BYTES, MAX_BODY_BYTES};
 use super::message::{FileHeaderMessage, HeadMessage, check_owner, decode, owner_message};
-use super::{Compression, NewSegment, Segment, SegmentHead};
+use super::{Compression, NewSegment, Segment, SegmentHead, read_frames};
 use crate::error::{Error, Result};
 use crate::ids::{FileId, Owner, SegmentRef};
 use crate::storage::{ReadFile, Storage};
@@ -116,7 +116,7 @@ impl<'a> SegmentReader<'a> {
             Some((_, input)) => input,
             None => self.storage.open(&reference.file.file_name())?,
         };
-        let bytes = input.read(reference.offset, reference.len)?;
+        let bytes = read_frames(input.as_ref(), reference.offset, reference.len)?;
         self.open = Some((reference.file, input));
         Ok(bytes)
     }
