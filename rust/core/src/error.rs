@@ -108,6 +108,13 @@ impl Error {
         }
     }
 
+    /// The disk is full, or the user's share of it: what fails now may work once there is space.
+    pub(crate) fn is_out_of_space(&self) -> bool {
+        use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+        let kind = self.source.as_ref().map(std::io::Error::kind);
+        matches!(kind, Some(StorageFull | QuotaExceeded))
+    }
+
     /// Adds what was being done, in front of the message.
     #[must_use]
     pub fn context(mut self, what: impl fmt::Display) -> Self {

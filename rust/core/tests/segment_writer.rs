@@ -162,10 +162,55 @@ fn a_short_append_cuts_the_segment_and_spares_its_neighbours() {
         reads_back(storage.as_ref(), &before, "a", &payload(1, 900));
         reads_back(storage.as_ref(), &after, "b", &payload(2, 900));
         let index = read_index(storage.as_ref(), before.file).unwrap();
+        assert!(index.sealed);
+        assert_eq!(index.torn_bytes, 0, "it was cut off");
+        assert_eq!(index.segments.len(), 1);
+        let stats = writer.stats();
+        assert_eq!((stats.appends_failed, stats.garbage_bytes), (1, 0));
+    }
+}
+
+#[test]
+fn what_cannot_be_cut_off_is_counted() {
+    for kept in [1, 70, 200] {
+        let (_dir, storage) = faulty();
+        let writer = writer(&storage);
+        let before = append(&writer, &owner("a"), 1, &payload(1, 900)).unwrap();
+        storage.full_append_nth(1, kept);
+        storage.fail_nth(Operation::Cut, 1);
+        append(&writer, &owner("b"), 1, &payload(2, 900)).unwrap_err();
+        let after = append(&writer, &owner("b"), 1, &payload(2, 900)).unwrap();
+        assert_ne!(before.file, after.file, "nothing follows garbage");
+        let index = read_index(storage.as_ref(), before.file).unwrap();
         assert!(index.sealed, "the footer records the cut");
         assert_eq!(index.torn_bytes, kept as u64);
-        assert_eq!(index.segments.len(), 1);
-        assert_eq!(writer.stats().appends_failed, 1);
+        assert_eq!(writer.stats().garbage_bytes, kept as u64);
+    }
+}
+
+#[test]
+fn a_file_on_a_full_disk_is_cut_back_and_takes_what_fits() {
+    let (_dir, storage) = faulty();
+    let writer = writer(&storage);
+    let first = append(&writer, &owner("a"), 1, &payload(1, 900)).unwrap();
+    let name = first.file.file_name();
+    let before = storage.len(&name).unwrap();
+    for kept in [0, 1, 500] {
+        storage.full_append_nth(1, kept);
+        let error = append(&writer, &owner("b"), 1, &payload(2, 900)).unwrap_err();
+        assert!(error.to_string().contains("No space left"), "{error}");
+        assert_eq!(storage.len(&name).unwrap(), before);
+    }
+    let second = append(&writer, &owner("b"), 1, &payload(2, 900)).unwrap();
+    assert_eq!(second.file, first.file);
+    // A footer that does not fit leaves nothing either.
+    storage.full_append_nth(1, 30);
+    writer.seal().expect("every segment is durable");
+    assert_eq!(storage.len(&name).unwrap(), second.offset + second.len);
+    assert_eq!(writer.stats().garbage_bytes, 0);
+    assert_eq!(storage.list().unwrap().len(), 1);
+    for (reference, region, seed) in [(first, "a", 1), (second, "b", 2)] {
+        reads_back(storage.as_ref(), &reference, region, &payload(seed, 900));
     }
 }
 
@@ -176,6 +221,8 @@ fn a_cut_file_whose_footer_fails_too_is_recovered_by_scanning() {
     let before = append(&writer, &owner("a"), 1, &payload(1, 900)).unwrap();
     storage.short_append_nth(1, 50);
     storage.short_append_nth(2, 30);
+    storage.fail_nth(Operation::Cut, 1);
+    storage.fail_nth(Operation::Cut, 2);
     append(&writer, &owner("b"), 1, &payload(2, 900)).unwrap_err();
     writer
         .sync()

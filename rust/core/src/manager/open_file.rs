@@ -38,6 +38,8 @@ struct Inner {
     durable_bytes: u64,
     /// Size of the file as far as known: garbage of a cut append and the footer included.
     physical_bytes: u64,
+    /// What failed appends left in it, known once it is closed.
+    garbage_bytes: u64,
     entries: Vec<IndexEntry>,
     /// `sync` has told somebody that bytes of this file were lost.
     loss_reported: bool,
@@ -60,6 +62,8 @@ pub(super) enum Appended {
     Written { reference: SegmentRef, full: bool },
     /// The file takes no appends any more: use another one.
     Refused,
+    /// The disk is full, and nothing of the segment is left: the file takes what fits.
+    NoSpace(Error),
     /// The write failed. The file takes no appends any more and must be closed.
     Cut(Error),
 }
@@ -89,6 +93,7 @@ impl OpenFile {
             good_bytes: header_bytes,
             durable_bytes: 0,
             physical_bytes: header_bytes,
+            garbage_bytes: 0,
             entries: Vec::new(),
             loss_reported: false,
             footer_failure: None,
@@ -115,7 +120,13 @@ impl OpenFile {
             return Appended::Refused;
         };
         if let Err(e) = handle.append(bytes) {
-            // How much was written is unknown: nothing may follow the garbage but a footer.
+            // How much was written is unknown. It takes space for as long as a neighbour is needed.
+            let is_cut = handle.cut(inner.good_bytes).is_ok();
+            if is_cut && e.is_out_of_space() {
+                // Neither a footer nor another file would find room either.
+                return Appended::NoSpace(e);
+            }
+            // Nothing may follow but a footer.
             inner.status = Status::Closing;
             return Appended::Cut(e);
         }
@@ -198,8 +209,14 @@ impl OpenFile {
             inner.status = Status::Closing;
             (handle, std::mem::take(&mut inner.entries), inner.good_bytes)
         };
-        let footer = encode_footer(self.id, good_bytes, &entries)
-            .and_then(|footer| handle.append(&footer).map(|()| footer.len()));
+        let footer = encode_footer(self.id, good_bytes, &entries).and_then(|footer| {
+            let written = handle.append(&footer);
+            if written.is_err() {
+                // Best effort: what stays is counted below.
+                let _ = handle.cut(good_bytes);
+            }
+            written.map(|()| footer.len() as u64)
+        });
         // Without a footer the file is still worth syncing: a scan finds its segments.
         let finished = handle.finish();
         // Garbage of a cut append is part of the size, and only storage knows how much it is.
@@ -222,7 +239,9 @@ impl OpenFile {
             _ => Status::Closed,
         };
         inner.physical_bytes =
-            physical_bytes.unwrap_or(good_bytes + *footer.as_ref().unwrap_or(&0) as u64);
+            physical_bytes.unwrap_or(good_bytes + *footer.as_ref().unwrap_or(&0));
+        inner.garbage_bytes =
+            (inner.physical_bytes - good_bytes).saturating_sub(*footer.as_ref().unwrap_or(&0));
         self.tell(&inner, observer);
         inner.footer_failure = footer.err().filter(|_| finished.is_ok());
         finished.map_err(|e| e.context(self.lost_what(&inner, storage)))
@@ -288,6 +307,11 @@ impl OpenFile {
             Status::Open | Status::Closing => Durability::Pending,
             Status::Sealed | Status::Closed => Durability::Lost,
         }
+    }
+
+    /// What failed appends left in it and could not be cut off, once it is closed; told once.
+    pub fn take_garbage(&self) -> u64 {
+        std::mem::take(&mut self.inner.lock().garbage_bytes)
     }
 
     pub fn is_sealed(&self) -> bool {

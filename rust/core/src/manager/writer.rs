@@ -9,13 +9,11 @@ use super::observer::{FileChange, Nobody, Observer};
 use super::open_file::{Appended, Bounds, Durability, OpenFile, Synced};
 use super::writer_stats::{Counters, WriterStats, add};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Compression, IndexEntry, NewSegment, encode_file_header, encode_segment};
+use crate::format::{
+    Compression, IndexEntry, MAX_SEGMENTS_PER_FILE, NewSegment, encode_file_header, encode_segment,
+};
 use crate::ids::{FileId, SegmentRef, Term};
 use crate::storage::Storage;
-
-/// Bounds the index of a file that is kept in memory until the file is sealed: 65,536 entries of
-/// about 300 bytes are 20 MiB.
-const MAX_SEGMENTS_PER_FILE: usize = 65_536;
 
 /// Bounds the warnings that wait for [`SegmentWriter::take_warnings`]: 64 lines of about 300 bytes.
 /// Later ones would say the same of other files.
@@ -135,8 +133,8 @@ impl SegmentWriter {
     /// # Errors
     /// `InvalidInput` for names or a lineage out of bounds, and in a child of the process that opened
     /// the writer; `AlreadyExists` when another
-    /// incarnation uses this term; else that of storage. After an error nothing was appended; a
-    /// retry goes to a new file.
+    /// incarnation uses this term; else that of storage. After an error nothing was appended. A
+    /// retry goes to a new file, unless the disk was full and the file could be cut back.
     pub fn append(&self, new: &NewSegment<'_>, payload: &[u8]) -> Result<SegmentRef> {
         self.append_in(0, new, payload)
     }
@@ -301,14 +299,21 @@ impl SegmentWriter {
                     return Ok(reference);
                 }
                 Appended::Refused => self.retire(&file),
+                Appended::NoSpace(error) => return Err(self.failed(new, error)),
                 Appended::Cut(error) => {
-                    add(&self.counters.appends_failed, 1);
                     let _ = self.close(&file);
-                    let what = format!("segment of {} for checkpoint {}", new.owner, new.created);
-                    return Err(error.context(what));
+                    return Err(self.failed(new, error));
                 }
             }
         }
+    }
+
+    fn failed(&self, new: &NewSegment<'_>, error: Error) -> Error {
+        add(&self.counters.appends_failed, 1);
+        error.context(format!(
+            "segment of {} for checkpoint {}",
+            new.owner, new.created
+        ))
     }
 
     /// Closes a file without a footer unless `wanted` finds a segment worth keeping in it.
@@ -436,6 +441,7 @@ impl SegmentWriter {
         self.retire(file);
         let was_sealed = file.is_sealed();
         let closed = file.close(self.storage.as_ref(), self.observer.as_ref());
+        add(&self.counters.garbage_bytes, file.take_garbage());
         self.warn_without_footer(file);
         if !was_sealed && file.is_sealed() {
             add(&self.counters.files_sealed, 1);

@@ -17,6 +17,9 @@ pub struct WriterStats {
     pub syncs: u64,
     /// Appends that returned an error of storage.
     pub appends_failed: u64,
+    /// What these left in files that were closed since, in bytes: where it cannot be cut off it is
+    /// part of the file's size, and goes when the file goes.
+    pub garbage_bytes: u64,
 }
 
 #[derive(Debug, Default)]
@@ -27,6 +30,7 @@ pub(super) struct Counters {
     pub bytes: AtomicU64,
     pub syncs: AtomicU64,
     pub appends_failed: AtomicU64,
+    pub garbage_bytes: AtomicU64,
 }
 
 impl Counters {
@@ -39,6 +43,7 @@ impl Counters {
             bytes: get(&self.bytes),
             syncs: get(&self.syncs),
             appends_failed: get(&self.appends_failed),
+            garbage_bytes: get(&self.garbage_bytes),
         }
     }
 }

@@ -24,13 +24,14 @@ use crate::error::ErrorKind;
 /// # Panics
 /// When the backend breaks the contract; the message says which rule.
 pub fn run(make: impl Fn() -> Arc<dyn Storage>) {
-    let checks: [fn(&dyn Storage); 12] = [
+    let checks: [fn(&dyn Storage); 13] = [
         absent_objects_are_not_found,
         finished_objects_read_back,
         an_open_object_serves_several_reads,
         a_name_is_taken_once,
         reads_past_the_end_are_refused,
         appended_bytes_are_visible_before_the_end,
+        what_is_cut_off_is_gone_and_appends_go_on,
         unfinished_objects_are_absent_without_durable_appends,
         deleted_objects_are_gone,
         renaming_takes_a_free_name_only,
@@ -167,6 +168,20 @@ fn appended_bytes_are_visible_before_the_end(storage: &dyn Storage) {
         kind(storage.create("object").map(|_| ())),
         ErrorKind::AlreadyExists
     );
+}
+
+fn what_is_cut_off_is_gone_and_appends_go_on(storage: &dyn Storage) {
+    let mut file = storage.create("object").expect("create");
+    file.append(b"12345").expect("append");
+    match file.cut(2) {
+        Err(e) if e.kind() == ErrorKind::Unsupported => return,
+        cut => cut.expect("cut"),
+    }
+    file.cut(3).expect_err("a cut never makes an object longer");
+    file.append(b"ab").expect("append behind the cut");
+    file.finish().expect("finish");
+    assert_eq!(storage.len("object").expect("len"), 4);
+    assert_eq!(storage.read("object", 0, 4).expect("read"), b"12ab");
 }
 
 fn unfinished_objects_are_absent_without_durable_appends(storage: &dyn Storage) {

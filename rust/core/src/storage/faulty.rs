@@ -16,6 +16,8 @@ pub enum Operation {
     Create,
     /// [`AppendFile::append`].
     Append,
+    /// [`AppendFile::cut`].
+    Cut,
     /// [`Storage::sync`], [`AppendFile::sync`], [`SyncFile::sync`] and [`AppendFile::finish`].
     Sync,
     /// [`Storage::open`], which [`Storage::read`] begins with, and [`Storage::len`], which remote
@@ -37,6 +39,8 @@ enum Fault {
     Refuse,
     /// An append writes this many bytes and then fails.
     Short(usize),
+    /// As `Short`, because the disk is full.
+    Full(usize),
 }
 
 #[derive(Debug, Default)]
@@ -80,6 +84,12 @@ impl FaultyStorage {
     /// The `nth` append from now on writes `bytes` bytes and then fails; 1 is the next one.
     pub fn short_append_nth(&self, nth: u64, bytes: usize) {
         self.script(Operation::Append, nth, Fault::Short(bytes));
+    }
+
+    /// The `nth` append from now on writes `bytes` bytes and then finds the disk full; 1 is the next
+    /// one.
+    pub fn full_append_nth(&self, nth: u64, bytes: usize) {
+        self.script(Operation::Append, nth, Fault::Full(bytes));
     }
 
     /// Forgets all failures that did not happen yet.
@@ -215,7 +225,17 @@ impl AppendFile for FaultyFile {
                 self.inner.append(bytes.get(..kept).unwrap_or(bytes))?;
                 Err(injected(Operation::Append, &self.name))
             }
+            Some(Fault::Full(kept)) => {
+                self.inner.append(bytes.get(..kept).unwrap_or(bytes))?;
+                let full = rustix::io::Errno::NOSPC.into();
+                Err(Error::io(format!("Append of {}", self.name), full))
+            }
         }
+    }
+
+    fn cut(&mut self, len: u64) -> Result<()> {
+        self.storage.check(Operation::Cut, &self.name)?;
+        self.inner.cut(len)
     }
 
     fn sync(&mut self) -> Result<()> {

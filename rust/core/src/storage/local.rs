@@ -230,6 +230,14 @@ impl AppendFile for LocalFile {
         })
     }
 
+    fn cut(&mut self, len: u64) -> Result<()> {
+        let what = || format!("cutting {} to {len} bytes", self.0.path.display());
+        let found = self.0.file.metadata().map(|meta| meta.len());
+        let found = found.map_err(|e| Error::io(what(), e))?;
+        check_range(&what(), found, 0, len)?;
+        self.0.file.set_len(len).map_err(|e| Error::io(what(), e))
+    }
+
     fn sync(&mut self) -> Result<()> {
         self.0.sync()
     }

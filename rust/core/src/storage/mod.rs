@@ -124,6 +124,19 @@ pub trait AppendFile: Send + fmt::Debug {
     /// `Storage`.
     fn append(&mut self, bytes: &[u8]) -> Result<()>;
 
+    /// Cuts off what an append that failed left behind the first `len` bytes. The next append goes
+    /// on there.
+    ///
+    /// # Errors
+    /// `Storage`; `Unsupported`, which is what a backend answers that cannot do that. The length of
+    /// the object is unknown then.
+    fn cut(&mut self, len: u64) -> Result<()> {
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("an object cannot be cut to {len} bytes here"),
+        ))
+    }
+
     /// Makes all appended bytes, and the name, survive a machine crash.
     ///
     /// # Errors
