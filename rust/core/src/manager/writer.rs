@@ -344,7 +344,7 @@ impl SegmentWriter {
                 file.lose(self.observer.as_ref());
                 self.retire(&file);
             }
-            Err(e.context("segments that are to be acknowledged"))
+            Err(e.context("its segments must be written again"))
         }))
     }
 
