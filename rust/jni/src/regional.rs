@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use holdfast_core::manager::{ManagerOptions, SnapshotManager, WriterOptions};
 use holdfast_core::wire::{
-    Connection, Hello, Host, Listener, ManagerMessage, Session, socket_path,
+    Connection, Hello, Host, Listener, ManagerMessage, Session, socket_paths,
 };
 use holdfast_core::{Error, ErrorKind, Term};
 use jni::errors::Error as JniError;
@@ -34,7 +34,7 @@ extern "system" fn Java_io_holdfast_spark_Native_listen<'local>(
 ) -> jlong {
     with_env(env, |env| {
         let folder = folder.try_to_string(env)?;
-        let listener = Listener::bind(socket_path(Path::new(&folder)))?;
+        let listener = Listener::bind_first(socket_paths(Path::new(&folder)))?;
         Ok(LISTENERS.insert(listener))
     })
 }

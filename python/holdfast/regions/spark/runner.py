@@ -43,8 +43,11 @@ KEEP_FREED_MEMORY: Final = {
 
 SUMMARY: Final = "partition int, regions int"
 
-#: Of a merged file; the term comes first.
-_MERGED_FILE: Final = re.compile(r"([0-9a-f]{16})-[0-9a-f]{8}\.hf")
+#: Of a merged file; the term comes first. With the number 0 it is a manager's claim, and empty.
+_MERGED_FILE: Final = re.compile(r"([0-9a-f]{16})-(?!0{8})[0-9a-f]{8}\.hf")
+
+#: What PySpark puts between Java's words and those of a worker.
+PYTHON_TRACEBACK: Final = "Traceback (most recent call last):"
 
 _FAILED_TASK: Final = re.compile(r"Task (\d+) in stage")
 
@@ -315,8 +318,19 @@ def _partition(problem: BaseException) -> int | None:
 
 
 def _reason(problem: BaseException) -> str:
-    """Say in a line what went wrong, in Java's words if it went wrong there."""
+    """Say in a line what went wrong, in Java's words if it went wrong there.
+
+    Where a Python worker failed, these end with its traceback, whose last line says why: the module
+    that it could not import, for example.
+    """
     thrown: Any = getattr(problem, "java_exception", None)
     text = str(problem) if thrown is None else str(thrown.toString())
     lines = [line for line in text.splitlines() if line.strip()]
-    return lines[0] if lines else type(problem).__name__
+    if not lines:
+        return type(problem).__name__
+    _, traceback, raised = text.partition(PYTHON_TRACEBACK)
+    # Lines of the traceback and of Java's stack are indented.
+    causes = [line for line in raised.splitlines() if line.strip() and not line[0].isspace()]
+    if not traceback or not causes:
+        return lines[0]
+    return f"{lines[0].partition(PYTHON_TRACEBACK)[0].rstrip(': ')}: {causes[0]}"

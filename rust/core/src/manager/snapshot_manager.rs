@@ -11,7 +11,7 @@ use super::upkeep::Upkeep;
 use super::writer::{SegmentWriter, WriterOptions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{NewSegment, Segment, read_segment};
-use crate::ids::{CheckpointId, FileId, Owner, SegmentRef, Term};
+use crate::ids::{CheckpointId, Owner, SegmentRef, Term};
 use crate::liveness::Occasion;
 use crate::storage::Storage;
 
@@ -25,8 +25,8 @@ pub struct ManagerOptions {
     /// Bound on physical bytes divided by live bytes. Beyond it the segments of the most wasteful
     /// files are not offered for reuse; and an open file is sealed at a message, early enough for
     /// its live part to be written once more before it goes. 64 KiB of dead bytes in an open file,
-    /// and the index that is added when it is sealed, are left in peace: what is bounded of a tiny state is its size, not the ratio. Below 1 there
-    /// is no bound.
+    /// and the index that is added when it is sealed, are left in peace: what is bounded of a tiny
+    /// state is its size, not the ratio. Below 1 there is no bound.
     pub max_space_amplification: f64,
     /// A thread of the manager deletes and seals files, so that messages do not wait for storage.
     /// Without it [`SnapshotManager::wait_for_deletes`] does, on the thread of the caller.

@@ -68,9 +68,14 @@ impl Reply {
     }
 }
 
-/// Serves a client until it leaves or breaks the protocol.
-pub(super) fn serve(mut channel: Channel, host: &dyn Host, budget: &Budget) {
-    let session = match welcome(&mut channel, host) {
+/// Serves a client until it leaves or breaks the protocol. `keep` is called once it introduced itself.
+pub(super) fn serve(
+    mut channel: Channel,
+    host: &dyn Host,
+    budget: &Budget,
+    keep: &dyn Fn() -> Result<()>,
+) {
+    let session = match welcome(&mut channel, host, keep) {
         Ok(Some(session)) => session,
         Ok(None) => return,
         Err(error) => return refuse(channel, &error),
@@ -101,13 +106,18 @@ pub(super) fn serve(mut channel: Channel, host: &dyn Host, budget: &Budget) {
 }
 
 /// The first exchange.
-fn welcome(channel: &mut Channel, host: &dyn Host) -> Result<Option<Box<dyn Session>>> {
+fn welcome(
+    channel: &mut Channel,
+    host: &dyn Host,
+    keep: &dyn Fn() -> Result<()>,
+) -> Result<Option<Box<dyn Session>>> {
     channel.wait_at_most(Some(HELLO_TIMEOUT))?;
     let Some(frame) = channel.receive(MAX_HELLO_BYTES)? else {
         return Ok(None);
     };
     channel.wait_at_most(None)?;
     let hello = Hello::try_from(frame.decode::<HelloMessage>()?)?;
+    keep()?;
     let session = host.open(&hello)?;
     channel.send(&Outgoing::new(&response(Answer::Welcome(
         PROTOCOL_VERSION,

@@ -9,9 +9,10 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 
@@ -25,6 +26,10 @@ use crate::error::{Error, ErrorKind, Result};
 /// Python worker per core, and a worker needs one connection.
 pub(super) const MAX_CONNECTIONS: usize = 256;
 
+/// Bound on clients that connected and did not introduce themselves. They take no place from those
+/// that do: beyond it, the one that is silent for longest loses its connection.
+const MAX_SILENT: usize = 64;
+
 /// A socket that clients of the same user connect to.
 ///
 /// Its folder must be private to this user; it is made if it is missing. What dead processes left in
@@ -37,6 +42,8 @@ pub struct Listener {
     running: Mutex<Option<PipeWriter>>,
     stopping: PipeReader,
     connections: Arc<Connections>,
+    /// The process that listens: a child must not end it.
+    process: u32,
 }
 
 impl Listener {
@@ -72,7 +79,23 @@ impl Listener {
             running: Mutex::new(Some(running)),
             stopping,
             connections: Arc::default(),
+            process: std::process::id(),
         })
+    }
+
+    /// Listens at the first of these paths where it can.
+    ///
+    /// # Errors
+    /// As [`Listener::bind`], of the first path, when there is none.
+    pub fn bind_first(paths: impl IntoIterator<Item = PathBuf>) -> Result<Self> {
+        let mut first = None;
+        for path in paths {
+            match Self::bind(path) {
+                Ok(listener) => return Ok(listener),
+                Err(e) => first = first.or(Some(e)),
+            }
+        }
+        Err(first.unwrap_or_else(|| Error::invalid_input("no path for a socket was given")))
     }
 
     /// Where it listens.
@@ -98,6 +121,24 @@ impl Listener {
             }
         }
         Ok(None)
+    }
+
+    /// Waits before a client is accepted after the system refused one, for want of descriptors; false
+    /// when it was stopped meanwhile.
+    pub(super) fn pause(&self, time: Duration) -> bool {
+        let mut events = [PollFd::from_borrowed_fd(
+            self.stopping.as_fd(),
+            PollFlags::IN,
+        )];
+        let timeout = Timespec::try_from(time).ok();
+        // A signal ends the pause early, which does no harm.
+        let _ = poll(&mut events, timeout.as_ref());
+        self.running.lock().is_some()
+    }
+
+    /// This process is a child of the one that listens.
+    pub(super) fn is_inherited(&self) -> bool {
+        self.process != std::process::id()
     }
 
     /// False when it was stopped.
@@ -139,6 +180,9 @@ impl Listener {
     /// Stops: no client is accepted any more, and those that are connected lose their connection. A
     /// request that is being served ends first.
     pub fn stop(&self) {
+        if self.is_inherited() {
+            return;
+        }
         if self.running.lock().take().is_some() {
             // Somebody else may have removed it; a file that stays is removed by the next process.
             let _ = fs::remove_file(&self.path);
@@ -170,7 +214,7 @@ impl Connection {
     /// Serves the client until it leaves, breaks the protocol, or the listener stops.
     pub fn serve(self, host: &dyn Host) {
         let Self { channel, place } = self;
-        serve(channel, host, &place.connections.budget);
+        serve(channel, host, &place.connections.budget, &|| place.keep());
     }
 }
 
@@ -186,7 +230,10 @@ struct Connections {
 struct Open {
     ended: bool,
     last: u64,
+    /// Clients that introduced themselves.
     streams: BTreeMap<u64, UnixStream>,
+    /// Clients that did not yet, the oldest first.
+    silent: BTreeMap<u64, UnixStream>,
 }
 
 #[derive(Debug)]
@@ -201,18 +248,19 @@ impl Connections {
         if open.ended {
             return Err(Error::new(ErrorKind::Fenced, "the executor is stopping"));
         }
-        if open.streams.len() >= MAX_CONNECTIONS {
-            return Err(Error::new(
-                ErrorKind::LimitExceeded,
-                format!("{MAX_CONNECTIONS} clients are connected to this executor already"),
-            ));
-        }
+        open.check_room()?;
         let stream = stream
             .try_clone()
             .map_err(|e| Error::io("a descriptor for a client", e))?;
         open.last += 1;
         let number = open.last;
-        open.streams.insert(number, stream);
+        open.silent.insert(number, stream);
+        if open.silent.len() > MAX_SILENT
+            && let Some((_, oldest)) = open.silent.pop_first()
+        {
+            // A failure means that it has left.
+            let _ = oldest.shutdown(Shutdown::Both);
+        }
         Ok(Place {
             number,
             connections: Arc::clone(connections),
@@ -222,7 +270,7 @@ impl Connections {
     fn end(&self) {
         let mut open = self.state.lock();
         open.ended = true;
-        for stream in open.streams.values() {
+        for stream in open.streams.values().chain(open.silent.values()) {
             // A failure means that the client has left.
             let _ = stream.shutdown(Shutdown::Both);
         }
@@ -230,15 +278,44 @@ impl Connections {
 
     fn wait(&self) {
         let mut open = self.state.lock();
-        while !open.streams.is_empty() {
+        while !open.streams.is_empty() || !open.silent.is_empty() {
             self.left.wait(&mut open);
         }
     }
 }
 
+impl Open {
+    fn check_room(&self) -> Result<()> {
+        if self.streams.len() < MAX_CONNECTIONS {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::LimitExceeded,
+            format!("{MAX_CONNECTIONS} clients are connected to this executor already"),
+        ))
+    }
+}
+
+impl Place {
+    /// The client introduced itself: it is served until it leaves.
+    fn keep(&self) -> Result<()> {
+        let mut open = self.connections.state.lock();
+        open.check_room()?;
+        let silent = open
+            .silent
+            .remove(&self.number)
+            .ok_or_else(|| Error::new(ErrorKind::LimitExceeded, "too many clients were silent"))?;
+        open.streams.insert(self.number, silent);
+        Ok(())
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
-        self.connections.state.lock().streams.remove(&self.number);
+        let mut open = self.connections.state.lock();
+        open.streams.remove(&self.number);
+        open.silent.remove(&self.number);
+        drop(open);
         self.connections.left.notify_all();
     }
 }
@@ -301,7 +378,7 @@ fn nobody_listens(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::*;
 
     fn private_folder() -> tempfile::TempDir {
@@ -376,6 +453,19 @@ mod tests {
         ];
         assert_eq!(names, kept);
         drop((listener, elsewhere));
+    }
+
+    #[test]
+    fn a_folder_that_is_another_users_is_passed_over() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = |folder: &str| parent.path().join(folder).join("1.sock");
+        fs::create_dir(parent.path().join("open")).unwrap();
+        fs::set_permissions(parent.path().join("open"), Permissions::from_mode(0o755)).unwrap();
+        let paths = ["open", "next"].map(path);
+        let listener = Listener::bind_first(paths.clone()).unwrap();
+        assert_eq!(listener.path(), paths[1]);
+        let none = Listener::bind_first([path("open")]).unwrap_err();
+        assert!(none.to_string().contains("mode 755"), "{none}");
     }
 
     #[test]

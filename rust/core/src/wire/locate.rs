@@ -3,7 +3,11 @@
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::{Pid, geteuid, getuid};
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -20,23 +24,34 @@ const JAVA_FOLDER: &str = "-Djava.io.tmpdir=";
 /// Bound on the search: a worker is two steps below its executor, wrappers add one or two.
 const MAX_ANCESTORS: usize = 32;
 
-/// Path of the socket of the executor that runs as `process`, in the folder for temporary files
-/// `folder`.
-pub fn socket_of(folder: &Path, process: u32) -> PathBuf {
-    let user = rustix::process::getuid().as_raw();
-    folder
-        .join(format!("holdfast-{user}"))
-        .join(format!("{process}.sock"))
+/// Folders that are tried in turn: the name of the first can be taken by another user, and the path in
+/// it by a process of the same number in another container.
+const FOLDERS: u32 = 8;
+
+/// Where the socket of the executor that runs as `process` may be, in the folder for temporary files
+/// `folder`; the first is the usual one.
+fn sockets_of(folder: &Path, process: u32) -> impl Iterator<Item = PathBuf> + use<> {
+    let user = getuid().as_raw();
+    let folder = folder.to_path_buf();
+    (0..FOLDERS).map(move |number| {
+        let name = match number {
+            0 => format!("holdfast-{user}"),
+            _ => format!("holdfast-{user}-{number}"),
+        };
+        folder.join(name).join(format!("{process}.sock"))
+    })
 }
 
-/// Path of the socket that this process shall listen on, given its folder for temporary files.
-pub fn socket_path(folder: &Path) -> PathBuf {
+/// Paths of the socket that this process shall listen on, given its folder for temporary files: the
+/// first that it can have.
+pub fn socket_paths(folder: &Path) -> Vec<PathBuf> {
     let process = std::process::id();
-    let wanted = socket_of(folder, process);
-    if wanted.as_os_str().len() <= MAX_PATH_BYTES {
-        return wanted;
+    let mut wanted: Vec<_> = sockets_of(folder, process).collect();
+    wanted.retain(|path| path.as_os_str().len() <= MAX_PATH_BYTES);
+    if wanted.is_empty() {
+        wanted = sockets_of(Path::new(COMMON_FOLDER), process).collect();
     }
-    socket_of(Path::new(COMMON_FOLDER), process)
+    wanted
 }
 
 /// Socket of the executor that this process works for: of the nearest ancestor that has one.
@@ -51,11 +66,7 @@ pub fn executor_socket() -> Result<PathBuf> {
             break;
         };
         seen.push(parent.to_string());
-        if let Some(found) = folders_of(parent)
-            .iter()
-            .map(|folder| socket_of(folder, parent))
-            .find(|path| is_socket(path))
-        {
+        if let Some(found) = find_socket(&folders_of(parent), parent) {
             return Ok(found);
         }
         process = parent;
@@ -70,6 +81,24 @@ pub fn executor_socket() -> Result<PathBuf> {
             seen.join(", ")
         ),
     ))
+}
+
+fn find_socket(folders: &[PathBuf], process: u32) -> Option<PathBuf> {
+    let mut paths = folders
+        .iter()
+        .flat_map(|folder| sockets_of(folder, process));
+    paths.find(|path| listens(process, path))
+}
+
+/// Whether this very process listens there, for this user. Its number may have belonged to another
+/// one, which left its socket behind, and whoever may write to the folder can put one there.
+fn listens(process: u32, path: &Path) -> bool {
+    let peer = || {
+        let stream = UnixStream::connect(path).ok()?;
+        socket_peercred(&stream).ok()
+    };
+    let process = i32::try_from(process).ok().and_then(Pid::from_raw);
+    is_socket(path) && peer().is_some_and(|peer| peer.uid == geteuid() && Some(peer.pid) == process)
 }
 
 /// Folders for temporary files that a process may use: what it was started with, then the common one.
@@ -102,15 +131,36 @@ fn parent_of(process: u32) -> Option<u32> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::os::unix::net::UnixListener;
 
     #[test]
     fn a_folder_with_a_long_path_is_replaced_by_the_common_one() {
-        let short = socket_path(Path::new("/var/tmp"));
+        let first = |folder: &Path| socket_paths(folder).swap_remove(0);
+        let short = first(Path::new("/var/tmp"));
         assert!(short.starts_with("/var/tmp"), "{}", short.display());
-        let long = Path::new("/hadoop").join("a".repeat(90));
-        let replaced = socket_path(&long);
-        assert!(replaced.starts_with("/tmp"), "{}", replaced.display());
-        assert_eq!(replaced.file_name(), short.file_name());
+        let long = first(&Path::new("/hadoop").join("a".repeat(90)));
+        assert!(long.starts_with("/tmp"), "{}", long.display());
+        assert_eq!(long.file_name(), short.file_name());
+    }
+
+    #[test]
+    fn the_socket_is_the_one_that_the_process_itself_listens_at() {
+        let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let folders = [old.path().to_path_buf(), new.path().to_path_buf()];
+        let me = std::process::id();
+        let at = |folder: &Path, number: usize, process| {
+            let path = sockets_of(folder, process).nth(number).unwrap();
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            path
+        };
+        // Of a dead process that had the same number, and of another one that lives.
+        drop(UnixListener::bind(at(old.path(), 0, me)).unwrap());
+        let _other = UnixListener::bind(at(old.path(), 0, me + 1)).unwrap();
+        assert_eq!(find_socket(&folders, me), None);
+        assert_eq!(find_socket(&folders, me + 1), None);
+        let live = at(new.path(), 1, me);
+        let _listener = UnixListener::bind(&live).unwrap();
+        assert_eq!(find_socket(&folders, me), Some(live));
     }
 
     #[test]

@@ -23,7 +23,7 @@ mod server;
 pub use client::Client;
 pub use connection::{Host, Session};
 pub use listener::{Connection, Listener};
-pub use locate::{executor_socket, socket_of, socket_path};
+pub use locate::{executor_socket, socket_paths};
 pub use manager_message::{ManagerMessage, MessageKind};
 pub use message::Hello;
 pub use server::Server;

@@ -6,12 +6,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::connection::Host;
 use super::listener::{Connection, Listener};
 use crate::error::{Error, Result};
+
+/// Between two attempts to accept a client after the system refused one.
+const REFUSED_PAUSE: Duration = Duration::from_millis(50);
 
 thread_local! {
     /// This thread serves a client: it must not wait for all clients to be served.
@@ -96,9 +100,15 @@ impl Server {
         let listener = Arc::new(Listener::bind(path)?);
         let accepting = Arc::clone(&listener);
         let thread = spawn("holdfast-listen", move || {
-            while let Ok(Some(connection)) = accepting.accept() {
-                // Without a thread for it the client loses its connection, and tries again.
-                let _ = serve_apart(connection, &host);
+            loop {
+                match accepting.accept() {
+                    // Without a thread for it the client loses its connection, and tries again.
+                    Ok(Some(connection)) => drop(serve_apart(connection, &host)),
+                    Ok(None) => break,
+                    // No descriptor is free, for example: clients wait until one is.
+                    Err(_) if accepting.pause(REFUSED_PAUSE) => {}
+                    Err(_) => break,
+                }
             }
             accepting.stop();
         });
@@ -117,6 +127,10 @@ impl Server {
     /// Stops, and waits until no client is served any more, unless a client's own request stops it.
     /// Stopping twice does nothing.
     pub fn stop(&self) {
+        if self.listener.is_inherited() {
+            // The threads are those of the process that listens, which goes on.
+            return;
+        }
         self.listener.stop();
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {

@@ -88,6 +88,20 @@ fn one_client_too_many_is_told_so_until_another_leaves() {
     }
 }
 
+#[test]
+fn silent_connections_keep_no_client_out() {
+    let executor = Executor::new();
+    let _server = executor.serve();
+    let known = executor.client();
+    let silent: Vec<_> = (0..MAX_CONNECTIONS + 20)
+        .map(|_| UnixStream::connect(executor.socket()).unwrap())
+        .collect();
+    let late = executor.client();
+    assert_eq!(late.ask(b"served?").unwrap(), b"served?");
+    assert_eq!(known.ask(b"still there?").unwrap(), b"still there?");
+    drop(silent);
+}
+
 /// Blocks its clients in `ask` until it is told to go on.
 struct Slow {
     executor: Arc<Executor>,
