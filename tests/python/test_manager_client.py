@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import shutil
 import socket
 import stat
 import subprocess
@@ -157,6 +158,7 @@ def test_errors_are_those_of_a_manager_in_the_same_process(
 def test_an_error_number_of_the_system_arrives(
     client: ManagerClient, manager: SnapshotManager
 ) -> None:
+    shutil.rmtree(manager.path)
     manager.path.write_bytes(b"a file where the folder should be")
     with pytest.raises(NotADirectoryError) as remote:
         client.append(EAST, 1, b"state")
