@@ -195,9 +195,13 @@ def seen_in(folder: Path) -> dict[str, Any]:
 
 
 def files_of(folder: Path) -> dict[str, list[str]]:
-    """Files by the folder they are in."""
+    """Files by the folder they are in, without the claims of managers, which have the number 0."""
     return {
-        part: sorted(path.name for path in (folder / part).rglob("*") if path.is_file())
+        part: sorted(
+            path.name
+            for path in (folder / part).rglob("*")
+            if path.is_file() and not path.name.endswith("-00000000.hf")
+        )
         for part in ("ckpt/segments", "ckpt/metadata", "out/_holdfast")
     }
 

@@ -118,6 +118,7 @@ def the_manager_keeps_what_is_needed(
         assert isinstance(world.store, ManagerStore)
         needed = {ref for m in world.disk.values() for _, _, ref in m.segments("p")}
         assert manager.stats().live_segments == len(needed)
+        manager.wait_for_deletes()
         closed = {file.file for file in manager.files() if not file.open}
         assert closed <= {ref.file for ref in needed}
 

@@ -318,13 +318,14 @@ def two_stages(
     *,
     first: type[hf.Operator] = Once,
     route_by: str = "key",
+    between: pa.Schema = ROWS,
     **options: Any,
 ) -> hf.LocalQuery:
     """Two operators, in which rows wait if barriers overtake at once."""
     before, after = parallelism
     return (
         hf.regional(region_by="region")
-        .apply(first(), schema=ROWS, name="first", parallelism=before, route_by="key")
+        .apply(first(), schema=between, name="first", parallelism=before, route_by="key")
         .apply(Last(), schema=WITH_INSTANCE, name="last", parallelism=after, route_by=route_by)
         .write_parquet(path / "out")
         .open_local(path / checkpoint, **options)
@@ -548,7 +549,8 @@ def test_rows_that_cannot_follow_another_route_are_named(tmp_path: Path) -> None
         match=r"'r0' has rows that wait in first\.0->last\.0, which cannot be routed to the 2 "
         "instances of operator 'last': .*'nothing'",
     ):
-        two_stages(tmp_path, (1, 2), "next", route_by="nothing", restore=origin)
+        wider = ROWS.append(pa.field("nothing", pa.int64()))
+        two_stages(tmp_path, (1, 2), "next", route_by="nothing", between=wider, restore=origin)
     assert not (tmp_path / "next").exists()
 
 

@@ -92,11 +92,13 @@ def read_identity(folders: CheckpointFolders) -> str | None:
 def discard_unstarted(root: Path) -> None:
     """Remove what a start left in a checkpoint folder that came to no checkpoint."""
     folders = CheckpointFolders(root)
-    ours = {folders.lock.name, folders.identity.name, folders.metadata.name}
+    empty = (folders.metadata, folders.segments)
+    ours = {folders.lock.name, folders.identity.name, *(folder.name for folder in empty)}
     if root.is_dir() and {path.name for path in root.iterdir()} <= ours:
-        with suppress(OSError):
-            folders.metadata.rmdir()
-        if not os.path.lexists(folders.metadata):
+        for folder in empty:
+            with suppress(OSError):
+                folder.rmdir()
+        if not any(map(os.path.lexists, empty)):
             with ExitStack() as held:
                 held.enter_context(lock_folder(root, folders.lock))
                 folders.identity.unlink(missing_ok=True)

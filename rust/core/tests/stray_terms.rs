@@ -8,7 +8,7 @@ use holdfast_core::format::Compression;
 use holdfast_core::gc::{IndexCache, reclaim};
 use holdfast_core::manager::{ManagerOptions, SegmentWriter, SnapshotManager};
 use holdfast_core::storage::Storage;
-use holdfast_core::{FileId, Term};
+use holdfast_core::{CheckpointId, FileId, Term};
 
 const STRAYS: [u64; 3] = [Term::END.0, i64::MAX as u64, u64::MAX];
 
@@ -49,7 +49,7 @@ fn a_clean_up_leaves_strays_alone_and_does_its_work() {
     let report = reclaim(
         storage.as_ref(),
         &mut IndexCache::default(),
-        &|_| None,
+        &|_| Some(CheckpointId(2)),
         &|_| false,
         Term(7),
     )

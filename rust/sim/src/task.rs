@@ -105,6 +105,8 @@ impl Task {
                 Ok(())
             }
             Err(e) if e.kind() == ErrorKind::AttemptEnded => self.decline(),
+            // The first change of a manager takes the folder over: it is tried again.
+            Err(e) if e.kind() == ErrorKind::Storage => Ok(()),
             Err(e) => Err(format!("lease: {e}")),
         }
     }

@@ -245,6 +245,8 @@ impl World {
         let stored: BTreeSet<_> = listed
             .iter()
             .filter_map(|o| FileId::parse(&o.name))
+            // With the number 0 it is the claim of a manager, which no decision is about.
+            .filter(|file| file.seq > 0)
             .collect();
         // Where appends are not durable a file is not listed while it is open, and never when
         // finishing it failed. What is needed was read just before, so it is in neither.

@@ -17,6 +17,9 @@ use crate::storage::Storage;
 /// Number of the file that is a claim; files with segments begin at 1.
 const CLAIM_SEQ: u32 = 0;
 
+/// So many terms are tried before a manager that cannot write is one that can only read.
+const TRIES: u32 = 8;
+
 /// Whether a file is a claim.
 pub(super) fn is_claim(file: FileId) -> bool {
     file.seq == CLAIM_SEQ
@@ -24,12 +27,14 @@ pub(super) fn is_claim(file: FileId) -> bool {
 
 #[derive(Debug)]
 enum Standing {
+    /// The claim could not be written: the manager can read only, until it can.
+    Unclaimed,
     /// Nothing was changed yet: the manager may be one that only reads.
     Opened,
     /// The folder is this manager's.
     TakenOver,
-    /// It cannot be, and why.
-    Refused(ErrorKind, String),
+    /// A newer manager took the folder over, and what there is to say of it.
+    Fenced(String),
 }
 
 /// The claim of one manager.
@@ -54,6 +59,8 @@ impl Claim {
     /// # Errors
     /// Those of listing.
     pub fn next(storage: Arc<dyn Storage>, not_before: u64) -> Result<Self> {
+        let mut not_before = not_before;
+        let mut failed = 0;
         loop {
             let next = newest_term(storage.as_ref())?.map_or(0, |newest| newest.0 + 1);
             let term = Term(next.max(not_before));
@@ -66,13 +73,22 @@ impl Claim {
             let standing = match create(storage.as_ref(), term) {
                 Ok(()) => Standing::Opened,
                 // Another manager was quicker.
-                Err(e) if e.kind() == ErrorKind::AlreadyExists => continue,
-                Err(e) => Standing::Refused(e.kind(), format!("writing to this folder: {e}")),
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+                    not_before = term.0 + 1;
+                    continue;
+                }
+                // What a failed call left behind may be in the way of another one.
+                Err(_) if failed < TRIES => {
+                    failed += 1;
+                    not_before = term.0 + 1;
+                    continue;
+                }
+                Err(_) => Standing::Unclaimed,
             };
-            let unclaimed = matches!(standing, Standing::Refused(..));
+            let claimed = matches!(standing, Standing::Opened);
             // A claim can be made twice if a newer manager deleted the first one in between. It
             // shows then.
-            if !unclaimed && newest_term(storage.as_ref())?.is_some_and(|newest| newest > term) {
+            if claimed && newest_term(storage.as_ref())?.is_some_and(|newest| newest > term) {
                 let _ = storage.delete(&name(term));
                 continue;
             }
@@ -95,28 +111,38 @@ impl Claim {
     /// `Fenced` then, every time; those of storage.
     pub fn check(&self) -> Result<()> {
         let mut standing = self.standing.lock();
-        if let Standing::Refused(kind, why) = &*standing {
-            return Err(Error::new(*kind, why.as_str()));
+        if let Standing::Fenced(why) = &*standing {
+            return Err(Error::new(ErrorKind::Fenced, why.as_str()));
         }
-        match self.storage.len(&name(self.term)) {
-            Ok(_) => {}
-            Err(e) if e.kind() == ErrorKind::NotFound => {
-                if let Some(newer) = newest_claim(self.storage.as_ref())?.filter(|t| *t > self.term)
-                {
-                    let why = format!(
-                        "{}: a manager with the newer term {newer} took this folder over, this one \
-                         has term {}. Stop one of the two, or open a new manager to take over again",
-                        self.storage.location(),
-                        self.term
-                    );
-                    let error = Error::new(ErrorKind::Fenced, why.as_str());
-                    *standing = Standing::Refused(ErrorKind::Fenced, why);
-                    return Err(error);
-                }
-                // The folder was emptied by hand: it is nobody else's.
-                create(self.storage.as_ref(), self.term)?;
-            }
+        let storage = self.storage.as_ref();
+        let there = match storage.len(&name(self.term)) {
+            Ok(_) => true,
+            Err(e) if e.kind() == ErrorKind::NotFound => false,
             Err(e) => return Err(e),
+        };
+        let unclaimed = matches!(*standing, Standing::Unclaimed);
+        let newer = match (there, unclaimed) {
+            (true, false) => None,
+            // Another manager made this very claim while this one could not.
+            (true, true) => Some(self.term),
+            (false, _) => newest_claim(storage)?.filter(|newest| *newest > self.term),
+        };
+        if let Some(newer) = newer {
+            let why = format!(
+                "{}: a manager with the newer term {newer} took this folder over, this one has term \
+                 {}. Stop one of the two, or open a new manager to take over again",
+                storage.location(),
+                self.term
+            );
+            *standing = Standing::Fenced(why.clone());
+            return Err(Error::new(ErrorKind::Fenced, why));
+        }
+        if !there {
+            // It could not be made before, or the folder was emptied by hand.
+            create(storage, self.term).map_err(|e| e.context("writing to this folder"))?;
+        }
+        if unclaimed {
+            *standing = Standing::Opened;
         }
         if matches!(*standing, Standing::Opened) {
             for older in claims(self.storage.as_ref())?.filter(|term| *term < self.term) {
@@ -140,9 +166,9 @@ impl Claim {
     fn is_dispensable(&self) -> bool {
         match &*self.standing.lock() {
             Standing::Opened => true,
+            Standing::Unclaimed | Standing::Fenced(_) => false,
             Standing::TakenOver => files(self.storage.as_ref())
                 .is_ok_and(|mut files| files.any(|file| file.term >= self.term && !is_claim(file))),
-            Standing::Refused(..) => false,
         }
     }
 }
@@ -153,7 +179,17 @@ fn name(term: Term) -> String {
 }
 
 fn create(storage: &dyn Storage, term: Term) -> Result<()> {
-    storage.create(&name(term))?.finish()
+    let name = name(term);
+    let made = storage.create(&name).and_then(|claim| claim.finish());
+    match made {
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => Err(e),
+        // Storage may have done what it says it failed to do.
+        Err(_) if storage.len(&name).is_ok() => Ok(()),
+        made => made.inspect_err(|_| {
+            // So that it can be made again.
+            let _ = storage.delete(&name);
+        }),
+    }
 }
 
 /// Files of terms that can be a manager's.

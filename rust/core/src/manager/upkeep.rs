@@ -123,7 +123,7 @@ impl Upkeep {
     /// Does what is due, and waits for what the thread is doing. A failed delete is not due before
     /// the next message; of a manager that is not the folder's any more, nothing is.
     pub fn finish(&self) {
-        while self.check_ours().is_ok() {
+        while self.is_busy() && self.check_ours().is_ok() {
             let mut registry = self.shared.registry.lock();
             if let Some(piece) = registry.begin_next() {
                 drop(registry);
@@ -134,6 +134,11 @@ impl Upkeep {
                 return;
             }
         }
+    }
+
+    fn is_busy(&self) -> bool {
+        let queue = &self.shared.registry.lock().queue;
+        queue.running > 0 || !queue.is_empty()
     }
 
     /// Ends the thread after what it is doing now. What is left is the next sweep's.
