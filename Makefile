@@ -58,8 +58,15 @@ test-full: $(VENV)/installed  ## what takes too long for every run: the whole ma
 	$(BIN)/python -m pytest -m full $(PYTEST_ARGS)
 
 .PHONY: soak
-soak: $(VENV)/installed  ## 500 batches with random restarts (SOAK_ARGS=... are passed on)
+soak: soak-stores soak-regional  ## both soaks, one after the other
+
+.PHONY: soak-stores
+soak-stores: $(VENV)/installed  ## 500 batches of a query with random restarts (SOAK_ARGS=... are passed on)
 	PYTHONPATH=tests/spark $(BIN)/python -m soak $(SOAK_ARGS)
+
+.PHONY: soak-regional
+soak-regional: $(VENV)/installed  ## 300 batches of a regional pipeline with random kills (likewise)
+	PYTHONPATH=tests/spark:tests/regional $(BIN)/python -m regional_soak $(SOAK_ARGS)
 
 .PHONY: lint
 lint: $(VENV)/installed  ## formatting, clippy, ruff, mypy, stubs, javac; a warning is an error

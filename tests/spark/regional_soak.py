@@ -1,0 +1,345 @@
+"""Many batches of a regional pipeline with random kills: ``make soak-regional``.
+
+Again and again a process of the pipeline is killed at a random time: the driver's Python, its JVM,
+a Python worker, or all of them. After the death of a worker the pipeline goes on by itself;
+otherwise it is started again at once, beside what is left of the old one. Meanwhile regions raise
+exceptions, and some are slow. In the end the rows are those of an undisturbed run and nothing is
+left over. The program prints what it saw, and fails where :meth:`RegionalReport.check` does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from faults import status
+from holdfast._inspect import Verification, checkpoint_ids, read_metadata
+from holdfast.demo.process import kill_session, running_in_session
+from pipelines import Row, expected, output_of, rows_of
+from regional_input import write_rows
+from soak import PAGE_BYTES, Memory, contention, growth
+
+HERE = Path(__file__).parent
+REGIONS = [f"r{number:02}" for number in range(6)]
+ROWS_EACH = 60
+HEAP_MIB = 512
+#: In which a job must do something.
+WAIT_SECONDS = 300
+#: After the death of its JVM a driver's Python ends, and after its Python's a JVM.
+ENDS_WITHIN_S = 90
+#: Fewer tell nothing.
+MIN_BATCHES = 30
+#: Memory at the end, divided by memory at a third of the longest run.
+MAX_GROWTH = 1.3
+#: At most so many merged files at a time for each retained checkpoint; a retry adds some.
+MAX_FILES = 60
+
+DRIVER: Final = "driver"
+JVM: Final = "jvm"
+WORKER: Final = "worker"
+ALL: Final = "all"
+KINDS = (DRIVER, JVM, WORKER, ALL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegionalReport:
+    """What was seen, over all runs. Sizes in bytes."""
+
+    batches: int
+    #: Kills by what was killed.
+    killed_drivers: int
+    killed_jvms: int
+    killed_workers: int
+    killed_all: int
+    #: Attempts that were seen to end, by outcome; the last one before a kill may be missing.
+    global_checkpoints: int
+    regional_checkpoints: int
+    aborted_attempts: int
+    #: Of regions, over all attempts.
+    failures: int
+    #: Checkpoints that owed rows.
+    in_flight_checkpoints: int
+    files_max: int
+    #: Of the longest run, in its first and last third: memory of the JVM beyond its heap.
+    jvm_third: int
+    jvm_end: int
+    seconds: float
+
+    def check(self) -> None:
+        """Raise AssertionError when more is left than there should be, or too little was tried."""
+        assert self.batches >= MIN_BATCHES, "too few batches: the bounds say nothing"
+        kills = (self.killed_drivers, self.killed_jvms, self.killed_workers, self.killed_all)
+        assert all(kills), "some kind of process was never killed"
+        assert self.failures > 0, "no region failed"
+        assert self.regional_checkpoints > 0, "no checkpoint was regional"
+        assert self.in_flight_checkpoints > 0, "no checkpoint owed rows"
+        assert self.files_max <= MAX_FILES, "files pile up"
+        assert self.jvm_end <= MAX_GROWTH * self.jvm_third, "the JVM grows"
+
+
+class RegionalJob:
+    """One run of regional_soak_job.py, in a session of its own."""
+
+    def __init__(self, folder: Path, *, number: int, seed: int) -> None:
+        self.log = folder / f"log-{number}.txt"
+        paths = [str(HERE), str(HERE.parent / "regional"), os.environ.get("PYTHONPATH", "")]
+        environment = {
+            "PYTHONPATH": os.pathsep.join(paths),
+            # Workers run what this program runs.
+            "PYSPARK_PYTHON": sys.executable,
+        }
+        arguments = ["--folder", str(folder), "--seed", str(seed), "--heap-mib", str(HEAP_MIB)]
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, str(HERE / "regional_soak_job.py"), *arguments],
+                cwd=folder,
+                env=os.environ | environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")[-6000:]
+
+    def _having(self, marker: bytes) -> list[int]:
+        found = []
+        for process in running_in_session(self.process.pid):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                if marker in Path(f"/proc/{process}/cmdline").read_bytes():
+                    found.append(process)
+        return found
+
+    def jvms(self) -> list[int]:
+        return self._having(b"org.apache.spark.deploy.SparkSubmit")
+
+    def workers(self) -> list[int]:
+        """Python workers; the daemon that forks them looks the same, but is a child of the JVM."""
+        daemons = set(self._having(b"pyspark.daemon"))
+        found = []
+        for process in daemons:
+            with suppress(FileNotFoundError, ProcessLookupError):
+                if int(status(Path(f"/proc/{process}/stat"))[1]) in daemons:
+                    found.append(process)
+        return found
+
+    def kill(self, kind: str, rng: random.Random) -> bool:
+        """Kill what is named; False if there is none at the moment."""
+        if kind == ALL:
+            self.end()
+            return True
+        victims = {
+            DRIVER: lambda: [self.process.pid],
+            JVM: self.jvms,
+            WORKER: lambda: sorted(self.workers()),
+        }[kind]()
+        if not victims:
+            return False
+        try:
+            os.kill(rng.choice(victims), signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def require_end(self) -> None:
+        """The driver's Python comes to an end by itself, and says that it failed."""
+        try:
+            code = self.process.wait(timeout=ENDS_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"Python goes on without its JVM:\n{self.text()}") from None
+        assert code != 0, "without its JVM, the driver's Python ended as if all were well"
+
+    def require_gone(self) -> None:
+        """Nothing of the session is left, without further help."""
+        deadline = time.monotonic() + ENDS_WITHIN_S
+        while left := running_in_session(self.process.pid):
+            assert time.monotonic() < deadline, f"processes {left} are left:\n{self.text()}"
+            time.sleep(0.1)
+
+    def end(self) -> None:
+        """Kill everything of the session."""
+        kill_session(self.process.pid)
+        self.process.wait()
+
+
+class RegionalSoak:
+    """One pipeline, its jobs, and what was seen of them."""
+
+    def __init__(self, folder: Path, *, batches: int, seed: int) -> None:
+        self.folder = folder
+        self.seed = seed
+        self.rng = random.Random(seed)  # noqa: S311
+        self.batches = batches
+        self.jobs: list[RegionalJob] = []
+        self.runs: list[list[Memory]] = []
+        self.killed: Counter[str] = Counter()
+        self.files_max = 0
+        self.rows: list[Sequence[Row]] = []
+        (folder / "marks").mkdir(parents=True)
+        for number in range(batches):
+            self.rows.append(rows_of(number, REGIONS, each=ROWS_EACH))
+            write_rows(folder / "in", number, self.rows[-1])
+
+    def run(self, *, kills: int, done: Callable[[int], None]) -> RegionalReport:
+        """Run it to the end; raises AssertionError when rows are wrong or something is left."""
+        started = time.monotonic()
+        # Every kind in turn, so that none is left out; what varies is when.
+        due = [KINDS[number % len(KINDS)] for number in range(kills)]
+        self.rng.shuffle(due)
+        at = sorted(self.rng.sample(range(1, self.batches - 2), kills))
+        old: RegionalJob | None = None
+        job = self._start()
+        for batch, kind in zip(at, due, strict=True):
+            while not (self._reaches(job, batch, done) and job.kill(kind, self.rng)):
+                assert job.process.poll() is None, f"ended before batch {batch}:\n{job.text()}"
+            self.killed[kind] += 1
+            if kind == JVM:
+                job.require_end()
+            if kind != WORKER:
+                if old is not None:
+                    old.require_gone()
+                old, job = job, self._start()
+        self._reaches(job, self.batches, done)
+        assert job.process.wait(timeout=WAIT_SECONDS) == 0, job.text()
+        for one in self.jobs:
+            one.require_gone()
+        done(self.batches)
+        self._check_rows()
+        self._check_files()
+        return self._report(time.monotonic() - started)
+
+    def end(self) -> None:
+        """Leave no process behind."""
+        for job in self.jobs:
+            job.end()
+
+    def _start(self) -> RegionalJob:
+        job = RegionalJob(self.folder, number=len(self.jobs), seed=self.seed)
+        self.jobs.append(job)
+        self.runs.append([])
+        return job
+
+    def _committed(self) -> int:
+        """Batches that Spark has committed."""
+        commits = (self.folder / "ckpt" / "spark" / "commits").glob("*")
+        return 1 + max((int(path.name) for path in commits if path.name.isdigit()), default=-1)
+
+    def _reaches(self, job: RegionalJob, batch: int, done: Callable[[int], None]) -> bool:
+        """Watch a job until so many batches are committed, and for a random time beyond.
+
+        False if it ended before.
+        """
+        deadline = time.monotonic() + WAIT_SECONDS
+        before = -1
+        while (committed := self._committed()) < batch:
+            if job.process.poll() is not None:
+                return committed >= self.batches
+            if committed > before:
+                before, deadline = committed, time.monotonic() + WAIT_SECONDS
+            assert time.monotonic() < deadline, f"stands still at {committed}:\n{job.text()}"
+            self._sample(job, committed)
+            done(committed)
+            time.sleep(0.1)
+        time.sleep(self.rng.uniform(0, 1.0))
+        return job.process.poll() is None
+
+    def _sample(self, job: RegionalJob, committed: int) -> None:
+        with suppress(FileNotFoundError):
+            files = len(os.listdir(self.folder / "ckpt" / "segments"))
+            self.files_max = max(self.files_max, files)
+        for process in job.jvms():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+                memory = pages * PAGE_BYTES - (HEAP_MIB << 20)
+                # A JVM that has yet to get its heap says nothing.
+                if memory > 0:
+                    self.runs[-1].append(Memory(committed, memory))
+
+    def _check_rows(self) -> None:
+        rows, right = output_of(self.folder / "out"), expected(self.rows)
+        assert len(set(rows)) == len(rows), f"{len(rows) - len(set(rows))} rows are doubled"
+        assert rows == right, f"{len(set(right) - set(rows))} rows are missing"
+
+    def _check_files(self) -> None:
+        """Only what the retained checkpoints need is there, and all of it can be read."""
+        checkpoint = self.folder / "ckpt"
+        needed = set()
+        for number in checkpoint_ids(checkpoint):
+            assert Verification(checkpoint).verify(number, lambda done, of: None).damage == ()
+            entries = read_metadata(checkpoint, number).regions.values()
+            needed |= {ref.file for entry in entries for _, _, ref in entry.refs()}
+        assert {path.name for path in (checkpoint / "segments").iterdir()} == needed
+        assert list((self.folder / "out" / "_holdfast").rglob("*.parquet")) == []
+
+    def _report(self, seconds: float) -> RegionalReport:
+        lines = (self.folder / "history.jsonl").read_text().splitlines()
+        attempts = [json.loads(line) for line in lines]
+        outcomes = Counter(attempt["outcome"] for attempt in attempts)
+        longest = max(self.runs, key=lambda run: run[-1].batch - run[0].batch if run else -1)
+        third, end = growth(longest)
+        return RegionalReport(
+            batches=self.batches,
+            killed_drivers=self.killed[DRIVER],
+            killed_jvms=self.killed[JVM],
+            killed_workers=self.killed[WORKER],
+            killed_all=self.killed[ALL],
+            global_checkpoints=outcomes["global"],
+            regional_checkpoints=outcomes["regional"],
+            aborted_attempts=outcomes["aborted"],
+            failures=sum(attempt["failed"] for attempt in attempts),
+            in_flight_checkpoints=sum(attempt["in_flight_rows"] > 0 for attempt in attempts),
+            files_max=self.files_max,
+            jvm_third=third,
+            jvm_end=end,
+            seconds=round(seconds, 1),
+        )
+
+
+def main() -> None:
+    """Run a soak in a temporary folder and print its report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--batches", type=int, default=300)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    if args.batches < MIN_BATCHES:
+        parser.error(f"--batches must be {MIN_BATCHES} or more")
+    if not len(KINDS) <= args.kills <= args.batches - 3:
+        parser.error(f"--kills must be {len(KINDS)} or more, and 3 less than --batches at most")
+    columns = (TextColumn("batches"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with (
+        tempfile.TemporaryDirectory(prefix="holdfast-soak-") as folder,
+        Progress(*columns) as progress,
+        contention(1),
+    ):
+        bar = progress.add_task("batches", total=args.batches)
+        soak = RegionalSoak(Path(folder) / "pipeline", batches=args.batches, seed=args.seed)
+        try:
+            report = soak.run(
+                kills=args.kills, done=lambda batches: progress.update(bar, completed=batches)
+            )
+        finally:
+            soak.end()
+    for name, value in asdict(report).items():
+        print(f"{name:22} {value}")
+    report.check()
+
+
+if __name__ == "__main__":
+    main()

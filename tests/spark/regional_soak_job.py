@@ -1,0 +1,142 @@
+"""A regional pipeline that ``regional_soak.py`` kills again and again. Run as a program.
+
+What goes wrong by itself depends on the seed, the batch and the region alone, so that a restart
+meets the same trouble: some regions raise an exception, once or in several attempts, and some take
+so long over a batch that its barrier overtakes their rows. The job appends every attempt that ended
+to ``history.jsonl``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark import cloudpickle
+
+import holdfast
+import pipelines
+from pipelines import COUNTED, RunningCount
+from regional_input import regional_source
+from support import builder
+
+#: More than fits into the metadata, so that there are segments.
+BALLAST = 300
+#: Share of the regions of a batch that raise an exception, and of those that are slow.
+RAISING, SLOW = 0.08, 0.08
+#: The most attempts in a row that a region raises an exception in.
+MAX_RAISED = 3
+#: Numbers of batches that a region remembers.
+KEPT_BATCHES = 5
+#: Rows of a region come in several pieces, so that a barrier has something to overtake.
+ROWS_PER_ARROW_BATCH = 32
+SLOW_PIECE_S = 0.2
+ALIGNED_TIMEOUT = timedelta(milliseconds=250)
+POLL_S = 0.2
+
+
+class Soaked(RunningCount):
+    """Counts rows in every kind of state, and checks that these belong together."""
+
+    def __init__(self, marks: Path, seed: int) -> None:
+        self.marks = str(marks)
+        self.seed = seed
+
+    def open(self, ctx: holdfast.OperatorContext) -> None:
+        super().open(ctx)
+        self.ballast = ctx.state.array("ballast", shape=(BALLAST,), dtype="int64")
+        self.batches = ctx.state.list("batches")
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        number = batch.column("id")[0].as_py() // 1000
+        if not (self.ballast == self.rows.value).all():
+            raise AssertionError(f"ballast {self.ballast[:4]} does not go with {self.rows.value}")
+        chance = random.Random(f"{self.seed} {number} {self.region}")  # noqa: S311
+        kind = chance.random()
+        if kind < RAISING:
+            self._raise_at_first(number, chance.randint(1, MAX_RAISED))
+        elif kind < RAISING + SLOW:
+            time.sleep(SLOW_PIECE_S)
+        if number not in self.batches.items:
+            self.batches.items[:] = [*self.batches.items[1 - KEPT_BATCHES :], number]
+        self.ballast += batch.num_rows
+        yield from super().process(batch)
+
+    def _raise_at_first(self, number: int, times: int) -> None:
+        """Raise an exception in the first so many attempts, whatever process makes them."""
+        for nth in range(times):
+            try:
+                (Path(self.marks) / f"{number}-{self.region}-{nth}").touch(exist_ok=False)
+            except FileExistsError:
+                continue
+            raise RuntimeError(f"in trouble, {nth + 1} of {times}")
+
+
+def follow(query: holdfast.RegionalQuery, file: Path) -> None:
+    """Append every attempt that ended, until the query has."""
+    written = 0
+    ended = False
+    with file.open("a") as lines:
+        while not ended:
+            ended = not query.isActive
+            for record in query.history()[written:]:
+                written += 1
+                attempt = {
+                    "id": record.id,
+                    "outcome": record.outcome,
+                    "failed": len(record.failed),
+                    "in_flight_rows": record.in_flight_rows,
+                }
+                lines.write(json.dumps(attempt) + "\n")
+                lines.flush()
+            time.sleep(POLL_S)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--heap-mib", type=int, required=True)
+    args = parser.parse_args()
+    # Python workers do not find these modules: their classes travel as they are.
+    cloudpickle.register_pickle_by_value(pipelines)
+    folder: Path = args.folder
+    settings = (
+        builder("local[2]", folder / "warehouse")
+        .config("spark.driver.memory", f"{args.heap_mib}m")
+        # The whole heap from the start, so that what grows later is something else.
+        .config("spark.driver.extraJavaOptions", f"-Xms{args.heap_mib}m -XX:+AlwaysPreTouch")
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", str(ROWS_PER_ARROW_BATCH))
+    )
+    spark = holdfast.configure(settings).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    query = (
+        holdfast.regional(regional_source(spark, folder / "in"), region_by="region")
+        .apply(Soaked(folder / "marks", args.seed), schema=COUNTED, name="count")
+        .write_parquet(folder / "out")
+        .start(
+            folder / "ckpt",
+            trigger={"availableNow": True},
+            aligned_timeout=ALIGNED_TIMEOUT,
+            # Half of the regions are in the task that loses its worker.
+            max_failure_ratio=0.5,
+            max_consecutive_failures=4,
+            tolerable_failed_checkpoints=20,
+            max_file_bytes=16 * 1024,
+        )
+    )
+    follower = threading.Thread(target=follow, args=[query, folder / "history.jsonl"])
+    follower.start()
+    query.awaitTermination()
+    follower.join()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
