@@ -544,12 +544,12 @@ def test_rows_that_cannot_follow_another_route_are_named(tmp_path: Path) -> None
     with two_stages(tmp_path, (1, 3), "ckpt", aligned_timeout=timedelta(0)) as query:
         query.run_batch(partitions_of(rows_of(0, REGIONS, each=90), 1))
     origin = hf.restore(tmp_path / "ckpt")
+    wider = ROWS.append(pa.field("nothing", pa.int64()))
     with pytest.raises(
         hf.LayoutChangedError,
         match=r"'r0' has rows that wait in first\.0->last\.0, which cannot be routed to the 2 "
         "instances of operator 'last': .*'nothing'",
     ):
-        wider = ROWS.append(pa.field("nothing", pa.int64()))
         two_stages(tmp_path, (1, 2), "next", route_by="nothing", between=wider, restore=origin)
     assert not (tmp_path / "next").exists()
 
