@@ -102,7 +102,7 @@ def test_a_closed_pipeline_is_sealed_and_refuses_both_sides(facts: Facts) -> Non
     assert "'sales' is not open" in again["poll_closed"]
     assert "'sales' is not open" in again["respond_closed"]
     (said,) = again["worker_closed"]
-    assert said.startswith("OSError: ")
+    assert said.startswith("FencedError: ")
     assert "'sales' is not open" in said
 
 
@@ -112,7 +112,7 @@ def test_whoever_waits_for_messages_can_be_woken(facts: Facts) -> None:
 
 def test_a_worker_with_another_folder_is_told_the_right_one(facts: Facts) -> None:
     (said,) = facts["closed_and_opened_again"]["worker_elsewhere"]
-    assert said.startswith("OSError: ")
+    assert said.startswith("FencedError: ")
     assert said.endswith("/segments, not in /elsewhere")
 
 

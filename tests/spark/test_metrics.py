@@ -82,19 +82,19 @@ SIZE, TIME = r".*\n[0-9.]+ [KM]?i?B \(.*", r".*\n[0-9.]+ m?s \(.*"
 # Metrics of the SQL tab, by the text that it shows, and what they say of the first batch.
 IN_THE_SQL_TAB = {
     "Holdfast: versions read from state files": f"{PARTITIONS}",
-    "versions served by undoing a commit": "0",
-    "bytes that commits wrote, before compression": SIZE,
-    "commits that wrote nothing": "0",
-    "versions rebuilt because a base image was damaged": "0",
-    "commits that wrote a changelog": f"{PARTITIONS}",
-    "time to load versions from state files": TIME,
-    "time to write changelogs": TIME,
-    "state files created": "1",
-    "state files closed with a footer": "0",
-    "segments written, base images included": f"{PARTITIONS}",
-    "bytes of these segments in state files": SIZE,
-    "time to make state files durable for the batch before": TIME,
-    "bytes in state files that no retained batch needs any more": SIZE,
+    "Holdfast: versions served by undoing a commit": "0",
+    "Holdfast: bytes that commits wrote, before compression": SIZE,
+    "Holdfast: commits that wrote nothing": "0",
+    "Holdfast: versions rebuilt because a base image was damaged": "0",
+    "Holdfast: commits that wrote a changelog": f"{PARTITIONS}",
+    "Holdfast: time to load versions from state files": TIME,
+    "Holdfast: time to write changelogs": TIME,
+    "Holdfast: state files created": "1",
+    "Holdfast: state files closed with a footer": "0",
+    "Holdfast: segments written, base images included": f"{PARTITIONS}",
+    "Holdfast: bytes of these segments in state files": SIZE,
+    "Holdfast: time to make state files durable for the batch before": TIME,
+    "Holdfast: bytes in state files that no retained batch needs any more": SIZE,
 }
 
 
@@ -124,8 +124,8 @@ def test_the_sql_tab_of_sparks_ui_shows_the_metrics(
     assert first.keys() == IN_THE_SQL_TAB.keys()
     for name, wanted in IN_THE_SQL_TAB.items():
         assert re.fullmatch(wanted, first[name]), (name, first[name])
-    assert "\n0.0 B" not in first["bytes that commits wrote, before compression"]
-    changelogs = [int(metrics["commits that wrote a changelog"]) for metrics in shown]
+    assert "\n0.0 B" not in first["Holdfast: bytes that commits wrote, before compression"]
+    changelogs = [int(metrics["Holdfast: commits that wrote a changelog"]) for metrics in shown]
     assert changelogs == [p["customMetrics"]["holdfastChangelogs"] for p in progress]
 
 
