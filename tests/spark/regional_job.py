@@ -149,14 +149,14 @@ def install(death: Death) -> None:
             death.passes("answered")
         return handle(self, event)
 
-    def counting_event(self: Any, answer: answers.Answer) -> Any:
+    def counting_event(self: Any, answer: answers.Answer, *arguments: Any) -> Any:
         if not isinstance(answer, answers.Started):
             answered[Death.batch] = answered.get(Death.batch, 0) + 1
             if answered[Death.batch] == 1:
                 death.passes("first-answer")
             if answered[Death.batch] == len(REGIONS):
                 death.passes("last-answer")
-        return event(self, answer)
+        return event(self, answer, *arguments)
 
     event = driver._AttemptWatch._event
     driver.PipelineDriver._execute = named_execute  # type: ignore[method-assign]
