@@ -22,7 +22,7 @@ from holdfast._inspect import (
 from holdfast.regions.folder_lock import lock_folder, note_holder
 from holdfast.regions.folders import CheckpointFolders
 from holdfast.regions.orders import PipelinePlan
-from holdfast.regions.sinks.durable import sync_folder
+from holdfast.regions.sinks.durable import write_text
 from holdfast.regions.sinks.owner import Candidate, OutputFolder, Owner
 
 
@@ -124,13 +124,7 @@ def _kept_identity(folders: CheckpointFolders) -> str:
     if found:
         return found
     identity = read_identity(folders) or new_identity()
-    staged = folders.identity.with_suffix(".new")
-    with staged.open("w") as file:
-        file.write(identity)
-        file.flush()
-        os.fsync(file.fileno())
-    staged.replace(folders.identity)
-    sync_folder(folders.root)
+    write_text(folders.identity, identity)
     return identity
 
 

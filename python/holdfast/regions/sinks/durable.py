@@ -30,10 +30,15 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_number(path: Path, number: int) -> None:
-    """Replace a file that holds a number: durably, and at once for whoever reads it."""
+    """Replace a file that holds a number, as `write_text`."""
+    write_text(path, str(number))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a small file: durably, and at once for every reader."""
     staged = path.with_suffix(".new")
     with staged.open("w") as file:
-        file.write(str(number))
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())
     staged.replace(path)
