@@ -162,17 +162,19 @@ impl OpenFile {
         }
         // Without our lock, so that others append meanwhile, where storage can do that.
         let synced = match syncer {
-            Some(syncer) => syncer.sync(),
+            // The bytes of a file that was deleted can be synced as well. A look at the file is
+            // cheap there; storage that only the writer can sync would pay a request for it.
+            Some(syncer) => match syncer.sync() {
+                Ok(()) => match self.find(storage, wanted) {
+                    Err(e) if !is_gone(&e) => return Err(e),
+                    found => found.map(drop),
+                },
+                failed => failed,
+            },
             None => match self.inner.lock().handle.as_mut() {
                 Some(handle) => handle.sync(),
                 None => Err(Error::new(ErrorKind::Poisoned, "it was closed")),
             },
-        };
-        // The bytes of a file that was deleted can be synced as well.
-        let found = synced.as_ref().ok().map(|()| self.find(storage, wanted));
-        let synced = match found {
-            Some(Err(e)) if !is_gone(&e) => return Err(e),
-            found => synced.and_then(|()| found.map_or(Ok(()), |found| found.map(drop))),
         };
         let mut inner = self.inner.lock();
         match synced {

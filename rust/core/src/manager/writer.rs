@@ -120,7 +120,8 @@ impl SegmentWriter {
             return Ok(());
         }
         Err(Error::invalid_input(format!(
-            "process {} opened the files of term {} in {}, and process {found} is its child: open              them anew in the process that writes",
+            "process {} opened the files of term {} in {}, and process {found} is its child: open \
+             them anew in the process that writes",
             self.process,
             self.term,
             self.storage.location()
@@ -132,9 +133,9 @@ impl SegmentWriter {
     ///
     /// # Errors
     /// `InvalidInput` for names or a lineage out of bounds, and in a child of the process that opened
-    /// the writer; `AlreadyExists` when another
-    /// incarnation uses this term; else that of storage. After an error nothing was appended. A
-    /// retry goes to a new file, unless the disk was full and the file could be cut back.
+    /// the writer; `AlreadyExists` when another incarnation uses this term; else that of storage.
+    /// After an error nothing was appended. A retry goes to a new file, unless the disk was full and
+    /// the file could be cut back.
     pub fn append(&self, new: &NewSegment<'_>, payload: &[u8]) -> Result<SegmentRef> {
         self.append_in(0, new, payload)
     }
