@@ -4,7 +4,9 @@
 mod common;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use common::{append, faulty, options, owner, payload, writer};
 use holdfast_core::format::{Compression, read_index, read_segment};
@@ -392,6 +394,131 @@ fn the_handle_is_synced_where_the_name_cannot_be() {
     append(&writer, &owner("a"), 1, b"more").unwrap();
     storage.fail_nth(Operation::Sync, 1);
     assert_eq!(writer.sync().unwrap_err().kind(), ErrorKind::Storage);
+}
+
+/// Storage on which an append of many bytes takes until the test lets it go on.
+#[derive(Debug)]
+struct SlowForLarge {
+    inner: Arc<FaultyStorage>,
+    gate: Arc<Gate>,
+}
+
+#[derive(Debug)]
+struct Gate {
+    arrived: Mutex<Sender<()>>,
+    may_go_on: Mutex<Receiver<()>>,
+}
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+impl Storage for SlowForLarge {
+    fn location(&self) -> String {
+        self.inner.location()
+    }
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+    fn create(&self, name: &str) -> Result<Box<dyn AppendFile>> {
+        Ok(Box::new(SlowFile {
+            inner: self.inner.create(name)?,
+            gate: self.gate.clone(),
+        }))
+    }
+    fn open(&self, name: &str) -> Result<Box<dyn ReadFile>> {
+        self.inner.open(name)
+    }
+    fn len(&self, name: &str) -> Result<u64> {
+        self.inner.len(name)
+    }
+    fn sync(&self, name: &str) -> Result<()> {
+        self.inner.sync(name)
+    }
+    fn delete(&self, name: &str) -> Result<()> {
+        self.inner.delete(name)
+    }
+    fn list(&self) -> Result<Vec<ObjectMeta>> {
+        self.inner.list()
+    }
+}
+
+#[derive(Debug)]
+struct SlowFile {
+    inner: Box<dyn AppendFile>,
+    gate: Arc<Gate>,
+}
+
+impl AppendFile for SlowFile {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        if bytes.len() > 10_000 {
+            self.gate.arrived.lock().unwrap().send(()).unwrap();
+            let waited = self.gate.may_go_on.lock().unwrap().recv_timeout(PATIENCE);
+            waited
+                .map_err(|_| Error::new(ErrorKind::Storage, "the others waited for these bytes"))?;
+        }
+        self.inner.append(bytes)
+    }
+    fn sync(&mut self) -> Result<()> {
+        self.inner.sync()
+    }
+    fn cut(&mut self, len: u64) -> Result<()> {
+        self.inner.cut(len)
+    }
+    fn finish(self: Box<Self>) -> Result<()> {
+        self.inner.finish()
+    }
+}
+
+#[test]
+fn a_large_segment_has_a_file_of_its_own_and_the_others_do_not_wait_for_its_bytes() {
+    let (_dir, storage) = faulty();
+    let (arrived, arrives) = channel();
+    let (go_on, may_go_on) = channel();
+    let slow = Arc::new(SlowForLarge {
+        inner: storage.clone(),
+        gate: Arc::new(Gate {
+            arrived: Mutex::new(arrived),
+            may_go_on: Mutex::new(may_go_on),
+        }),
+    });
+    let writer = SegmentWriter::open(slow, Term(1), options(4000, Compression::None));
+    let before = append(&writer, &owner("small"), 1, b"first").unwrap();
+    let large = std::thread::scope(|scope| {
+        let large = scope.spawn(|| append(&writer, &owner("large"), 1, &payload(1, 20_000)));
+        arrives.recv_timeout(PATIENCE).unwrap();
+        let beside = append(&writer, &owner("small"), 1, b"second").unwrap();
+        assert_eq!(beside.file, before.file);
+        go_on.send(()).unwrap();
+        large.join().unwrap().unwrap()
+    });
+    assert_ne!(large.file, before.file);
+    reads_back(storage.as_ref(), &large, "large", &payload(1, 20_000));
+    // It was full from the start; the shared one takes more.
+    assert!(read_index(storage.as_ref(), large.file).unwrap().sealed);
+    let after = append(&writer, &owner("small"), 1, b"third").unwrap();
+    assert_eq!(after.file, before.file);
+    writer.seal().unwrap();
+    assert_eq!(writer.stats().files_sealed, 2);
+}
+
+#[test]
+fn a_large_segment_that_finds_no_room_leaves_no_open_file_behind() {
+    let (_dir, storage) = faulty();
+    let writer = SegmentWriter::open(storage.clone(), Term(1), options(4000, Compression::None));
+    append(&writer, &owner("small"), 1, b"first").unwrap();
+    // The header of its file is the append before it.
+    storage.full_append_nth(2, 5000);
+    let failed = append(&writer, &owner("large"), 1, &payload(1, 20_000)).unwrap_err();
+    assert_eq!(failed.kind(), ErrorKind::Storage, "{failed}");
+    storage.heal();
+    let retried = append(&writer, &owner("large"), 1, &payload(1, 20_000)).unwrap();
+    reads_back(storage.as_ref(), &retried, "large", &payload(1, 20_000));
+    let shared = append(&writer, &owner("small"), 1, b"second").unwrap();
+    assert_eq!(shared.file.seq, 1);
+    writer.seal().unwrap();
+    writer.sync().unwrap();
+    let stats = writer.stats();
+    assert_eq!((stats.files_created, stats.files_sealed), (3, 3));
+    assert!(writer.lost_files().is_empty());
 }
 
 #[test]

@@ -281,8 +281,15 @@ impl SegmentWriter {
             created: new.created,
             kind: new.kind,
         };
+        // A segment that fills a file by itself gets one of its own: the others would wait for its
+        // bytes at the lock of the file that they share.
+        let is_large = unplaced.len >= self.options.max_file_bytes;
         loop {
-            let file = self.current_file(lane)?;
+            let file = if is_large {
+                self.new_file(&mut self.files.lock(), lane)?
+            } else {
+                self.current_file(lane)?
+            };
             match file.append(
                 &encoded.bytes,
                 entry.clone(),
@@ -300,8 +307,8 @@ impl SegmentWriter {
                     return Ok(reference);
                 }
                 Appended::Refused => self.retire(&file),
-                Appended::NoSpace(error) => return Err(self.failed(new, error)),
-                Appended::Cut(error) => {
+                Appended::NoSpace(error) if !is_large => return Err(self.failed(new, error)),
+                Appended::NoSpace(error) | Appended::Cut(error) => {
                     let _ = self.close(&file);
                     return Err(self.failed(new, error));
                 }
@@ -368,6 +375,13 @@ impl SegmentWriter {
         if let Some(file) = files.current.get(&lane) {
             return Ok(file.clone());
         }
+        let file = self.new_file(&mut files, lane)?;
+        files.current.insert(lane, file.clone());
+        Ok(file)
+    }
+
+    /// A new file, which takes the appends of those that are given it.
+    fn new_file(&self, files: &mut Files, lane: u64) -> Result<Arc<OpenFile>> {
         let seq = files.last_seq.checked_add(1).ok_or_else(|| {
             Error::invalid_input(format!("term {} has no file names left", self.term))
         })?;
@@ -379,7 +393,6 @@ impl SegmentWriter {
             seq,
         };
         let file = Arc::new(self.create(id, lane)?);
-        files.current.insert(lane, file.clone());
         files.unsettled.insert(id, file.clone());
         Ok(file)
     }
