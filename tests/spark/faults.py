@@ -20,7 +20,7 @@ from object_stores import Store
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from holdfast.demo.process import kill_session, running_in_session
+from harness.process import kill_session, running_in_session
 from support import STATE, commit_ids, merged_files, write_batch
 
 HERE = Path(__file__).parent
