@@ -20,16 +20,16 @@ SOURCES := Cargo.toml Cargo.lock pyproject.toml LICENSE THIRD-PARTY-NOTICES.txt 
 FOLDERS := $(shell find rust python spark_plugin -type d ! -name __pycache__ ! -name _native \
     2>/dev/null)
 
-CHECKED_PYTHON := python/holdfast python/holdfast_build
-LINTED_PYTHON  := python tests $(wildcard benches)
+CHECKED_PYTHON := python/holdfast python/holdfast_build examples/flights examples/harness
+LINTED_PYTHON  := python tests examples benches
 
 .DEFAULT_GOAL := help
 
 ##@ Use
 
 .PHONY: demo
-demo: $(VENV)/installed  ## set up, build, and run the demo
-	$(BIN)/python -m holdfast.demo
+demo: $(VENV)/installed  ## set up, build, and run the demo (DEMO_ARGS=... are passed on)
+	PYTHONPATH=examples $(BIN)/python -m flights $(DEMO_ARGS)
 
 .PHONY: wheel
 wheel: $(VENV)/locked  ## one wheel with extension, JNI library and plugin jar, in dist/
@@ -62,11 +62,11 @@ soak: soak-stores soak-regional  ## both soaks, one after the other
 
 .PHONY: soak-stores
 soak-stores: $(VENV)/installed  ## 500 batches of a query with random restarts (SOAK_ARGS=... are passed on)
-	PYTHONPATH=tests/spark $(BIN)/python -m soak $(SOAK_ARGS)
+	PYTHONPATH=tests/spark:examples $(BIN)/python -m soak $(SOAK_ARGS)
 
 .PHONY: soak-regional
 soak-regional: $(VENV)/installed  ## 300 batches of a regional pipeline with random kills (likewise)
-	PYTHONPATH=tests/spark:tests/regional $(BIN)/python -m regional_soak $(SOAK_ARGS)
+	PYTHONPATH=tests/spark:tests/regional:examples $(BIN)/python -m regional_soak $(SOAK_ARGS)
 
 .PHONY: lint
 lint: $(VENV)/installed  ## formatting, clippy, ruff, mypy, stubs, javac; a warning is an error
@@ -108,7 +108,7 @@ lock:  ## write requirements/*.txt again from requirements/*.in
 clean:  ## remove everything that was built, .venv included
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 	rm -f python/holdfast/_native/*.jar* python/holdfast/*.so
-	find python tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find python tests examples benches -name __pycache__ -type d -prune -exec rm -rf {} +
 	cargo clean
 
 .PHONY: help

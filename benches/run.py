@@ -10,12 +10,16 @@ import argparse
 import platform
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Literal
+
+# The benchmarks and the examples share a harness.
+sys.path.append(str(Path(__file__).resolve().parents[1] / "examples"))
 
 from common import report
 from common.java import BuildError
+from common.plan import Plan
 from common.rounds import ALL_PROVIDERS, WrongStateError
 from common.targets import Verdict
 from gpu import state
@@ -26,24 +30,27 @@ from spark.cases import SUITES
 from spark.queries import QUERIES
 from store import measure as store
 
-from holdfast.demo.needs import MissingNeedError, check_needs
-from holdfast.demo.process import ChildError
-from holdfast.demo.providers import PROVIDERS
-from holdfast.demo.screen import Screen
-from holdfast.regions.chunks import MIB
+from harness.needs import MissingNeedError, check_needs
+from harness.process import ChildError
+from harness.providers import PROVIDERS
+from harness.screen import Screen
 
 RESULTS = Path(__file__).parent / "results"
 
-STORE = "store"
-COORDINATOR = "coordinator"
-MEMORY = "memory"
-STATE = "state"
 GPU = "gpu"
-PIPELINE = "pipeline"
-ALL_SUITES = (STORE, COORDINATOR, PIPELINE, MEMORY, STATE, GPU, *SUITES)
 
-_WITHOUT_SPARK = {COORDINATOR, STATE, GPU}
-_MODULES: dict[str, Literal["numpy", "cupy"]] = {STATE: "numpy", GPU: "cupy"}
+#: What each suite measures, in the order in which suites run.
+PLANS: Mapping[str, Callable[[argparse.Namespace, Path], Iterator[Plan]]] = {
+    "store": store.plans,
+    "coordinator": coordinator.plans,
+    "state": partial(state.plans, "numpy"),
+    GPU: partial(state.plans, "cupy"),
+    "pipeline": pipeline.plans,
+    "memory": memory.plans,
+    **{suite: partial(queries.plans, cases) for suite, cases in SUITES.items()},
+}
+
+_WITHOUT_SPARK = {"coordinator", "state", GPU}
 
 SUITES_HELP = """\
 suites:
@@ -73,7 +80,7 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
         "suites",
         nargs="*",
         metavar="SUITE",
-        help=f"{', '.join(ALL_SUITES)} (all that can run here)",
+        help=f"{', '.join(PLANS)} (all that can run here)",
     )
     parser.add_argument("--quick", action="store_true", help="1 round of 3 batches")
     parser.add_argument("--rounds", type=int, help="every provider runs once per round (5)")
@@ -108,17 +115,15 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
         "--jfr", type=Path, metavar="FOLDER", help="record every JVM with Flight Recorder"
     )
     options = parser.parse_args(arguments)
-    unknown = [suite for suite in options.suites if suite not in ALL_SUITES]
+    unknown = [suite for suite in options.suites if suite not in PLANS]
     if unknown:
-        parser.error(f"expected suites among {', '.join(ALL_SUITES)}, found {', '.join(unknown)}")
+        parser.error(f"expected suites among {', '.join(PLANS)}, found {', '.join(unknown)}")
     if options.state_mib is not None and options.state_mib < 64:
         parser.error(f"--state-mib: expected at least 64, found {options.state_mib}")
     missing = state.missing_device()
     if GPU in options.suites and missing is not None:
         parser.error(f"{GPU} cannot be measured here: {missing}")
-    options.suites = options.suites or [
-        suite for suite in ALL_SUITES if suite != GPU or missing is None
-    ]
+    options.suites = options.suites or [suite for suite in PLANS if suite != GPU or missing is None]
     options.rounds = options.rounds or (1 if options.quick else 5)
     options.batches = options.batches or (3 if options.quick else 4)
     if options.warm_up < 1:
@@ -135,77 +140,12 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def results(options: argparse.Namespace, folder: Path, screen: Screen) -> Iterator[report.Result]:
     """Measure suite by suite, and yield what each measured."""
-    if STORE in options.suites:
-        plan = store.Plan(
-            folder=folder,
-            providers=tuple(options.providers),
-            rounds=options.rounds,
-            keys=options.keys,
-            changes=10_000,
-            changelogs=options.changelogs,
-            driver_memory=options.driver_memory,
-            jfr=options.jfr,
-        )
-        screen.heading("store")
-        screen.say(plan.describe())
-        yield store.measure(plan, screen)
-    if COORDINATOR in options.suites:
-        coordinator_plan = coordinator.Plan(
-            folder=folder, rounds=options.rounds, regions=10_000, operators=4, failing=0.3
-        )
-        screen.heading("coordinator")
-        screen.say(coordinator_plan.describe())
-        yield coordinator.measure(coordinator_plan, screen)
-    for suite, module in _MODULES.items():
+    for suite, plans in PLANS.items():
         if suite in options.suites:
-            mib = options.state_mib or (512 if module == "numpy" else 4096)
-            state_plan = state.Plan(
-                folder=folder, rounds=options.rounds, module=module, state_bytes=mib * MIB
-            )
-            screen.heading(suite)
-            screen.say(state_plan.describe())
-            yield state.measure(state_plan, screen)
-    if PIPELINE in options.suites:
-        for pipeline_case in pipeline.CASES:
-            pipeline_plan = pipeline.Plan(
-                case=pipeline_case,
-                folder=folder,
-                rounds=options.rounds,
-                driver_memory=options.driver_memory,
-                jfr=options.jfr,
-            )
-            screen.heading(f"pipeline, {pipeline_case.name}")
-            screen.say(pipeline_plan.describe())
-            yield pipeline.measure(pipeline_plan, screen)
-    if MEMORY in options.suites:
-        memory_plan = memory.Plan(
-            folder=folder,
-            providers=tuple(options.providers),
-            rounds=options.rounds,
-            partitions=20,
-            keys=1_000,
-            batches=options.memory_batches or (300 if options.quick else 3_000),
-            every=50,
-        )
-        screen.heading("memory")
-        screen.say(memory_plan.describe())
-        yield memory.measure(memory_plan, screen)
-    for case in (case for suite in options.suites for case in SUITES.get(suite, ())):
-        if options.query not in (None, case.query.name):
-            continue
-        query_plan = queries.Plan(
-            case=case,
-            folder=folder,
-            providers=tuple(options.providers),
-            rounds=options.rounds,
-            batches=options.batches * case.batches_per_run,
-            warm_up=options.warm_up,
-            driver_memory=options.driver_memory,
-            jfr=options.jfr,
-        )
-        screen.heading(case.name)
-        screen.say(query_plan.describe())
-        yield queries.measure(query_plan, screen)
+            for plan in plans(options, folder):
+                screen.heading(plan.title)
+                screen.say(plan.describe())
+                yield plan.measure(screen)
 
 
 def _versions(suites: list[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.demo.process import cpu_of, process_stats
+from harness.process import cpu_of, process_stats
 
 
 def cpu_of_tree(root: int) -> float:

@@ -13,8 +13,8 @@ from typing import Any
 
 from common.rounds import Metric, Run, ratio, spread
 from common.targets import COLUMNS, Target, Verdict, judge, title_of
-from holdfast.demo.figures import Spread
-from holdfast.demo.screen import Screen
+from harness.figures import Spread
+from harness.screen import Screen
 
 #: Ratios are taken to these: first Spark's fastest way to checkpoint changes, its default last.
 BASES = ("rocksdb-changelog", "rocksdb", "spark")

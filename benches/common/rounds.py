@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.demo.figures import Spread
+from harness.figures import Spread
 
 #: Spark's three configurations, then Holdfast.
 ALL_PROVIDERS = ("spark", "rocksdb", "rocksdb-changelog", "holdfast")

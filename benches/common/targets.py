@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from common.rounds import Metric, Run, ratio, spread
-from holdfast.demo.figures import Spread
-from holdfast.demo.providers import TITLES
+from harness.figures import Spread
+from harness.providers import TITLES
 
 MEASURED = "holdfast"
 

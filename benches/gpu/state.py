@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,9 +17,9 @@ from common.report import Result
 from common.rounds import Metric, Run
 from common.targets import MEASURED, Target
 
+from harness.figures import Spread
+from harness.screen import Screen
 from holdfast import SegmentRef, SnapshotManager
-from holdfast.demo.figures import Spread
-from holdfast.demo.screen import Screen
 from holdfast.regions.chunks import MIB
 from holdfast.regions.saved import SavedState
 from holdfast.regions.snapshot import RegionOwners, segments_of, write_operator
@@ -70,6 +71,11 @@ class Plan:
     module: Literal["numpy", "cupy"]
     state_bytes: int
 
+    @property
+    def title(self) -> str:
+        """Return the heading of what is measured."""
+        return "gpu" if self.module == "cupy" else "state"
+
     def describe(self) -> str:
         """Say in a few lines what is measured and how."""
         return (
@@ -86,6 +92,32 @@ class Plan:
         device = xp.cuda.runtime.getDeviceProperties(xp.cuda.Device().id)
         return f"{name} on {device['name'].decode()}"
 
+    def measure(self, screen: Screen) -> Result:
+        """Run all rounds."""
+        runs = []
+        with screen.runs():
+            _measure_once(self)  # Warms up.
+            for number in range(self.rounds):
+                line = screen.run(f"round {number + 1}", rows=None)
+                load = os.getloadavg()[0]
+                values = _measure_once(self)
+                runs.append(Run(provider=MEASURED, round_number=number, load=load, values=values))
+                line.finish("done")
+        on_device = self.module == "cupy"
+        return Result(
+            name="gpu-state" if on_device else "state",
+            plan={
+                "rounds": self.rounds,
+                "library": self.library(),
+                "state_bytes": self.state_bytes,
+                "one_in": _ONE_IN,
+            },
+            metrics=METRICS if on_device else [metric for metric in METRICS if _on_host(metric)],
+            targets=(*DEVICE_TARGETS, FEW_TARGET) if on_device else (FEW_TARGET,),
+            runs=runs,
+            notes=NOTES,
+        )
+
 
 def missing_device() -> str | None:
     """Say why nothing can be measured on a GPU; None where it can."""
@@ -96,31 +128,12 @@ def missing_device() -> str | None:
     return None if cupy.cuda.is_available() else "there is no CUDA device"
 
 
-def measure(plan: Plan, screen: Screen) -> Result:
-    """Run all rounds."""
-    runs = []
-    with screen.runs():
-        _measure_once(plan)  # Warms up.
-        for number in range(plan.rounds):
-            line = screen.run(f"round {number + 1}", rows=None)
-            load = os.getloadavg()[0]
-            values = _measure_once(plan)
-            runs.append(Run(provider=MEASURED, round_number=number, load=load, values=values))
-            line.finish("done")
-    on_device = plan.module == "cupy"
-    return Result(
-        name="gpu-state" if on_device else "state",
-        plan={
-            "rounds": plan.rounds,
-            "library": plan.library(),
-            "state_bytes": plan.state_bytes,
-            "one_in": _ONE_IN,
-        },
-        metrics=METRICS if on_device else [metric for metric in METRICS if _on_host(metric)],
-        targets=(*DEVICE_TARGETS, FEW_TARGET) if on_device else (FEW_TARGET,),
-        runs=runs,
-        notes=NOTES,
-    )
+def plans(
+    module: Literal["numpy", "cupy"], options: argparse.Namespace, folder: Path
+) -> Iterator[Plan]:
+    """Yield what to measure of an array module, by the options of ``benches/run.py``."""
+    mib = options.state_mib or (512 if module == "numpy" else 4096)
+    yield Plan(folder=folder, rounds=options.rounds, module=module, state_bytes=mib * MIB)
 
 
 def _on_host(metric: Metric) -> bool:

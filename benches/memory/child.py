@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.demo.process import Reporter
-from holdfast.demo.providers import start_session
+from harness.process import Reporter, report_to_parent
+from harness.providers import start_session
 
 # A script finds what is beside it; this is where the packages are.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
@@ -81,5 +80,4 @@ def _pid(spark: SparkSession) -> int:
 
 
 if __name__ == "__main__":
-    with Reporter(int(sys.argv[2])) as reporter:
-        run(json.loads(sys.argv[1]), reporter)
+    report_to_parent(run, dict)

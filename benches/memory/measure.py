@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ from typing import Any
 from common.report import Result
 from common.rounds import Metric, Run, in_rounds
 
-from holdfast.demo.process import SparkChild
-from holdfast.demo.providers import TITLES
-from holdfast.demo.screen import Screen
+from harness.process import SparkChild
+from harness.providers import TITLES
+from harness.screen import Screen
 
 _HERE = Path(__file__).parent
 _SILENCE_S = 600.0
@@ -53,6 +54,11 @@ class Plan:
         shown = {looks * part // _PARTS for part in range(1, _PARTS + 1)} - {0}
         return tuple(self.every * look for look in sorted(shown))
 
+    @property
+    def title(self) -> str:
+        """Return the heading of what is measured."""
+        return "memory"
+
     def describe(self) -> str:
         """Say in a few lines what is measured and how."""
         return (
@@ -60,6 +66,33 @@ class Plan:
             f"by every batch, {self.batches:,} batches without a pause, local[2]\n"
             f"{self.rounds} rounds x {len(self.providers)} providers in rotated order, each run in "
             "a fresh JVM with a heap of 1 GiB that is resident from the start"
+        )
+
+    def measure(self, screen: Screen) -> Result:
+        """Run all rounds.
+
+        Raises
+        ------
+        ChildError
+            If a run fails.
+        """
+        curves: list[dict[str, Any]] = []
+        with screen.runs():
+            runs = list(
+                in_rounds(
+                    self.providers,
+                    self.rounds,
+                    lambda provider, number: _run(self, screen, provider, number, curves),
+                )
+            )
+        described = {key: value for key, value in asdict(self).items() if key != "folder"}
+        return Result(
+            name="memory",
+            plan={**described, "curves": curves},
+            metrics=(*map(station, self.stations), END, TRIMMED, GROWTH),
+            targets=(),
+            runs=runs,
+            notes=NOTES,
         )
 
 
@@ -74,31 +107,16 @@ def station(batch: int) -> Metric:
     return Metric(name=f"mib_{batch}", title=f"beyond the heap, batch {batch:,}, MiB")
 
 
-def measure(plan: Plan, screen: Screen) -> Result:
-    """Run all rounds.
-
-    Raises
-    ------
-    ChildError
-        If a run fails.
-    """
-    curves: list[dict[str, Any]] = []
-    with screen.runs():
-        runs = list(
-            in_rounds(
-                plan.providers,
-                plan.rounds,
-                lambda provider, number: _run(plan, screen, provider, number, curves),
-            )
-        )
-    described = {key: value for key, value in asdict(plan).items() if key != "folder"}
-    return Result(
-        name="memory",
-        plan={**described, "curves": curves},
-        metrics=(*map(station, plan.stations), END, TRIMMED, GROWTH),
-        targets=(),
-        runs=runs,
-        notes=NOTES,
+def plans(options: argparse.Namespace, folder: Path) -> Iterator[Plan]:
+    """Yield what to measure, by the options of ``benches/run.py``."""
+    yield Plan(
+        folder=folder,
+        providers=tuple(options.providers),
+        rounds=options.rounds,
+        partitions=20,
+        keys=1_000,
+        batches=options.memory_batches or (300 if options.quick else 3_000),
+        every=50,
     )
 
 

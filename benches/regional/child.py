@@ -25,8 +25,8 @@ from common.rounds import WrongStateError  # noqa: E402
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 
 import holdfast  # noqa: E402
-from holdfast.demo.process import Reporter  # noqa: E402
-from holdfast.demo.providers import start_session  # noqa: E402
+from harness.process import Reporter, report_to_parent  # noqa: E402
+from harness.providers import start_session  # noqa: E402
 from regional.workload import (  # noqa: E402
     DEVIATIONS,
     DEVIATIONS_DDL,
@@ -225,24 +225,23 @@ def slow(turns: Turns) -> None:
 CASES = {"healthy": healthy, "failing": failing, "slow": slow}
 
 
-def main() -> None:
-    spec = json.loads(sys.argv[1])
-    with Reporter(int(sys.argv[2])) as report:
-        # What no query uses is looked for now and then, not all the time.
-        settings = {"spark.sql.streaming.pollingDelay": "500ms", **spec["settings"]}
-        spark = start_session(
-            provider="holdfast",
-            partitions=TASKS,
-            driver_memory=spec["driver_memory"],
-            extra=settings,
-        )
-        spark.sparkContext.setLogLevel("ERROR")
-        CASES[spec["case"]](Turns(spark, spec, report))
-        end_recordings(spark)
-        report("done")
-    # Stopping the queries would replay what slow and failing regions owe.
-    os._exit(0)
+def run(spec: dict[str, Any], report: Reporter) -> None:
+    """Run the pipelines of a case."""
+    # What no query uses is looked for now and then, not all the time.
+    settings = {"spark.sql.streaming.pollingDelay": "500ms", **spec["settings"]}
+    spark = start_session(
+        provider="holdfast",
+        partitions=TASKS,
+        driver_memory=spec["driver_memory"],
+        extra=settings,
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    CASES[spec["case"]](Turns(spark, spec, report))
+    end_recordings(spark)
+    report("done")
 
 
 if __name__ == "__main__":
-    main()
+    report_to_parent(run, dict)
+    # Stopping the queries would replay what slow and failing regions owe.
+    os._exit(0)

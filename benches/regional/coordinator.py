@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ from common.report import Result
 from common.rounds import Metric, Run
 from common.targets import MEASURED, Target
 
+from harness.screen import Screen
 from holdfast._core import (
     CheckpointMetadata,
     InFlight,
@@ -23,7 +25,6 @@ from holdfast._core import (
     SegmentRef,
     StateEntry,
 )
-from holdfast.demo.screen import Screen
 from holdfast.regions.coordinator import (
     Acked,
     Action,
@@ -66,12 +67,38 @@ class Plan:
     operators: int
     failing: float
 
+    @property
+    def title(self) -> str:
+        """Return the heading of what is measured."""
+        return "coordinator"
+
     def describe(self) -> str:
         """Say in a few lines what is measured and how."""
         return (
             f"{self.regions:,} regions x {self.operators} operators, each with one array of one "
             f"segment; {self.failing:.0%} of the regions fail and store their input\n"
             f"{self.rounds} rounds of {_MEASUREMENTS} measurements, each with a new coordinator"
+        )
+
+    def measure(self, screen: Screen) -> Result:
+        """Run all rounds."""
+        runs = []
+        with screen.runs():
+            _measure_once(self)  # Warms up.
+            for number in range(self.rounds):
+                line = screen.run(f"round {number + 1}", rows=None)
+                load = os.getloadavg()[0]
+                measured = [_measure_once(self) for _ in range(_MEASUREMENTS)]
+                values = {name: [one[name] for one in measured] for name in measured[0]}
+                runs.append(Run(provider=MEASURED, round_number=number, load=load, values=values))
+                line.finish("done")
+        return Result(
+            name="coordinator",
+            plan={key: value for key, value in asdict(self).items() if key != "folder"},
+            metrics=METRICS,
+            targets=TARGETS,
+            runs=runs,
+            notes=NOTES,
         )
 
 
@@ -82,26 +109,9 @@ NOTES = (
 )
 
 
-def measure(plan: Plan, screen: Screen) -> Result:
-    """Run all rounds."""
-    runs = []
-    with screen.runs():
-        _measure_once(plan)  # Warms up.
-        for number in range(plan.rounds):
-            line = screen.run(f"round {number + 1}", rows=None)
-            load = os.getloadavg()[0]
-            measured = [_measure_once(plan) for _ in range(_MEASUREMENTS)]
-            values = {name: [one[name] for one in measured] for name in measured[0]}
-            runs.append(Run(provider=MEASURED, round_number=number, load=load, values=values))
-            line.finish("done")
-    return Result(
-        name="coordinator",
-        plan={key: value for key, value in asdict(plan).items() if key != "folder"},
-        metrics=METRICS,
-        targets=TARGETS,
-        runs=runs,
-        notes=NOTES,
-    )
+def plans(options: argparse.Namespace, folder: Path) -> Iterator[Plan]:
+    """Yield what to measure, by the options of ``benches/run.py``."""
+    yield Plan(folder=folder, rounds=options.rounds, regions=10_000, operators=4, failing=0.3)
 
 
 def _measure_once(plan: Plan) -> dict[str, float]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ from common.report import Result
 from common.rounds import Metric, Run, WrongStateError
 from common.targets import MEASURED, Target
 
-from holdfast.demo.process import SparkChild
-from holdfast.demo.screen import Screen
+from harness.process import SparkChild
+from harness.screen import Screen
 from regional.workload import TASKS, region_names, write_input
 
 BATCH = Metric(name="batch_ms", title="batch time, ms")
@@ -109,6 +110,11 @@ class Plan:
     run_rows: int = 1_000
     warm_up: int = 8
 
+    @property
+    def title(self) -> str:
+        """Return the heading of what is measured."""
+        return f"pipeline, {self.case.name}"
+
     def describe(self) -> str:
         """Say in a few lines what is measured and how."""
         return (
@@ -130,57 +136,71 @@ class Plan:
             "driver_memory": self.driver_memory,
         }
 
+    def measure(self, screen: Screen) -> Result:
+        """Run all rounds of a case.
 
-def measure(plan: Plan, screen: Screen) -> Result:
-    """Run all rounds of a case.
+        Raises
+        ------
+        ChildError
+            If a pipeline fails that should not.
+        WrongStateError
+            If one put out another number of rows than its input asks for.
+        """
+        name = f"pipeline-{self.case.name}"
+        folder = self.folder / name
+        files = write_input(
+            folder / "rows", rows=self.rows, regions=self.regions, run_rows=self.run_rows
+        )
+        spec = {
+            "case": self.case.name,
+            "files": [str(file) for file in files],
+            "folder": str(folder / "runs"),
+            "rows": self.rows,
+            "rows_of_region": self.rows // self.regions,
+            "region": region_names(self.regions)[1],
+            "rounds": self.rounds,
+            "warm_up": self.warm_up,
+            "timeout_batches": 2,
+            "slower": 10,
+            "driver_memory": self.driver_memory,
+            "settings": flight_recording(self.jfr, name),
+        }
+        command = [str(Path(__file__).with_name("child.py"))]
+        runs = []
+        timeout_ms = 0.0
+        with (
+            screen.runs(),
+            SparkChild(command, spec=spec, log=self.folder / f"{name}.log") as child,
+        ):
+            line = screen.run(self.case.title, rows=None)
+            for kind, fields in child.events(silence_s=_SILENCE_S):
+                if kind == "timeout":
+                    timeout_ms = fields["ms"]
+                elif kind == "batch" and fields["round"] is not None:
+                    runs.append(_run(self, fields, timeout_ms))
+                    line.note(f"{fields['variant']}: {fields['batch_ms'] / 1000:.1f} s")
+            line.finish("done")
+        return Result(
+            name=name,
+            plan=self.to_json(),
+            metrics=self.case.metrics,
+            bases=self.case.bases,
+            targets=self.case.targets,
+            runs=runs,
+            notes=self.case.notes,
+        )
 
-    Raises
-    ------
-    ChildError
-        If a pipeline fails that should not.
-    WrongStateError
-        If one put out another number of rows than its input asks for.
-    """
-    name = f"pipeline-{plan.case.name}"
-    folder = plan.folder / name
-    files = write_input(
-        folder / "rows", rows=plan.rows, regions=plan.regions, run_rows=plan.run_rows
-    )
-    spec = {
-        "case": plan.case.name,
-        "files": [str(file) for file in files],
-        "folder": str(folder / "runs"),
-        "rows": plan.rows,
-        "rows_of_region": plan.rows // plan.regions,
-        "region": region_names(plan.regions)[1],
-        "rounds": plan.rounds,
-        "warm_up": plan.warm_up,
-        "timeout_batches": 2,
-        "slower": 10,
-        "driver_memory": plan.driver_memory,
-        "settings": flight_recording(plan.jfr, name),
-    }
-    command = [str(Path(__file__).with_name("child.py"))]
-    runs = []
-    timeout_ms = 0.0
-    with screen.runs(), SparkChild(command, spec=spec, log=plan.folder / f"{name}.log") as child:
-        line = screen.run(plan.case.title, rows=None)
-        for kind, fields in child.events(silence_s=_SILENCE_S):
-            if kind == "timeout":
-                timeout_ms = fields["ms"]
-            elif kind == "batch" and fields["round"] is not None:
-                runs.append(_run(plan, fields, timeout_ms))
-                line.note(f"{fields['variant']}: {fields['batch_ms'] / 1000:.1f} s")
-        line.finish("done")
-    return Result(
-        name=name,
-        plan=plan.to_json(),
-        metrics=plan.case.metrics,
-        bases=plan.case.bases,
-        targets=plan.case.targets,
-        runs=runs,
-        notes=plan.case.notes,
-    )
+
+def plans(options: argparse.Namespace, folder: Path) -> Iterator[Plan]:
+    """Yield one plan for each case, by the options of ``benches/run.py``."""
+    for case in CASES:
+        yield Plan(
+            case=case,
+            folder=folder,
+            rounds=options.rounds,
+            driver_memory=options.driver_memory,
+            jfr=options.jfr,
+        )
 
 
 def _run(plan: Plan, fields: Mapping[str, Any], timeout_ms: float) -> Run:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
-from holdfast.demo.process import Reporter
-from holdfast.demo.providers import start_session
+from harness.process import Reporter, report_to_parent
+from harness.providers import start_session
 
 # A script finds what is beside it; this is where the package is.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
@@ -51,5 +50,4 @@ def run(spec: dict[str, Any], report: Reporter) -> None:
 
 
 if __name__ == "__main__":
-    with Reporter(int(sys.argv[2])) as reporter:
-        run(json.loads(sys.argv[1]), reporter)
+    report_to_parent(run, dict)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,11 @@ from common.recording import flight_recording
 from common.report import Result
 from common.rounds import Run, WrongStateError, in_rounds
 
-from holdfast.demo.figures import BatchFigures
-from holdfast.demo.objects import HOW_COUNTED
-from holdfast.demo.process import SparkChild, cpu_of_session
-from holdfast.demo.providers import TITLES
-from holdfast.demo.screen import Screen
+from harness.figures import BatchFigures
+from harness.objects import HOW_COUNTED
+from harness.process import SparkChild, cpu_of_session
+from harness.providers import TITLES
+from harness.screen import Screen
 from spark.cases import METRICS, Case
 from spark.places import Site, open_site
 from spark.queries import write_input
@@ -51,6 +52,11 @@ class Plan:
     driver_memory: str
     jfr: Path | None
 
+    @property
+    def title(self) -> str:
+        """Return the heading of what is measured."""
+        return self.case.name
+
     def describe(self) -> str:
         """Say in a few lines what is measured and how."""
         case = self.case
@@ -78,6 +84,34 @@ class Plan:
             "driver_memory": self.driver_memory,
         }
 
+    def measure(self, screen: Screen) -> Result:
+        """Run all rounds.
+
+        Raises
+        ------
+        ChildError
+            If a run fails.
+        WrongStateError
+            If the state of a run has another number of rows than its input asks for.
+        """
+        case = self.case
+        data = self.folder / f"{case.name}-input"
+        write_input(data, case.query, batches=self.batches, rows=case.rows, keys=case.keys)
+        with open_site(case.place, self.folder / case.name) as site, screen.runs():
+
+            def run(provider: str, round_number: int) -> Run:
+                return _run(self, screen, site, data, provider, round_number)
+
+            runs = list(in_rounds(self.providers, self.rounds, run))
+        return Result(
+            name=case.name,
+            plan=self.to_json(),
+            metrics=METRICS,
+            targets=case.targets,
+            runs=runs,
+            notes=NOTES,
+        )
+
 
 NOTES = (
     "commitTimeMs and allUpdatesTimeMs are summed over tasks. Per batch: all of a run, divided by "
@@ -85,33 +119,20 @@ NOTES = (
 )
 
 
-def measure(plan: Plan, screen: Screen) -> Result:
-    """Run all rounds.
-
-    Raises
-    ------
-    ChildError
-        If a run fails.
-    WrongStateError
-        If the state of a run has another number of rows than its input asks for.
-    """
-    case = plan.case
-    data = plan.folder / f"{case.name}-input"
-    write_input(data, case.query, batches=plan.batches, rows=case.rows, keys=case.keys)
-    with open_site(case.place, plan.folder / case.name) as site, screen.runs():
-
-        def run(provider: str, round_number: int) -> Run:
-            return _run(plan, screen, site, data, provider, round_number)
-
-        runs = list(in_rounds(plan.providers, plan.rounds, run))
-    return Result(
-        name=case.name,
-        plan=plan.to_json(),
-        metrics=METRICS,
-        targets=case.targets,
-        runs=runs,
-        notes=NOTES,
-    )
+def plans(cases: Sequence[Case], options: argparse.Namespace, folder: Path) -> Iterator[Plan]:
+    """Yield one plan for each case that is asked for, by the options of ``benches/run.py``."""
+    for case in cases:
+        if options.query in (None, case.query.name):
+            yield Plan(
+                case=case,
+                folder=folder,
+                providers=tuple(options.providers),
+                rounds=options.rounds,
+                batches=options.batches * case.batches_per_run,
+                warm_up=options.warm_up,
+                driver_memory=options.driver_memory,
+                jfr=options.jfr,
+            )
 
 
 def _run(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from common.java import BENCHES, compile_java
 
-from holdfast.demo.objects import StateObjects, count_objects, count_state_objects
+from harness.objects import StateObjects, count_objects, count_state_objects
 
 if TYPE_CHECKING:
     from mini_hdfs import MiniHdfs

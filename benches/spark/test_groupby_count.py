@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.demo.providers import start_session
+from harness.providers import start_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,9 @@ from common.report import Result
 from common.rounds import Metric, Run, in_rounds
 from common.targets import Target
 
-from holdfast.demo.process import SparkChild
-from holdfast.demo.providers import TITLES
-from holdfast.demo.screen import Screen
+from harness.process import SparkChild
+from harness.providers import TITLES
+from harness.screen import Screen
 
 _HERE = Path(__file__).parent
 _SILENCE_S = 600.0
@@ -83,6 +85,11 @@ class Plan:
     driver_memory: str
     jfr: Path | None
 
+    @property
+    def title(self) -> str:
+        """Return the heading of what is measured."""
+        return "store"
+
     def describe(self) -> str:
         """Say in a few lines what is measured and how."""
         restores = (
@@ -97,6 +104,36 @@ class Plan:
             f"a fresh JVM (heap {self.driver_memory}) that warms up first"
         )
 
+    def measure(self, screen: Screen) -> Result:
+        """Run all rounds.
+
+        Raises
+        ------
+        ChildError
+            If a run fails, or a store answers wrongly.
+        BuildError
+            If the Java part cannot be compiled.
+        """
+        classes = compile_java(_HERE / "java", into=self.folder / "store-classes")
+        with screen.runs():
+            runs = list(
+                in_rounds(
+                    self.providers,
+                    self.rounds,
+                    lambda provider, number: _run(self, screen, classes, provider, number),
+                )
+            )
+        left_out = ("folder", "jfr")
+        described = {key: value for key, value in asdict(self).items() if key not in left_out}
+        return Result(
+            name="store",
+            plan=described,
+            metrics=METRICS,
+            targets=TARGETS,
+            runs=runs,
+            notes=NOTES,
+        )
+
 
 NOTES = (
     "Memory: what the provider reports plus the growth of the heap after collections; for Spark "
@@ -105,32 +142,17 @@ NOTES = (
 )
 
 
-def measure(plan: Plan, screen: Screen) -> Result:
-    """Run all rounds.
-
-    Raises
-    ------
-    ChildError
-        If a run fails, or a store answers wrongly.
-    BuildError
-        If the Java part cannot be compiled.
-    """
-    classes = compile_java(_HERE / "java", into=plan.folder / "store-classes")
-    with screen.runs():
-        runs = list(
-            in_rounds(
-                plan.providers,
-                plan.rounds,
-                lambda provider, number: _run(plan, screen, classes, provider, number),
-            )
-        )
-    return Result(
-        name="store",
-        plan={key: value for key, value in asdict(plan).items() if key not in ("folder", "jfr")},
-        metrics=METRICS,
-        targets=TARGETS,
-        runs=runs,
-        notes=NOTES,
+def plans(options: argparse.Namespace, folder: Path) -> Iterator[Plan]:
+    """Yield what to measure, by the options of ``benches/run.py``."""
+    yield Plan(
+        folder=folder,
+        providers=tuple(options.providers),
+        rounds=options.rounds,
+        keys=options.keys,
+        changes=10_000,
+        changelogs=options.changelogs,
+        driver_memory=options.driver_memory,
+        jfr=options.jfr,
     )
 
 

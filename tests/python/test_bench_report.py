@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from common.rounds import Run
     from spark.measure import Plan
 
-    from holdfast.demo.figures import BatchFigures
+    from harness.figures import BatchFigures
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("rich")
@@ -70,7 +70,7 @@ def test_the_table_has_ratios_to_every_configuration_that_was_measured(
     from common import report
     from spark.cases import BATCH
 
-    from holdfast.demo.screen import Screen
+    from harness.screen import Screen
 
     runs = [make_run(provider, 0, 100) for provider in others] + [make_run("holdfast", 0, 50)]
     result = report.Result(
@@ -149,7 +149,7 @@ def test_the_input_holds_every_key_once_before_it_repeats_one(tmp_path: Path, na
 
 
 def make_batches(*batch_ms: int) -> list[BatchFigures]:
-    from holdfast.demo.figures import BatchFigures
+    from harness.figures import BatchFigures
 
     return [
         BatchFigures(

@@ -22,12 +22,6 @@ REGIONS = [f"r{number:02}" for number in range(6)]
 WAIT_SECONDS = 60
 
 
-@pytest.fixture(autouse=True)
-def no_trouble() -> Iterator[None]:
-    yield
-    Troubled.trouble = None
-
-
 def pipeline(path: Path, **options: Any) -> hf.LocalQuery:
     return (
         hf.regional(region_by="region")

@@ -17,7 +17,6 @@ from ending import (
     Summed,
     all_of,
     batches_of,
-    calm,
     finished,
     happened,
     pipeline,
@@ -25,13 +24,6 @@ from ending import (
     summaries,
 )
 from pipelines import COUNTED, ROWS, Gate, expected, output_of, rows_of
-
-
-@pytest.fixture(autouse=True)
-def calmed() -> Iterator[None]:
-    calm()
-    yield
-    calm()
 
 
 def outcomes(query: hf.LocalQuery) -> list[str]:

@@ -36,13 +36,6 @@ from split_files import (
 )
 
 
-@pytest.fixture(autouse=True)
-def no_trouble() -> Iterator[None]:
-    Placed.trouble = None
-    yield
-    Placed.trouble = None
-
-
 def open_pipeline(
     path: Path, source: dict[str, Any] | None = None, **options: Any
 ) -> holdfast.LocalQuery:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from ending import (
     Summed,
     all_of,
     batches_of,
-    calm,
     finished,
     pipeline,
     run,
@@ -23,13 +21,6 @@ from ending import (
 )
 from holdfast.__main__ import main
 from pipelines import COUNTED, expected, output_of, rows_of
-
-
-@pytest.fixture(autouse=True)
-def calmed() -> Iterator[None]:
-    calm()
-    yield
-    calm()
 
 
 def test_a_finished_pipeline_runs_no_operator_again(tmp_path: Path) -> None:  # R60

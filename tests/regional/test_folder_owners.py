@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.dataset as ds
@@ -18,7 +17,7 @@ from holdfast.regions import folder_lock
 from holdfast.regions.folder_lock import FolderInUseError
 from holdfast.regions.sinks.owner import OWNER_FILE
 from pipelines import expected, output_of
-from restorable import batches, no_trouble, open_pipeline, run
+from restorable import batches, open_pipeline, run
 
 #: Holds the lock of a folder until it is killed.
 HOLDING = """
@@ -28,13 +27,6 @@ lock = lock_folder(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[1]) / "lock"
 print("locked", flush=True)
 sys.stdin.read()
 """
-
-
-@pytest.fixture(autouse=True)
-def calm() -> Iterator[None]:
-    no_trouble()
-    yield
-    no_trouble()
 
 
 def ran(path: Path, count: int, *, checkpoint: str = "ckpt", output: str = "out") -> None:

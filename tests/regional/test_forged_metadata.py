@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,16 +16,9 @@ from holdfast.regions.sinks import BatchFunction, ParquetSink, Staged
 from holdfast.regions.sinks.layout import STAGED_FOLDER, staged_name, target_name
 from holdfast.regions.splits.assignment import Assignment
 from holdfast.regions.splits.file_split import FileSplit
-from restorable import batches, no_trouble, open_pipeline, run
+from restorable import batches, open_pipeline, run
 
 PLANTED = b"bytes of another folder"
-
-
-@pytest.fixture(autouse=True)
-def calm() -> Iterator[None]:
-    no_trouble()
-    yield
-    no_trouble()
 
 
 @pytest.fixture

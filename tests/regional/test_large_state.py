@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 import holdfast as hf
 from holdfast import SegmentRef
@@ -25,13 +22,6 @@ class WideCount(Troubled):
         self.rows = ctx.state.value("rows", 0)
         counters = ctx.state.array("by_key", shape=(8, CHUNK_ITEMS), dtype="int64")
         self.by_key = counters[:, 0]
-
-
-@pytest.fixture(autouse=True)
-def no_trouble() -> Iterator[None]:
-    WideCount.trouble = None
-    yield
-    WideCount.trouble = None
 
 
 def pipeline(path: Path) -> hf.LocalQuery:
@@ -71,12 +61,12 @@ def test_a_checkpoint_writes_the_chunks_that_changed_since_the_last_completed_on
     with pipeline(tmp_path) as query:
         query.run_batch(partitions_of(batches[0], 2), batch_id=0)
         first = {region: chunks_of(query, region) for region in REGIONS}
-        WideCount.trouble = trouble
+        Troubled.trouble = trouble
         query.run_batch(partitions_of(batches[1], 2), batch_id=1)
         second = {region: chunks_of(query, region) for region in REGIONS}
         assert changed(first["r0"], second["r0"]) == [1, 2]
         assert second["r1"] == first["r1"]  # R41
-        WideCount.trouble = None
+        Troubled.trouble = None
         query.run_batch(partitions_of(batches[2], 2), batch_id=2)
         third = {region: chunks_of(query, region) for region in REGIONS}
         assert changed(second["r0"], third["r0"]) == [2]

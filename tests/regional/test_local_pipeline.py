@@ -29,13 +29,6 @@ from pipelines import (
 REGIONS = [f"r{number:02}" for number in range(6)]
 
 
-@pytest.fixture(autouse=True)
-def no_trouble() -> Iterator[None]:
-    Troubled.trouble = None
-    yield
-    Troubled.trouble = None
-
-
 def pipeline(path: Path, operator: hf.Operator, **options: Any) -> hf.LocalQuery:
     return (
         hf.regional(region_by="region")

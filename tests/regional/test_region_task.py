@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +52,6 @@ class Store:
     def release(self, owner: Owner, refs: Sequence[SegmentRef]) -> None:
         self.released += refs
         self.manager.release(owner, refs)
-
-
-@pytest.fixture(autouse=True)
-def no_trouble() -> Iterator[None]:
-    Troubled.trouble = None
-    yield
-    Troubled.trouble = None
 
 
 @pytest.fixture

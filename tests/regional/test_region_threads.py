@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from holdfast.regions import threads
 from holdfast.regions.threads import RegionThreads
 
 COUNT = 4
@@ -75,30 +74,76 @@ def wait_for(pool: RegionThreads, left: int) -> None:
         left -= len(pool.wait(1.0))
 
 
+class Readings:
+    """A clock that only steps move, each of them by 3 ms: whatever else the machine does."""
+
+    STEP_S = 0.003
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._now_s = 0.0
+        self._own = threading.local()
+
+    def monotonic(self) -> float:
+        return self._now_s
+
+    def thread_time(self) -> float:
+        return getattr(self._own, "cpu_s", 0.0)
+
+    def compute(self) -> None:
+        self.wait()
+        self._own.cpu_s = self.thread_time() + self.STEP_S
+
+    def wait(self) -> None:
+        with self._lock:
+            self._now_s += self.STEP_S
+
+
+@pytest.fixture
+def readings() -> Readings:
+    return Readings()
+
+
+@pytest.fixture
+def measured(readings: Readings) -> Iterator[RegionThreads]:
+    """A pool that measures steps by the readings of the test."""
+    made = RegionThreads(COUNT, clock=readings)
+    yield made
+    made.stop()
+
+
 def test_short_steps_that_compute_share_one_thread(
-    pool: RegionThreads, monkeypatch: pytest.MonkeyPatch
+    measured: RegionThreads, readings: Readings
 ) -> None:
-    # By this clock every step is short, whatever else the machine does.
-    clock = SimpleNamespace(monotonic=lambda: 0.0, thread_time=lambda: 0.0)
-    monkeypatch.setattr(threads, "time", clock)
     steps = Steps()
 
     def compute() -> None:
         with steps:
-            sum(range(1000))
+            readings.compute()
 
-    answers_of(pool, [Region(compute, 50) for _ in range(32)])
+    answers_of(measured, [Region(compute, 50) for _ in range(32)])
     assert len(steps.threads) == 1
 
 
-def test_short_steps_that_wait_share_all_threads(pool: RegionThreads) -> None:
+def test_short_steps_that_wait_share_all_threads(
+    measured: RegionThreads, readings: Readings
+) -> None:
     steps = Steps()
+    # After so many, steps have waited for 75 ms in all, and one thread is not enough. The clock
+    # stands still then, lest a thread that the machine does not run looks as if it were stuck.
+    enough = 25
+    taken = itertools.count(1)
+    together = threading.Barrier(COUNT)
 
     def ask_a_service() -> None:
         with steps:
-            time.sleep(0.003)
+            step = next(taken)
+            if step <= enough:
+                readings.wait()
+            elif step <= enough + COUNT:
+                together.wait(PATIENCE_S)
 
-    answers_of(pool, [Region(ask_a_service, 50) for _ in range(16)])
+    answers_of(measured, [Region(ask_a_service, 50) for _ in range(16)])
     assert steps.most == len(steps.threads) == COUNT
 
 
@@ -120,7 +165,7 @@ def test_regions_go_on_beside_as_many_that_hang_as_there_are_threads(pool: Regio
 
 
 def test_rows_that_come_in_show_that_a_thread_hangs(pool: RegionThreads) -> None:
-    # While rows are read nobody waits for answers, and regions with rows are not idle.
+    # The thread that reads rows does not wait for answers, and regions with rows are not idle.
     released = threading.Event()
     reached = threading.Event()
     hanging: Any = Region(lambda: released.wait(2 * PATIENCE_S), 1)

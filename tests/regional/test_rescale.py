@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -53,14 +53,16 @@ class Keeping(hf.Operator):
     """Keeps row ids in states of several kinds, and puts out what it was opened with."""
 
     region_safe = False  # union and broadcast state is what regions agree on
-    with_array: ClassVar[bool] = False
+
+    def __init__(self, *, with_array: bool = False) -> None:
+        self.with_array = with_array
 
     def open(self, ctx: hf.OperatorContext) -> None:
         self.where = (ctx.region, ctx.instance)
         self.rows = ctx.state.list("rows")
         self.all = ctx.state.union("all")
         self.rule = ctx.state.broadcast("rule", {"limit": 1.5})
-        if type(self).with_array:
+        if self.with_array:
             ctx.state.array("sums", shape=(4,))
         self.told = f"{sorted(self.rows.items)} {sorted(self.all.items)} {self.rule.value}"
 
@@ -75,21 +77,13 @@ class Keeping(hf.Operator):
 
 def keeping(path: Path, parallelism: int, output: str, **options: Any) -> hf.LocalQuery:
     route = options.pop("route_by", "id")
+    operator = Keeping(with_array=options.pop("with_array", False))
     return (
         hf.regional(region_by=options.pop("region_by", "region"))
-        .apply(Keeping(), schema=SEEN, name="keep", parallelism=parallelism, route_by=route)
+        .apply(operator, schema=SEEN, name="keep", parallelism=parallelism, route_by=route)
         .write_parquet(path / output)
         .open_local(path / options.pop("checkpoint", "ckpt"), regional=False, **options)
     )
-
-
-@pytest.fixture(autouse=True)
-def plain() -> Iterator[None]:
-    no_trouble()
-    Keeping.with_array = False
-    yield
-    no_trouble()
-    Keeping.with_array = False
 
 
 def saved(path: Path, parallelism: int, **options: Any) -> hf.regions.Restore:
@@ -159,21 +153,21 @@ def test_what_has_finished_stays_finished_in_any_number_of_instances(
 
 
 def test_an_array_cannot_be_divided_and_is_named(tmp_path: Path) -> None:
-    Keeping.with_array = True
-    origin = saved(tmp_path, 2)
+    origin = saved(tmp_path, 2, with_array=True)
     with pytest.raises(
         hf.LayoutChangedError, match="operator 'keep' in region 'r0': array state 'sums'"
     ):
-        keeping(tmp_path, 3, "new", checkpoint="next", restore=origin)
+        keeping(tmp_path, 3, "new", checkpoint="next", restore=origin, with_array=True)
     assert not (tmp_path / "next").exists()
-    keeping(tmp_path, 2, "new", checkpoint="next", restore=origin).close()
+    keeping(tmp_path, 2, "new", checkpoint="next", restore=origin, with_array=True).close()
 
 
 def test_other_routes_divide_state_too(tmp_path: Path) -> None:
-    Keeping.with_array = True
-    origin = saved(tmp_path, 2)
+    origin = saved(tmp_path, 2, with_array=True)
     with pytest.raises(hf.LayoutChangedError, match="array state 'sums'"):
-        keeping(tmp_path, 2, "new", checkpoint="next", restore=origin, route_by="key")
+        keeping(
+            tmp_path, 2, "new", checkpoint="next", restore=origin, with_array=True, route_by="key"
+        )
 
 
 def test_in_its_own_folder_a_pipeline_keeps_its_layout(tmp_path: Path) -> None:

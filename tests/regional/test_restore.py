@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,6 @@ from holdfast.regions import restoring
 from holdfast.regions.sinks import ParquetSink
 from pipelines import COUNTED, RunningCount, expected, output_of, rows_of
 from restorable import REGIONS, batches, damage, fail_for, no_trouble, open_pipeline, run
-
-
-@pytest.fixture(autouse=True)
-def calm() -> Iterator[None]:
-    no_trouble()
-    yield
-    no_trouble()
 
 
 def content(folder: Path) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,6 @@ from holdfast.regions import rewind
 from holdfast.regions.sinks import ParquetSink
 from pipelines import expected, output_of
 from restorable import batches, damage, fail_for, no_trouble, open_pipeline, run
-
-
-@pytest.fixture(autouse=True)
-def calm() -> Iterator[None]:
-    no_trouble()
-    yield
-    no_trouble()
 
 
 def ran(path: Path, count: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,6 @@ import holdfast as hf
 from holdfast.__main__ import main
 from pipelines import expected, output_of
 from restorable import batches, damage, fail_for, no_trouble, open_pipeline, run
-
-
-@pytest.fixture(autouse=True)
-def calm() -> Iterator[None]:
-    no_trouble()
-    yield
-    no_trouble()
 
 
 def test_a_pipeline_goes_on_from_a_savepoint_although_its_old_folder_is_gone(

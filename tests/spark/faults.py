@@ -1,27 +1,25 @@
-"""What the fault tests share: jobs to stop and kill, their input and expected rows, and what is
-needed of the files they leave behind."""
+"""What the fault tests share: jobs to stop and kill, their input and their expected rows."""
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from object_stores import Store
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from holdfast.demo.process import kill_session, running_in_session
-from support import STATE, commit_ids, merged_files, write_batch
+from harness.process import kill_session, running_in_session
+from state_files import Segment, commit_ids, lineage, merged_files
+from support import STATE, write_batch
 
 HERE = Path(__file__).parent
 WAIT_SECONDS = 200
@@ -359,68 +357,3 @@ class Job:
         # Also processes that stand at a point, or are stopped, die of this.
         kill_session(self.process.pid)
         self.process.wait()
-
-
-class Segment(NamedTuple):
-    """A reference, see rust/core/FORMAT.md."""
-
-    term: int
-    seq: int
-    offset: int
-    len: int
-
-    @classmethod
-    def decode(cls, data: bytes) -> Segment:
-        return cls(*struct.unpack_from("<QIQQ", data))
-
-    def path(self, checkpoint: Path) -> Path:
-        return checkpoint / "state" / "holdfast" / f"{self.term:016x}-{self.seq:08x}.hf"
-
-    def head(self, checkpoint: Path) -> list[tuple[int, int | bytes]]:
-        """Fields of its head."""
-        with self.path(checkpoint).open("rb") as file:
-            file.seek(self.offset)
-            frame = file.read(20)
-            return list(fields(file.read(int.from_bytes(frame[8:12], "little"))))
-
-
-def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Tags and values of a Protocol Buffers message of varints and bytes."""
-    position = 0
-
-    def varint() -> int:
-        nonlocal position
-        value = shift = 0
-        while True:
-            byte = message[position]
-            position += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return value
-
-    while position < len(message):
-        tag, kind = divmod(varint(), 8)
-        value = varint()
-        if kind == 2:
-            yield tag, message[position : position + value]
-            position += value
-        else:
-            yield tag, value
-
-
-def segment_of(store_id: str) -> Segment | None:
-    """The segment that a commit id refers to."""
-    encoded = store_id.removeprefix("hf2-")
-    data = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
-    # Version, floor, owner, the segment (see rust/core/FORMAT.md), and a checksum at the end.
-    return Segment.decode(data[24:68]) if len(data) > 28 else None
-
-
-def lineage(checkpoint: Path, store_id: str) -> list[Segment]:
-    """All segments that a version is made of, oldest first."""
-    newest = segment_of(store_id)
-    if newest is None:
-        return []
-    older = [value for tag, value in newest.head(checkpoint) if tag == 4]
-    return [*(Segment.decode(value) for value in older if isinstance(value, bytes)), newest]

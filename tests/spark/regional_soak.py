@@ -28,8 +28,8 @@ from typing import Final
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from faults import status
+from harness.process import kill_session, running_in_session
 from holdfast._inspect import Verification, checkpoint_ids, read_metadata
-from holdfast.demo.process import kill_session, running_in_session
 from pipelines import Row, expected, output_of, rows_of
 from regional_input import write_rows
 from soak import PAGE_BYTES, Memory, contention, growth

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from faults import DRIVER, WRITES, Job, World, compiled_points, rows_of
-from support import merged_files
+from state_files import merged_files
 
 MASTER = "local[2]"
 HEAP_MIB = 512

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row, SparkSession
 
 import holdfast
+from state_files import commit_ids
 
 PROVIDERS = {
     "holdfast": "io.holdfast.spark.HoldfastStateStoreProvider",
@@ -159,27 +160,6 @@ def run(
     return batches
 
 
-def merged_files(checkpoint: Path) -> list[Path]:
-    """Holdfast's physical files of a checkpoint."""
-    return sorted((checkpoint / "state" / "holdfast").glob("*"))
-
-
-def stored_segments(file: Path) -> list[int]:
-    """Sizes in bytes of the segments in a merged file, see rust/core/FORMAT.md."""
-    header, head, data = 20, 2, 3
-    content = file.read_bytes()
-    sizes: list[int] = []
-    at = 0
-    while at + header <= len(content):
-        frame = header + int.from_bytes(content[at + 8 : at + 12], "little")
-        if content[at + 6] == head:
-            sizes.append(0)
-        if content[at + 6] in (head, data):
-            sizes[-1] += frame
-        at += frame
-    return sizes
-
-
 def require_served_by(name: str, checkpoint: Path) -> None:
     """The provider of this name kept the state of a query, from its first batch to its last."""
     for offsets in (checkpoint / "offsets").glob("[0-9]*"):
@@ -192,10 +172,3 @@ def require_served_by(name: str, checkpoint: Path) -> None:
         ids = [id_ for stores in operators for partition in stores for id_ in partition]
         assert ids
         assert {id_.startswith("hf2-") for id_ in ids} == {name == "holdfast"}
-
-
-def commit_ids(checkpoint: Path, batch: int) -> dict[str, list[list[str]]]:
-    """State store ids of one batch, by operator, partition and store."""
-    text = (checkpoint / "commits" / str(batch)).read_text()
-    ids: dict[str, list[list[str]]] = json.loads(text.split("\n", 1)[1])["stateUniqueIds"]
-    return ids

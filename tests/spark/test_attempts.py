@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from faults import CLUSTER, WAIT_SECONDS, Job, World, freeze, status
-from support import merged_files
+from state_files import merged_files
 
 # Several Spark applications in a row: for when the machine is busy.
 pytestmark = pytest.mark.timeout(900)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.demo.process import running_in_session
+from harness.process import running_in_session
 from support import write_batch
 
 JOB = Path(__file__).with_name("crash_job.py")

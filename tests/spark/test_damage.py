@@ -12,8 +12,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from faults import LOCAL, Segment, World, lineage
-from support import STATE, commit_ids, drain, settings, source, write_batch
+from faults import LOCAL, World
+from state_files import Segment, commit_ids, lineage
+from support import STATE, drain, settings, source, write_batch
 
 # Several Spark applications in a row: for when the machine is busy.
 pytestmark = pytest.mark.timeout(900)

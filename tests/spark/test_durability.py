@@ -13,7 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from faults import ALL_EXECUTORS, CLUSTER, LOCAL, ONE_FILE, WAIT_SECONDS, Job, World, freeze
-from support import STATE, merged_files, write_batch
+from state_files import merged_files
+from support import STATE, write_batch
 
 # Several Spark applications in a row: for when the machine is busy.
 pytestmark = pytest.mark.timeout(900)

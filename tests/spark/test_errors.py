@@ -19,7 +19,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import holdfast
-from support import STATE, commit_ids, drain, merged_files, settings, source, write_batch
+from state_files import commit_ids, merged_files
+from support import STATE, drain, settings, source, write_batch
 
 
 def snapshot(folder: Path) -> dict[str, str]:

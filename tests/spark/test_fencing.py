@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from faults import LOCAL, ONLY_BATCHES, World, freeze
-from support import Batches, drain, merged_files, source, write_batch
+from state_files import merged_files
+from support import Batches, drain, source, write_batch
 
 # Several Spark applications in a row: for when the machine is busy.
 pytestmark = pytest.mark.timeout(900)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import shutil
 import time
 from pathlib import Path
@@ -11,16 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from support import (
-    STATE,
-    Batches,
-    commit_ids,
-    drain,
-    merged_files,
-    settings,
-    source,
-    write_batch,
-)
+from state_files import commit_ids, merged_files, segment_of
+from support import STATE, Batches, drain, settings, source, write_batch
 
 
 @pytest.fixture
@@ -52,13 +43,7 @@ def test_a_partition_without_changes_writes_nothing(counted_checkpoint: Path) ->
     before, after = (commit_ids(counted_checkpoint, batch)["0"] for batch in (1, 2))
     assert len(before) == len(after) == 200
 
-    def segment(store_id: str) -> bytes:
-        # "hf2-", then version, floor, owner, the reference of the segment and a checksum (see
-        # rust/core/FORMAT.md).
-        encoded = store_id.removeprefix("hf2-")
-        return base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))[16:-4]
-
-    changed = [p for p in range(200) if segment(before[p][0]) != segment(after[p][0])]
+    changed = [p for p in range(200) if segment_of(before[p][0]) != segment_of(after[p][0])]
     assert len(changed) == 1, "only the partition of key 7 wrote a segment"
     assert all(before[p][0] != after[p][0] for p in range(200)), "every commit has an id of its own"
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from support import STATE, drain, merged_files, settings, source, write_batch
+from state_files import merged_files
+from support import STATE, drain, settings, source, write_batch
 
 KEYS = 40
 

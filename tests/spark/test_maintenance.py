@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 
 from operator_cases import SQL_CASES
 from operator_inputs import events
+from state_files import merged_files
 from support import (
     STATE,
     Batches,
-    merged_files,
     require_served_by,
     run,
     select_provider,

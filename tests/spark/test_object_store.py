@@ -15,7 +15,7 @@ from java_side import check_conformance, classpath
 from pyspark.sql import SparkSession
 
 from faults import ALL_EXECUTORS, CLUSTER, LOCAL, ONE_FILE, ONLY_BATCHES, World
-from support import merged_files
+from state_files import merged_files
 
 # Several Spark applications in a row: for when the machine is busy.
 pytestmark = pytest.mark.timeout(900)

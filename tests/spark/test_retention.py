@@ -14,16 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from operator_cases import Frames, count_and_sum, joined, late_after_10_minutes
 from operator_inputs import events
 from processors import Everything
-from support import (
-    STATE,
-    canonical,
-    drain,
-    merged_files,
-    select_provider,
-    settings,
-    source,
-    write_batch,
-)
+from state_files import merged_files
+from support import STATE, canonical, drain, select_provider, settings, source, write_batch
 from transform_with_state_cases import transformed
 
 RETAINED = 7

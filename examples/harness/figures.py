@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
-
-from holdfast.demo.objects import StateObjects
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,47 +42,6 @@ class BatchFigures:
             updates_ms=sum(int(op["allUpdatesTimeMs"]) for op in operators),
             state_rows=sum(int(op["numRowsTotal"]) for op in operators),
         )
-
-    def to_json(self) -> dict[str, int]:
-        """Return the fields as a dict that ``BatchFigures(**fields)`` accepts."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunFigures:
-    """One run of one query on one provider."""
-
-    query: str
-    provider: str
-    batches: tuple[BatchFigures, ...]
-    objects: StateObjects
-
-    @property
-    def commit_ms_sum(self) -> int:
-        """``commitTimeMs`` summed over all batches and tasks, in milliseconds."""
-        return sum(batch.commit_ms for batch in self.batches)
-
-    @property
-    def batch_ms_sum(self) -> int:
-        """Wall time of all batches together, in milliseconds."""
-        return sum(batch.batch_ms for batch in self.batches)
-
-    @property
-    def batch_ms_median(self) -> float:
-        """Median wall time of a batch without batch 0, which warms the JVM up, in milliseconds.
-
-        Raises
-        ------
-        ValueError
-            If the run has no batch after batch 0.
-        """
-        after_warm_up = [batch.batch_ms for batch in self.batches if batch.batch_id > 0]
-        if not after_warm_up:
-            raise ValueError(
-                f"{self.query} on {self.provider}: expected at least one batch after batch 0, "
-                f"found {len(self.batches)} batches in total"
-            )
-        return statistics.median(after_warm_up)
 
 
 @dataclass(frozen=True, kw_only=True)

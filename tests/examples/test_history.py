@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from holdfast.demo.attempts import Attempt, verdicts
+from flights.history import Attempt, verdicts
 from holdfast.regions.coordinator import FailedRegion, Outcome
 from holdfast.regions.progress import HistoryRow
 

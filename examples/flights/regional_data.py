@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from holdfast.demo.data import FIRST_FILE_SECONDS, read_tables
-from holdfast.demo.rolling import ORDER, REGION_BY
+from flights.data import FIRST_FILE_SECONDS, read_tables
+from flights.rolling import ORDER, REGION_BY
 
 DAYS = 31
 

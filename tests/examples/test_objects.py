@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.demo.objects import StateObjects, count_state_objects
+from harness.objects import StateObjects, count_state_objects
 
 
 def write(path: Path, size: int) -> None:

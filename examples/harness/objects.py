@@ -1,4 +1,4 @@
-"""Count the objects that a state store leaves in a checkpoint."""
+"""What is in a checkpoint: the objects of a state store, the newest batch in Spark's logs."""
 
 from __future__ import annotations
 
@@ -90,6 +90,11 @@ def count_objects(sizes: Mapping[str, int]) -> StateObjects:
     return StateObjects(
         files=files, files_bytes=files_bytes, crc_files=crc_files, crc_bytes=crc_bytes
     )
+
+
+def last_logged(log: Path) -> int:
+    """Return the newest batch id in an offset or commit log, -1 if it has none."""
+    return max((int(path.name) for path in log.glob("*") if path.name.isdigit()), default=-1)
 
 
 def _size_or_none(path: Path) -> int | None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.demo.process import (
+from harness.process import (
     ChildError,
     SparkChild,
     cpu_of,

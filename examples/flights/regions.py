@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
+from flights.history import Attempt, verdicts
+from flights.regional_data import RegionalFiles, days_of, write_regional_files
+from flights.regions_child import RegionalSpec
+from flights.rolling import RECENT
+from flights.trouble import Trouble, region_name
+from harness.checks import BATCH_COMPUTATION, Checks, comparison_text
+from harness.equality import compare
+from harness.objects import last_logged
+from harness.process import follow
+from harness.screen import RunLine, Screen
 from holdfast._core import CheckpointMetadata
 from holdfast._inspect import checkpoint_ids, read_metadata
-from holdfast.demo.attempts import Attempt, verdicts
-from holdfast.demo.checks import BATCH_COMPUTATION, Checks, comparison_text
-from holdfast.demo.equality import compare
-from holdfast.demo.process import SparkChild
-from holdfast.demo.regional_child import RegionalSpec
-from holdfast.demo.regional_data import RegionalFiles, days_of, write_regional_files
-from holdfast.demo.rolling import RECENT
-from holdfast.demo.scenario import last_logged
-from holdfast.demo.screen import RunLine, Screen
-from holdfast.demo.trouble import Trouble, region_name
 from holdfast.regions.progress import print_history
 
 _SILENCE_S = 180.0
@@ -116,58 +114,53 @@ class RegionalDemo:
     def _undisturbed(self, files: RegionalFiles) -> None:
         spec = replace(self._spec("undisturbed", files), expected=str(self._expected))
         line = self._screen.run("undisturbed", rows=None)
-        for kind, fields in self._follow(spec):
-            if kind == "attempt":
-                _show(line, Attempt.from_event(fields))
-            elif kind == "batch_computation":
-                line.note("batch computation")
+        self._follow(spec, line)
         line.finish("done")
 
     def _until_killed(self, files: RegionalFiles) -> tuple[list[Attempt], Kill]:
         spec = self._disturbed_spec(files, hangs_after=FAILURES_BEFORE_KILL)
         line = self._screen.run("until it is killed", rows=None)
-        attempts: list[Attempt] = []
-        regions_done = 0
-        with self._child(spec) as child:
-            for kind, fields in child.events(silence_s=_SILENCE_S):
-                if kind == "attempt":
-                    attempts.append(Attempt.from_event(fields))
-                    _show(line, attempts[-1])
-                elif kind == "in_batch":
-                    regions_done = fields["regions_done"]
-                    child.kill()
-                    break
+        attempts, in_batch = self._follow(spec, line)
         line.finish(f"killed in batch {KILLED_BATCH}")
         checkpoint = Path(spec.checkpoint)
         kill = Kill(
             begun=last_logged(checkpoint / "spark" / "offsets"),
             committed=last_logged(checkpoint / "spark" / "commits"),
-            regions_done=regions_done,
+            regions_done=(in_batch or {}).get("regions_done", 0),
             latest=read_metadata(checkpoint, checkpoint_ids(checkpoint)[-1]),
         )
         return attempts, kill
 
     def _resumed(self, files: RegionalFiles) -> list[Attempt]:
         line = self._screen.run("resumed from its checkpoint", rows=None)
-        attempts = []
-        for kind, fields in self._follow(self._disturbed_spec(files, hangs_after=None)):
-            if kind == "attempt":
-                attempts.append(Attempt.from_event(fields))
-                _show(line, attempts[-1])
+        attempts, _ = self._follow(self._disturbed_spec(files, hangs_after=None), line)
         line.finish("done")
         return attempts
 
-    def _follow(self, spec: RegionalSpec) -> Iterator[tuple[str, dict[str, Any]]]:
-        with self._child(spec) as child:
-            yield from child.events(silence_s=_SILENCE_S)
+    def _follow(
+        self, spec: RegionalSpec, line: RunLine
+    ) -> tuple[list[Attempt], dict[str, Any] | None]:
+        """Run a child; return its attempts, and how far it was in the batch it was killed in."""
+        attempts: list[Attempt] = []
 
-    @contextmanager
-    def _child(self, spec: RegionalSpec) -> Iterator[SparkChild]:
-        log = self._folder / "logs" / f"{Path(spec.sink).name}.log"
-        log.parent.mkdir(exist_ok=True)
-        command = ["-m", "holdfast.demo.regional_child"]
-        with SparkChild(command, spec=spec.to_json(), log=log) as child:
-            yield child
+        def show(kind: str, fields: dict[str, Any]) -> None:
+            if kind == "attempt":
+                attempts.append(Attempt.from_event(fields))
+                row = attempts[-1].row
+                line.note(
+                    f"checkpoint {row.id}, batch {row.batch}: {row.outcome}, {row.ms / 1000:.1f} s"
+                )
+            elif kind == "batch_computation":
+                line.note("batch computation")
+
+        in_batch = follow(
+            ["-m", "flights.regions_child"],
+            spec=asdict(spec),
+            log=self._folder / "logs" / f"{Path(spec.sink).name}.log",
+            silence_s=_SILENCE_S,
+            on_event=show,
+        )
+        return attempts, in_batch
 
     def _spec(self, name: str, files: RegionalFiles) -> RegionalSpec:
         return RegionalSpec(
@@ -233,8 +226,3 @@ class RegionalDemo:
     @property
     def _expected(self) -> Path:
         return self._folder / "expected.parquet"
-
-
-def _show(line: RunLine, attempt: Attempt) -> None:
-    row = attempt.row
-    line.note(f"checkpoint {row.id}, batch {row.batch}: {row.outcome}, {row.ms / 1000:.1f} s")

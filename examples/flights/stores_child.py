@@ -1,21 +1,19 @@
-"""One run of one query, in a process of its own: ``python -m holdfast.demo.child SPEC FD``."""
+"""One run of one query, in a process of its own: ``python -m flights.stores_child SPEC FD``."""
 
 from __future__ import annotations
 
-import json
-import sys
 import threading
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-from holdfast.demo.equality import write_batch
-from holdfast.demo.process import Reporter
-from holdfast.demo.providers import start_session
-from holdfast.demo.queries import QUERIES, Query, stream_of, table_of
+from flights.queries import QUERIES, Query, stream_of, table_of
+from harness.equality import write_batch
+from harness.process import Reporter, report_to_parent
+from harness.providers import start_session
 
 _POLL_S = 0.1
 _WATCH_S = 0.005
@@ -46,10 +44,6 @@ class RunSpec:
     sink: str
     hang_in_batch: int | None = None
     expected: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as a dict that ``RunSpec(**fields)`` accepts."""
-        return asdict(self)
 
 
 class Sink:
@@ -121,12 +115,5 @@ def _batch_computation(spark: SparkSession, query: Query, *, data: Path, target:
     pq.write_table(query.build(*tables).toArrow(), target)
 
 
-def main() -> int:
-    """Read the specification and the event descriptor from the command line, and run."""
-    with Reporter(int(sys.argv[2])) as report:
-        run(RunSpec(**json.loads(sys.argv[1])), report)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    report_to_parent(run, RunSpec)

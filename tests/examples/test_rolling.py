@@ -8,7 +8,7 @@ import pytest
 np = pytest.importorskip("numpy")
 pa = pytest.importorskip("pyarrow")
 
-from holdfast.demo.rolling import RECENT, SCHEMA, RollingDelays  # noqa: E402
+from flights.rolling import RECENT, SCHEMA, RollingDelays  # noqa: E402
 from holdfast.regions import OperatorContext  # noqa: E402
 from holdfast.regions.state import StateRegistry  # noqa: E402
 

@@ -1,7 +1,8 @@
 """Run one Spark driver in a session of its own, listen to it, and end it.
 
 The child reports events as JSON lines over a pipe. Its standard output and error, and
-those of its JVM, go to a log file.
+those of its JVM, go to a log file. `SparkChild` and `follow` are for the parent, `Reporter` and
+`report_to_parent` for the child.
 """
 
 from __future__ import annotations
@@ -15,15 +16,21 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.demo.figures import BatchFigures
+from harness.figures import BatchFigures
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
+Spec = TypeVar("Spec")
+
+#: The harness is not installed: children, and the Python workers of their Spark, find it and the
+#: examples here.
+_PACKAGES = Path(__file__).resolve().parents[1]
 _LOG_TAIL_LINES = 25
 _GONE_WITHIN_S = 30.0
 #: A child that runs on its own account ends soon after its last event.
@@ -55,7 +62,11 @@ class SparkChild:
     def __init__(self, command: list[str], *, spec: Mapping[str, Any], log: Path) -> None:
         self.log = log
         reader, writer = os.pipe()
-        environment = os.environ | {"PYSPARK_PYTHON": sys.executable}
+        inherited = os.environ.get("PYTHONPATH")
+        environment = os.environ | {
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": f"{_PACKAGES}{os.pathsep}{inherited}" if inherited else str(_PACKAGES),
+        }
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 [sys.executable, *command, json.dumps(spec), str(writer)],
@@ -134,6 +145,45 @@ class SparkChild:
     def _with_log(self, message: str) -> str:
         lines = self.log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
         return "\n".join([message, f"end of {self.log}:", *(f"    {line}" for line in lines)])
+
+
+def follow(
+    command: list[str],
+    *,
+    spec: Mapping[str, Any],
+    log: Path,
+    silence_s: float,
+    on_event: Callable[[str, dict[str, Any]], None],
+) -> dict[str, Any] | None:
+    """Follow a child to its end, or kill it where it says that it is ready for that.
+
+    Parameters
+    ----------
+    command, spec, log
+        As for `SparkChild`; the folder of the log is created.
+    silence_s
+        Longest time without any event, in seconds.
+    on_event
+        Called with (kind, fields) of every event but ``in_batch``.
+
+    Returns
+    -------
+    dict or None
+        Fields of the event ``in_batch``, at which the child was killed; None if it ran to its end.
+
+    Raises
+    ------
+    ChildError
+        If the child fails or is silent for too long.
+    """
+    log.parent.mkdir(exist_ok=True)
+    with SparkChild(command, spec=spec, log=log) as child:
+        for kind, fields in child.events(silence_s=silence_s):
+            if kind == "in_batch":
+                child.kill()
+                return fields
+            on_event(kind, fields)
+    return None
 
 
 def kill_session(session: int) -> None:
@@ -240,5 +290,19 @@ class Reporter:
             ended = bool(running.awaitTermination(poll_s))
             progresses = running.recentProgress
             for progress in progresses[reported:]:
-                self("batch", **BatchFigures.from_progress(json.loads(progress.json)).to_json())
+                self("batch", **asdict(BatchFigures.from_progress(json.loads(progress.json))))
             reported = len(progresses)
+
+
+def report_to_parent(run: Callable[[Spec, Reporter], None], spec_type: Callable[..., Spec]) -> None:
+    """Be the child: read the specification and the descriptor from the command line, and run.
+
+    Parameters
+    ----------
+    run
+        Does the work and reports it, ``done`` last.
+    spec_type
+        Makes the specification from its fields.
+    """
+    with Reporter(int(sys.argv[2])) as report:
+        run(spec_type(**json.loads(sys.argv[1])), report)

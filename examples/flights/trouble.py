@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.demo.rolling import RollingDelays
+from flights.rolling import RollingDelays
 from holdfast.regions import OperatorContext
 
 #: File in the folder of a `Trouble` that appears when the failing region hangs.

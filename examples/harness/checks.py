@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.demo.equality import Comparison
-from holdfast.demo.screen import Screen
+from harness.equality import Comparison
+from harness.screen import Screen
 
 _DIGEST_SHOWN = 16
 BATCH_COMPUTATION = "the batch computation"

@@ -1,0 +1,116 @@
+"""What a checkpoint's state files hold, read by hand: from nothing but rust/core/FORMAT.md."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+FRAME_HEADER_BYTES = 20
+#: Kinds of frames: the beginning of a segment, and more of it.
+HEAD, DATA = 2, 3
+
+
+def merged_files(checkpoint: Path) -> list[Path]:
+    """Holdfast's physical files of a checkpoint."""
+    return sorted(_folder(checkpoint).glob("*"))
+
+
+def stored_segments(file: Path) -> list[int]:
+    """Sizes in bytes of the segments in a merged file."""
+    content = file.read_bytes()
+    sizes: list[int] = []
+    at = 0
+    while at + FRAME_HEADER_BYTES <= len(content):
+        kind, length = _frame(content[at : at + FRAME_HEADER_BYTES])
+        frame = FRAME_HEADER_BYTES + length
+        if kind == HEAD:
+            sizes.append(0)
+        if kind in (HEAD, DATA):
+            sizes[-1] += frame
+        at += frame
+    return sizes
+
+
+def commit_ids(checkpoint: Path, batch: int) -> dict[str, list[list[str]]]:
+    """State store ids of one batch, by operator, partition and store."""
+    text = (checkpoint / "commits" / str(batch)).read_text()
+    ids: dict[str, list[list[str]]] = json.loads(text.split("\n", 1)[1])["stateUniqueIds"]
+    return ids
+
+
+class Segment(NamedTuple):
+    """A reference to a segment."""
+
+    term: int
+    seq: int
+    offset: int
+    len: int
+
+    @classmethod
+    def decode(cls, data: bytes) -> Segment:
+        return cls(*struct.unpack_from("<QIQQ", data))
+
+    def path(self, checkpoint: Path) -> Path:
+        return _folder(checkpoint) / f"{self.term:016x}-{self.seq:08x}.hf"
+
+    def head(self, checkpoint: Path) -> list[tuple[int, int | bytes]]:
+        """Fields of its head."""
+        with self.path(checkpoint).open("rb") as file:
+            file.seek(self.offset)
+            _, length = _frame(file.read(FRAME_HEADER_BYTES))
+            return list(fields(file.read(length)))
+
+
+def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Tags and values of a Protocol Buffers message of varints and bytes."""
+    position = 0
+
+    def varint() -> int:
+        nonlocal position
+        value = shift = 0
+        while True:
+            byte = message[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while position < len(message):
+        tag, kind = divmod(varint(), 8)
+        value = varint()
+        if kind == 2:
+            yield tag, message[position : position + value]
+            position += value
+        else:
+            yield tag, value
+
+
+def segment_of(store_id: str) -> Segment | None:
+    """The segment that a commit id refers to."""
+    encoded = store_id.removeprefix("hf2-")
+    data = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
+    # Version, floor, owner, the segment, and a checksum at the end.
+    return Segment.decode(data[24:68]) if len(data) > 28 else None
+
+
+def lineage(checkpoint: Path, store_id: str) -> list[Segment]:
+    """All segments that a version is made of, oldest first."""
+    newest = segment_of(store_id)
+    if newest is None:
+        return []
+    older = [value for tag, value in newest.head(checkpoint) if tag == 4]
+    return [*(Segment.decode(value) for value in older if isinstance(value, bytes)), newest]
+
+
+def _folder(checkpoint: Path) -> Path:
+    return checkpoint / "state" / "holdfast"
+
+
+def _frame(header: bytes) -> tuple[int, int]:
+    """Kind of a frame, and the length of what follows its header."""
+    return header[6], int.from_bytes(header[8:12], "little")
