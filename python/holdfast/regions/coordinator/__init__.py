@@ -3,7 +3,6 @@
 from holdfast.regions.coordinator.actions import (
     Action,
     AskFallback,
-    BatchDone,
     CheckpointInfo,
     CommitSinks,
     DropMetadata,
@@ -12,10 +11,8 @@ from holdfast.regions.coordinator.actions import (
     GiveUp,
     NotifyCoordinator,
     NotifyManagers,
-    NotifyRegion,
     Outcome,
     Publish,
-    ReleaseSegments,
     ResetCoordinator,
     ResetRegion,
     Retry,
@@ -39,10 +36,9 @@ from holdfast.regions.coordinator.events import (
     Start,
     TasksEnded,
     TasksFailed,
-    TimedOut,
     Trigger,
 )
-from holdfast.regions.coordinator.history import Counters, FailedRegion, HistoryRecord
+from holdfast.regions.coordinator.history import FailedRegion, HistoryRecord
 from holdfast.regions.coordinator.machine import CheckpointCoordinator
 from holdfast.regions.coordinator.options import (
     IN_FLIGHT_OPERATOR,
@@ -57,14 +53,12 @@ __all__ = [
     "Acked",
     "Action",
     "AskFallback",
-    "BatchDone",
     "CheckpointCoordinator",
     "CheckpointInfo",
     "CommitSinks",
     "CoordinatorOptions",
     "CoordinatorSnapshot",
     "CoordinatorSnapshotFailed",
-    "Counters",
     "Declined",
     "Deliver",
     "DropMetadata",
@@ -80,13 +74,11 @@ __all__ = [
     "NoticeDelivered",
     "NotifyCoordinator",
     "NotifyManagers",
-    "NotifyRegion",
     "Outcome",
     "Publish",
     "PublishFailed",
     "Published",
     "RegionStarted",
-    "ReleaseSegments",
     "ResetCoordinator",
     "ResetRegion",
     "Retry",
@@ -97,7 +89,6 @@ __all__ = [
     "Start",
     "TasksEnded",
     "TasksFailed",
-    "TimedOut",
     "Topology",
     "Trigger",
 ]
