@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -640,3 +642,11 @@ class HostileRunner:
 
 def names(count: int) -> Iterable[str]:
     return [f"r{number}" for number in range(count)]
+
+
+@contextmanager
+def memory_folder() -> Iterator[Path]:
+    """A folder for a history, in memory where the system has such a place: disks are slow."""
+    memory = Path("/dev/shm")  # noqa: S108
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        yield Path(folder)

@@ -6,29 +6,17 @@ and every row of every region in every checkpoint exactly once.
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from coordinator_world import Rates, World, names
+from coordinator_world import Rates, World, memory_folder, names
 from holdfast import SnapshotManager
 from holdfast.regions.coordinator import CoordinatorOptions, Staleness
 from holdfast.regions.folders import CheckpointFolders
-
-
-@contextmanager
-def memory_folder() -> Iterator[Path]:
-    """A folder for a history, in memory where the system has such a place: disks are slow."""
-    memory = Path("/dev/shm")  # noqa: S108
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
-        yield Path(folder)
-
 
 RATE = st.sampled_from([0.0, 0.0, 0.03, 0.1, 0.3])
 RARELY = st.sampled_from([0.0, 0.0, 0.01, 0.05])
