@@ -227,7 +227,11 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::*;
     use crate::error::ErrorKind;
+    use crate::format::{NewSegment, SegmentKind};
     use crate::ids::SEGMENT_REF_BYTES;
+    use crate::manager::ManagerOptions;
+    use crate::storage::LocalStorage;
+    use std::sync::Arc;
 
     fn message(kind: MessageKind) -> ManagerMessage {
         let fallbacks: Fallbacks = [
@@ -262,6 +266,39 @@ mod tests {
                 message
             );
         }
+    }
+
+    #[test]
+    fn what_it_releases_is_not_part_of_the_checkpoint_that_completes() {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = Arc::new(LocalStorage::new(folder.path().join("segments")));
+        let manager =
+            SnapshotManager::open_next_term(storage, ManagerOptions::default(), 1).unwrap();
+        let (owner, id) = (Owner::new("p", "stats", "east", "default"), CheckpointId(6));
+        let new = NewSegment {
+            owner: &owner,
+            created: id,
+            kind: SegmentKind::Snapshot,
+            lineage: &[],
+            replaced: None,
+            entries: 1,
+        };
+        manager.started(id);
+        let acknowledged = manager.append(&new, b"acknowledged").unwrap();
+        let refused = manager.append(&new, b"refused").unwrap();
+        let message = ManagerMessage {
+            kind: MessageKind::Completed,
+            checkpoint: id,
+            fallbacks: Fallbacks::new(),
+            retained: Retained {
+                decided: id,
+                checkpoints: [(id, Fallbacks::new())].into(),
+            },
+            released: [(owner.clone(), vec![refused])].into(),
+        };
+        message.tell(&manager).unwrap();
+        assert_eq!(manager.stats().live_segments, 1);
+        assert!(manager.read(&acknowledged, &owner).is_ok());
     }
 
     #[test]
