@@ -19,7 +19,7 @@ from holdfast.regions.coordinator.actions import (
     RunAttempt,
     SnapshotCoordinators,
 )
-from holdfast.regions.coordinator.event_gate import Deliver, EventGate, SnapshotState
+from holdfast.regions.coordinator.event_gate import Deliver, EventGate
 from holdfast.regions.coordinator.events import (
     INITIAL_BATCH,
     Acked,
@@ -84,7 +84,6 @@ __all__ = [
     "Retry",
     "RunAttempt",
     "SnapshotCoordinators",
-    "SnapshotState",
     "Staleness",
     "Start",
     "TasksEnded",
