@@ -140,7 +140,7 @@ def _measure_once(plan: Plan) -> dict[str, float]:
 
     def acked(regions: Iterable[str], attempt: int) -> list[Any]:
         return [
-            Acked(attempt=attempt, region=region, member="0", entry=entry(region, attempt))
+            Acked(attempt=attempt, region=region, entry=entry(region, attempt))
             for region in regions
         ]
 
@@ -149,7 +149,6 @@ def _measure_once(plan: Plan) -> dict[str, float]:
             Declined(
                 attempt=attempt,
                 region=region,
-                member="0",
                 cause="ValueError: no such carrier",
                 in_flight=[InFlight(attempt, "source", 100, 10_000, ref=_ref(attempt))],
             )

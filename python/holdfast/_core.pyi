@@ -493,4 +493,5 @@ def manager_message(
     fallbacks: Mapping[Owner, int],
     retained: Mapping[int, Mapping[Owner, int]],
     decided: int | None = None,
+    released: Mapping[Owner, Sequence[SegmentRef]] | None = None,
 ) -> bytes: ...

@@ -173,17 +173,15 @@ class Job:
     def start(self, *regions: str) -> None:
         assert self.coordinator.pending is not None
         for region in regions:
-            event = RegionStarted(attempt=self.coordinator.pending, region=region, member="0")
+            event = RegionStarted(attempt=self.coordinator.pending, region=region)
             assert self.handle(event) == []
 
-    def ack(
-        self, region: str, member: str = "0", *, finished: bool = False, operator: str = "stats"
-    ) -> RegionEntry:
+    def ack(self, region: str, *, finished: bool = False, operator: str = "stats") -> RegionEntry:
         attempt = self.coordinator.pending
         assert attempt is not None
         kind = self.state_kind
         acked = entry(region, attempt, finished=finished, operator=operator, kind=kind)
-        event = Acked(attempt=acked.origin, region=region, member=member, entry=acked)
+        event = Acked(attempt=acked.origin, region=region, entry=acked)
         assert self.handle(event) == []
         return acked
 
@@ -192,7 +190,6 @@ class Job:
         region: str,
         cause: str = "boom",
         *,
-        member: str = "0",
         in_flight: Sequence[InFlight] | None = None,
         had_rows: bool = True,
         task: str | None = None,
@@ -202,7 +199,6 @@ class Job:
         event = Declined(
             attempt=self.coordinator.pending,
             region=region,
-            member=member,
             cause=cause,
             in_flight=stored,
             had_rows=had_rows,

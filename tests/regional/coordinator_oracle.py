@@ -20,11 +20,15 @@ class Told:
     ----------
     owed
         Regions that have to answer.
+    asked
+        Regions that a task was given, or that answered.
     lost
         Regions that a lost task took along, and which one.
     events
-        (what, region, member, content) until the freeze: what is start, ack or decline; content is
-        the acknowledged state, or what a decline stored and whether it had rows.
+        (what, region, content) until the freeze: what is start, ack or decline; content is the
+        acknowledged state, or what a decline stored and whether it had rows.
+    tasks_failed
+        Tasks were lost for good, so that it is not known which regions had rows in them.
     """
 
     id: int
@@ -32,9 +36,10 @@ class Told:
     kind: str
     trigger_ms: int
     owed: set[str]
-    lost: dict[str, int] = field(default_factory=dict)
-    events: list[tuple[str, str, str, Any]] = field(default_factory=list)
-    freeze_ms: int = 0
+    asked: set[str] = field(default_factory=set)
+    lost: dict[str, str] = field(default_factory=dict)
+    events: list[tuple[str, str, Any]] = field(default_factory=list)
+    tasks_failed: bool = False
 
 
 @dataclass
@@ -143,12 +148,8 @@ class Oracle:
     def must_be_global(self, kind: str) -> bool:
         return kind != "checkpoint" or self.consecutive()[1]
 
-    def first_decline_aborts(self, kind: str) -> bool:
-        return (
-            kind == "savepoint"
-            or not self.options.regional
-            or self.options.max_consecutive_failures == 0
-        )
+    def first_decline_aborts(self) -> bool:
+        return not self.options.regional or self.options.max_consecutive_failures == 0
 
     def failed(self, told: Told) -> set[str]:
         return {region for region in self.involved(told) if self._failed(told, region)}
@@ -157,46 +158,31 @@ class Oracle:
         return {event[1] for event in told.events} | told.owed
 
     def _failed(self, told: Told, region: str) -> bool:
-        first = self._first_answers(told, region)
-        started = {e[2] for e in told.events if e[0] == "start" and e[1] == region}
-        if not first and not started:
-            return True
-        return bool(started - first.keys()) or "decline" in first.values()
+        return self.first_answer(told, region) != "ack"
 
-    def _first_answers(self, told: Told, region: str) -> dict[str, str]:
-        first: dict[str, str] = {}
-        for what, name, member, _ in told.events:
-            if name == region and what != "start":
-                first.setdefault(member, what)
-        return first
+    def first_answer(self, told: Told, region: str) -> str | None:
+        return next((e[0] for e in told.events if e[1] == region and e[0] != "start"), None)
 
     def _stored(self, told: Told, region: str) -> tuple[list[Any], bool]:
-        """Return the stored rows, and whether some may be missing."""
-        first = self._first_answers(told, region)
-        declines = [
-            content
-            for what, name, member, content in told.events
-            if what == "decline" and name == region and first[member] == "decline"
-        ]
+        """Return the stored rows of a failed region, and whether some may be missing."""
+        declines = [e[2] for e in told.events if e[0] == "decline" and e[1] == region]
         for stored, _ in declines:
             if stored:
                 return list(stored), False
-        silent = {e[2] for e in told.events if e[0] == "start" and e[1] == region} - first.keys()
-        missing = (
-            bool(silent)
-            or not first
-            or "ack" in first.values()
-            or any(had_rows for _, had_rows in declines)
-        )
-        return [], missing
+        return [], not declines or any(had_rows for _, had_rows in declines)
+
+    def retained(self) -> list[int]:
+        return [id for id, _, _ in self.published()][-self.options.num_retained :]
 
     def judge(self, told: Told) -> tuple[str, dict[str, Content], set[str]]:
         """Return "published" and what is in the checkpoint, or why and by whom there is none."""
         base_id, base = self.base()
         failed = self.failed(told)
         involved = self.involved(told)
+        if told.tasks_failed:
+            return ("counted" if told.kind == "checkpoint" else "mandatory"), {}, failed
         if failed:
-            if self.must_be_global(told.kind) or self.first_decline_aborts(told.kind):
+            if self.must_be_global(told.kind) or self.first_decline_aborts():
                 return self.kind_of_abort(told), {}, failed
             if len(base.keys() | involved) == 1:
                 return "counted", {}, failed
@@ -220,7 +206,7 @@ class Oracle:
                 kept = [*before.in_flight, *stored]
                 composed[region] = Content(before.origin, before.state, kept, True)
             elif region in involved:
-                acked = next(e[3] for e in told.events if e[0] == "ack" and e[1] == region)
+                acked = next(e[2] for e in told.events if e[0] == "ack" and e[1] == region)
                 composed[region] = Content(told.id, acked[0], list(acked[1]), False)
             else:
                 composed[region] = Content(before.origin, before.state, before.in_flight, False)
@@ -232,4 +218,4 @@ class Oracle:
     def kind_of_abort(self, told: Told) -> str:
         if not self.must_be_global(told.kind):
             return "counted"
-        return "mandatory" if self.first_decline_aborts(told.kind) else "forced"
+        return "mandatory" if self.first_decline_aborts() else "forced"

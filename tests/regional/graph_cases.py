@@ -74,7 +74,7 @@ def graph_of(
     return RegionGraph(
         stages,
         capacity_batches=capacity,
-        mode=mode or AlignmentMode.aligned(),
+        mode=mode or AlignmentMode(None),
         max_in_flight_bytes=max_in_flight_bytes,
     )
 

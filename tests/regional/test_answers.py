@@ -6,6 +6,7 @@ import pytest
 
 from holdfast._core import InFlight, RegionEntry
 from holdfast.regions.answers import MESSAGE_BYTES, Acked, Answer, Declined, Started, decode, encode
+from holdfast.regions.problem import Problem
 
 RUN = "0123456789abcdef" * 2
 ANSWERS: list[Answer] = [
@@ -13,6 +14,7 @@ ANSWERS: list[Answer] = [
     Acked(7, 3, "JFK", RegionEntry("JFK", origin=7)),
     Declined(7, 4, "LGA", "in trouble", (InFlight(7, "source", 2, 3, inline=b"abc"),)),
     Declined(7, 4, "EWR", "expired", had_rows=False),
+    Declined(7, 4, "SFO", "Ärger", problem=Problem.of(ValueError("no such carrier"))),
 ]
 
 
@@ -39,6 +41,13 @@ def test_a_message_that_is_cut_is_refused_wherever_it_is_cut() -> None:
     for length in set(range(len(message))) - wholes - {len(bytes.fromhex(RUN))}:
         with pytest.raises(ValueError, match="answer"):
             decode(message[:length])
+
+
+def test_a_decline_that_says_more_than_it_holds_is_refused() -> None:
+    (message,) = encode(RUN, [Declined(7, 4, "", "why")])
+    body = 16 + 21
+    with pytest.raises(ValueError, match=r"an answer is cut: \d+ bytes of 264"):
+        decode(message[: body + 1] + b"\xff" + message[body + 2 :])
 
 
 def test_an_unknown_kind_is_refused() -> None:

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import pytest
 
 from coordinator_job import TOPOLOGY, WITH_SOURCE, Job, entry, of, one, regions, rows
+from holdfast import Owner, SegmentRef
+from holdfast._core import RegionEntry
 from holdfast.regions.coordinator import (
     INITIAL_BATCH,
     Acked,
-    BatchDone,
+    Action,
+    AskFallback,
     CheckpointCoordinator,
     CoordinatorOptions,
     CoordinatorSnapshot,
     CoordinatorSnapshotFailed,
     Declined,
     Ended,
+    NotifyManagers,
     Publish,
     Published,
     PublishFailed,
     RegionStarted,
-    ReleaseSegments,
     Retry,
     RunAttempt,
     SnapshotCoordinators,
     Start,
     TasksEnded,
-    TimedOut,
     Topology,
     Trigger,
 )
@@ -106,7 +110,7 @@ def test_the_batch_of_the_latest_checkpoint_is_done() -> None:  # R74
     job = Job()
     job.batch(healthy=["a"])
     job.restart()
-    assert job.trigger(batch_id=0) == [BatchDone(batch_id=0, checkpoint=2)]
+    assert job.trigger(batch_id=0) == []
     run = one(RunAttempt, job.trigger("final", batch_id=0))
     assert run.new_rows is False
     job.end()
@@ -135,11 +139,27 @@ def test_a_repeated_acknowledgement_changes_nothing() -> None:  # R3
     job = Job()
     job.trigger()
     acked = job.ack("a")
-    event = Acked(attempt=2, region="a", member="0", entry=acked)
+    event = Acked(attempt=2, region="a", entry=acked)
     assert job.handle(event) == []
     job.end()
     assert job.latest.regions["a"] == acked
     assert job.handle(event) == []
+
+
+def released(actions: list[Action]) -> Mapping[Owner, Sequence[SegmentRef]]:
+    return one(NotifyManagers, actions).released
+
+
+def state(region: str) -> Owner:
+    return Owner("p", "stats", region, "sums")
+
+
+def in_flight(region: str, created: int) -> Owner:
+    return Owner("p", "in-flight", region, str(created))
+
+
+def refs(acked: RegionEntry) -> tuple[SegmentRef, ...]:
+    return tuple(ref for _, _, ref in acked.refs())
 
 
 def test_a_second_other_acknowledgement_is_released() -> None:  # R3
@@ -147,48 +167,39 @@ def test_a_second_other_acknowledgement_is_released() -> None:  # R3
     job.trigger()
     acked = job.ack("a")
     other = entry("a", 2)
-    event = Acked(attempt=2, region="a", member="0", entry=other)
-    released = [ReleaseSegments(attempt=2, region="a", entry=other)]
-    assert job.handle(event) == released
-    job.end()
+    event = Acked(attempt=2, region="a", entry=other)
+    assert job.handle(event) == job.handle(event) == []
+    assert released(job.end()) == {state("a"): refs(other)}
     assert job.latest.regions["a"] == acked
-    assert job.handle(event) == released
+    # After the decision it counts as part of the checkpoint, and goes with it.
+    assert job.handle(event) == []
 
 
 def test_what_a_stored_acknowledgement_shares_is_not_released() -> None:  # R3
     job = Job()
     job.trigger()
     acked = job.ack("a")
-    shared = acked.fell_back("", 0, [rows(2)])
-    again = type(acked)("a", origin=2, operators=shared.operators, in_flight=shared.in_flight)
-    assert job.handle(Acked(attempt=2, region="a", member="0", entry=again)) == []
-    job.end()
-    assert job.handle(Acked(attempt=2, region="a", member="0", entry=again)) == []
+    left = rows(2)
+    again = RegionEntry("a", origin=2, operators=acked.operators, in_flight=[left])
+    assert job.handle(Acked(attempt=2, region="a", entry=again)) == []
+    assert released(job.end()) == {in_flight("a", 2): (left.ref,)}
 
 
-def test_an_acknowledgement_of_an_aborted_attempt_is_released() -> None:  # R3
+def test_an_aborted_attempt_releases_nothing_because_all_of_it_is_dead() -> None:  # R3, R42
     job = Job()
-    job.batch(healthy=["a"], failed=["b", "c"])
-    assert job.coordinator.history[-1].outcome == "aborted"
-    late = entry("a", 2)
-    event = Acked(attempt=2, region="a", member="0", entry=late)
-    assert job.handle(event) == [ReleaseSegments(attempt=2, region="a", entry=late)]
     job.trigger()
-    assert job.handle(event) == [ReleaseSegments(attempt=2, region="a", entry=late)]
-
-
-def test_an_acknowledgement_that_a_later_checkpoint_still_holds_is_kept() -> None:  # R3
-    job = Job(CoordinatorOptions(num_retained=1))
+    job.ack("a")
+    job.handle(Acked(attempt=2, region="a", entry=entry("a", 2)))
+    job.decline("b")
+    job.decline("c")
+    actions = job.end()
+    assert one(Ended, actions).outcome == "aborted"
+    assert released(actions) == {}
+    late = Acked(attempt=2, region="a", entry=entry("a", 2))
+    assert job.handle(late) == []
     job.trigger()
-    acked = job.ack("a")
-    job.ack("b")
-    job.end()
-    job.batch(healthy="b", failed="a")
-    assert list(job.disk) == [3]
-    assert job.handle(Acked(attempt=2, region="a", member="0", entry=acked)) == []
-    job.batch(healthy="ab")
-    late = Acked(attempt=2, region="a", member="0", entry=acked)
-    assert job.handle(late) == [ReleaseSegments(attempt=2, region="a", entry=acked)]
+    assert job.handle(late) == []
+    assert released(job.end()) == {}
 
 
 def test_a_decline_waits_for_the_others() -> None:  # R4
@@ -199,21 +210,18 @@ def test_a_decline_waits_for_the_others() -> None:  # R4
     assert one(Ended, job.end()).outcome == "regional"
 
 
-@pytest.mark.parametrize(("event", "cause"), [(TasksEnded, "lost"), (TimedOut, "expired")])
-def test_who_is_silent_at_the_freeze_has_declined(
-    event: type[TasksEnded | TimedOut], cause: str
-) -> None:  # R4
+def test_a_region_that_is_silent_at_the_freeze_has_declined() -> None:  # R4
     job = Job()
     job.trigger()
     job.start("a", "b", "c")
     job.ack("b")
-    # A rescue stored the rows of one silent region.
-    job.decline("c", "rescued", member="rescue")
-    actions = job.settle(job.handle(event(attempt=2, now_ms=7)))
+    # A rescue stored the rows of one region.
+    job.decline("c", "rescued")
+    actions = job.settle(job.handle(TasksEnded(attempt=2, now_ms=7)))
     record = job.coordinator.history[-1]
     assert {failed.region: failed.cause for failed in record.failed} == {
-        "a": cause,
-        "c": f"rescued; {cause}",
+        "a": "lost",
+        "c": "rescued",
     }
     assert record.cause.startswith("too many regions failed: 2 of 3, 1 are allowed")
     assert of(Publish, actions) == []
@@ -225,55 +233,20 @@ def test_an_answer_after_the_freeze_is_released() -> None:  # R4
     job.start("a")
     job.ack("b")
     stored = rows(2)
-    job.decline("a", "rescued", member="rescue", in_flight=[stored])
-    job.handle(TimedOut(attempt=2, now_ms=7))
-    late = entry("a", 2)
-    event = Acked(attempt=2, region="a", member="0", entry=late)
-    assert job.handle(event) == [ReleaseSegments(attempt=2, region="a", entry=late)]
-    copy = rows(2)
-    decline = Declined(attempt=2, region="a", member="0", cause="late", in_flight=[copy])
-    assert job.handle(decline) == [ReleaseSegments(attempt=2, region="a", in_flight=(copy,))]
-    same = Declined(attempt=2, region="a", member="rescue", cause="late", in_flight=[stored])
-    assert job.handle(same) == []
-    assert job.handle(RegionStarted(attempt=2, region="z", member="0")) == []
+    job.decline("a", "rescued", in_flight=[stored])
+    (ask,) = of(AskFallback, job.handle(TasksEnded(attempt=2, now_ms=7)))
+    late, copy = entry("a", 2), rows(2)
+    for event in (
+        Acked(attempt=2, region="a", entry=late),
+        Declined(attempt=2, region="a", cause="late", in_flight=[copy]),
+        Declined(attempt=2, region="a", cause="late", in_flight=[stored]),
+        RegionStarted(attempt=2, region="z"),
+    ):
+        assert job.handle(event) == []
+    actions = job.settle([ask])
+    assert released(actions) == {state("a"): refs(late), in_flight("a", 2): (copy.ref,)}
+    assert job.latest.regions["a"].in_flight == (stored,)
     assert "z" not in job.latest.regions
-
-
-def test_all_members_of_a_region_fall_back_with_one() -> None:  # R6
-    job = Job()
-    job.batch(healthy=["a", "b"])
-    before = job.latest.regions["a"]
-    job.trigger()
-    acked = job.ack("a", "0")
-    job.decline("a", member="1")
-    job.ack("b")
-    actions = job.end()
-    assert of(ReleaseSegments, actions) == [ReleaseSegments(attempt=3, region="a", entry=acked)]
-    assert one(Publish, actions).metadata.regions["a"].operators == before.operators
-
-
-def test_members_that_all_acknowledge_make_one_entry() -> None:  # R3
-    job = Job()
-    job.trigger()
-    both = [job.ack("a", member, operator=f"operator {member}") for member in "01"]
-    job.end()
-    joined = job.latest.regions["a"]
-    assert joined.origin == 2
-    assert joined.operators == both[0].operators + both[1].operators
-
-
-def test_two_tasks_that_acknowledge_the_same_operator_fail_their_region() -> None:  # R16
-    job = Job()
-    job.trigger()
-    job.ack("b")
-    job.ack("a", "0")
-    second = entry("a", 2)
-    event = Acked(attempt=2, region="a", member="1", entry=second)
-    assert job.handle(event) == [ReleaseSegments(attempt=2, region="a", entry=second)]
-    assert one(Ended, job.end()).outcome == "aborted"
-    assert "two tasks, '0' and '1', acknowledged the operators stats" in (
-        job.coordinator.history[-1].cause
-    )
 
 
 def test_a_task_that_fails_after_its_acknowledgement_is_healthy() -> None:  # R7
@@ -282,9 +255,10 @@ def test_a_task_that_fails_after_its_acknowledgement_is_healthy() -> None:  # R7
     job.ack("b")
     acked = job.ack("a")
     stored = rows(2)
-    refused = job.decline("a", in_flight=[stored])
-    assert refused == [ReleaseSegments(attempt=2, region="a", in_flight=(stored,))]
-    assert one(Ended, job.end()).outcome == "global"
+    assert job.decline("a", in_flight=[stored]) == []
+    actions = job.end()
+    assert one(Ended, actions).outcome == "global"
+    assert released(actions) == {in_flight("a", 2): (stored.ref,)}
     assert job.latest.regions["a"] == acked
 
 
@@ -294,9 +268,10 @@ def test_an_acknowledgement_after_a_decline_is_released() -> None:  # R6
     job.ack("b")
     job.decline("a")
     late = entry("a", 2)
-    event = Acked(attempt=2, region="a", member="0", entry=late)
-    assert job.handle(event) == [ReleaseSegments(attempt=2, region="a", entry=late)]
-    assert one(Ended, job.end()).outcome == "regional"
+    assert job.handle(Acked(attempt=2, region="a", entry=late)) == []
+    actions = job.end()
+    assert one(Ended, actions).outcome == "regional"
+    assert released(actions) == {state("a"): refs(late)}
 
 
 def test_rows_are_stored_once_however_often_a_region_declines() -> None:  # R4
@@ -304,13 +279,10 @@ def test_rows_are_stored_once_however_often_a_region_declines() -> None:  # R4
     job.trigger()
     job.ack("b")
     first, second = rows(2), rows(2)
-    # The member failed before it had stored its rows; a rescue did, and then somebody else.
-    assert job.decline("a", in_flight=[]) == []
-    assert job.decline("a", in_flight=[first]) == []
-    assert job.decline("a", member="rescue", in_flight=[first]) == []
-    refused = job.decline("a", member="1", in_flight=[second])
-    assert refused == [ReleaseSegments(attempt=2, region="a", in_flight=(second,))]
-    job.end()
+    # The task failed before it had stored its rows; a rescue did, and then another one.
+    for stored in ([], [first], [first], [second]):
+        assert job.decline("a", in_flight=stored) == []
+    assert released(job.end()) == {in_flight("a", 2): (second.ref,)}
     assert job.latest.regions["a"].in_flight == (first,)
     assert job.coordinator.history[-1].in_flight_rows == first.rows
 
@@ -321,8 +293,7 @@ def test_an_acknowledgement_of_an_older_state_is_a_decline() -> None:  # R16
     job.trigger()
     job.ack("b")
     old = entry("a", 2)
-    event = Acked(attempt=3, region="a", member="0", entry=old)
-    assert job.handle(event) == [ReleaseSegments(attempt=3, region="a", entry=old)]
+    assert job.handle(Acked(attempt=3, region="a", entry=old)) == []
     assert one(Ended, job.end()).outcome == "aborted"
     assert "acknowledged the state of checkpoint 2" in job.coordinator.history[-1].cause
 
@@ -370,20 +341,19 @@ def test_a_restart_after_an_unknown_publication_goes_by_what_is_there(known: boo
     job.restart()
     assert job.latest.id == (2 if known else 1)
     done = job.trigger(batch_id=0)
-    assert bool(of(BatchDone, done)) is known
+    assert (done == []) is known
 
 
-def test_answers_that_nobody_waits_for_are_no_error() -> None:
+def test_answers_that_are_not_waited_for_are_no_error() -> None:
     job = Job(topology=WITH_SOURCE)
     for event in (
         TasksEnded(attempt=1, now_ms=1),
-        TimedOut(attempt=9, now_ms=1),
         Published(attempt=1, now_ms=1),
         PublishFailed(attempt=1, cause="", now_ms=1),
         CoordinatorSnapshot(attempt=1, operator="source", data=b""),
         CoordinatorSnapshotFailed(attempt=1, operator="source", cause=""),
-        RegionStarted(attempt=1, region="a", member="0"),
-        Declined(attempt=1, region="a", member="0", cause=""),
+        RegionStarted(attempt=1, region="a"),
+        Declined(attempt=1, region="a", cause=""),
     ):
         assert job.handle(event) == []
     job.trigger()

@@ -59,7 +59,7 @@ def test_a_forced_attempt_that_is_declined_lets_the_batch_be_regional_again() ->
     assert outcomes(job)[1:] == [
         *("regional", "regional", "aborted", "regional", "regional", "aborted", "regional")
     ]
-    assert job.coordinator.counters.consecutive_regional == 1
+    assert job.latest.consecutive_regional == 1
     # The region's own count goes on all the same (R22).
     assert job.latest.regions["c"].fallbacks == 5
 
@@ -68,7 +68,7 @@ def test_a_restart_resets_no_counter() -> None:  # R23
     job = Job(options())
     job.batch(healthy="ab", failed="c")
     job.restart()
-    assert job.coordinator.counters.consecutive_regional == 1
+    assert job.latest.consecutive_regional == 1
     job.batch(healthy="ab", failed="c")
     job.restart()
     assert one(RunAttempt, job.batch(healthy="ab", failed="c")).global_required
@@ -148,7 +148,7 @@ def test_in_flight_data_alone_makes_no_region_stale() -> None:  # R58
     job = Job(options(max_in_flight_bytes=1))
     job.trigger()
     acked = type(job.ack("b"))("a", origin=2, in_flight=[rows(2)])
-    job.handle(Acked(attempt=2, region="a", member="0", entry=acked))
+    job.handle(Acked(attempt=2, region="a", entry=acked))
     job.end()
     run = one(RunAttempt, job.trigger())
     assert run.restart == frozenset()
@@ -252,7 +252,7 @@ def test_too_many_aborts_in_a_row_fail_the_query(tolerable: int) -> None:  # R24
         actions = job.batch(failed="ab", again=attempt > 0)
         assert of(FailQuery, actions) == []
         assert len(of(Retry, actions)) == 1
-    assert job.coordinator.counters.consecutive_aborts == tolerable
+    assert outcomes(job)[1:] == ["aborted"] * tolerable
     (failed,) = of(FailQuery, job.batch(failed="ab"))
     assert f"tolerable_failed_checkpoints={tolerable}" in failed.error
     assert "too many regions failed" in failed.error

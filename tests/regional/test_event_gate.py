@@ -7,16 +7,14 @@ import doctest
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from holdfast.regions.coordinator import Deliver, EventGate, SnapshotState, event_gate
-from holdfast.regions.operator_coordinator import OperatorCoordinator, job_wide
-
-WAITING, COUNTS, FAILED = SnapshotState.WAITING, SnapshotState.COUNTS, SnapshotState.FAILED
+from holdfast.regions.coordinator import Deliver, EventGate, event_gate
+from holdfast.regions.operator_coordinator import OperatorCoordinator
 
 
-def sequences(delivered: list[Deliver]) -> list[tuple[str, int]]:
-    return [(deliver.region, deliver.sequence) for deliver in delivered]
+def events(delivered: list[Deliver]) -> list[tuple[str, bytes]]:
+    return [(deliver.region, deliver.event) for deliver in delivered]
 
 
 def test_the_example_is_true() -> None:
@@ -25,43 +23,21 @@ def test_the_example_is_true() -> None:
 
 def test_events_pass_while_no_snapshot_is_under_way() -> None:
     gate = EventGate()
-    assert gate.send("a", b"x") == [Deliver(region="a", sequence=1, event=b"x")]
-    assert sequences(gate.send("a", b"y") + gate.send("b", b"z")) == [("a", 2), ("b", 1)]
-
-
-def test_a_snapshot_counts_once_all_earlier_events_arrived() -> None:
-    gate = EventGate()
-    gate.send("a", b"")
-    gate.send("b", b"")
-    gate.confirmed("a", 1)
-    assert gate.close(1) is WAITING
-    assert gate.confirmed("a", 1) is WAITING
-    assert gate.confirmed("b", 1) is COUNTS
-    gate.ended(1)
-    assert gate.close(2) is COUNTS
+    assert gate.send("a", b"x") == [Deliver(region="a", event=b"x")]
+    assert events(gate.send("a", b"y") + gate.send("b", b"z")) == [("a", b"y"), ("b", b"z")]
 
 
 def test_later_events_wait_for_their_region_alone() -> None:
     gate = EventGate()
     gate.close(1)
-    for region in "aab":
-        assert gate.send(region, b"") == []
-    assert sequences(gate.acked("a", 1)) == [("a", 1), ("a", 2)]
-    assert sequences(gate.send("a", b"")) == [("a", 3)]
-    assert gate.send("b", b"") == []
+    for number, region in enumerate("aabb"):
+        assert gate.send(region, b"%d" % number) == []
+    assert events(gate.acked("a", 1)) == [("a", b"0"), ("a", b"1")]
+    assert events(gate.send("a", b"4")) == [("a", b"4")]
+    assert gate.send("b", b"5") == []
     assert gate.acked("a", 1) == []
-    assert sequences(gate.ended(1)) == [("b", 1), ("b", 2)]
-    assert gate.snapshot is COUNTS
-
-
-def test_what_was_held_belongs_to_the_next_snapshot() -> None:
-    gate = EventGate()
-    gate.close(1)
-    gate.send("a", b"")
-    gate.acked("a", 1)
-    gate.ended(1)
-    assert gate.close(2) is WAITING
-    assert gate.confirmed("a", 1) is COUNTS
+    assert events(gate.ended(1)) == [("b", b"2"), ("b", b"3"), ("b", b"5")]
+    assert events(gate.send("b", b"6")) == [("b", b"6")]
 
 
 def test_news_of_another_attempt_opens_nothing() -> None:
@@ -81,39 +57,23 @@ def test_a_second_attempt_waits_for_the_end_of_the_first() -> None:  # R1
         gate.close(2)
 
 
-def test_a_lost_event_fails_the_snapshot_that_counts_on_it() -> None:
-    gate = EventGate()
-    gate.send("a", b"")
-    gate.close(1)
-    assert gate.lost("a", 1) is FAILED
-    assert gate.snapshot is FAILED
-    gate.ended(1)
-    assert gate.close(2) is COUNTS
-    gate.acked("a", 2)
-    gate.send("a", b"")
-    # Sent after the snapshot: it does not count on this one.
-    assert gate.lost("a", 2) is COUNTS
-    assert gate.lost("nobody", 1) is COUNTS
-
-
 def test_a_restarted_region_gets_nothing_of_before() -> None:  # R33
     gate = EventGate()
-    gate.send("a", b"")
     gate.close(1)
-    gate.send("a", b"")
-    gate.send("b", b"")
-    assert gate.reset("a") is FAILED
-    assert sequences(gate.ended(1)) == [("b", 1)]
-    assert gate.close(2) is WAITING  # for what was held back from b
-    assert gate.reset("b") is FAILED
-    gate.ended(2)
-    assert gate.reset("nobody") is FAILED
-    # Sequence numbers go on.
-    assert sequences(gate.send("a", b"")) == [("a", 3)]
+    gate.send("a", b"1")
+    gate.send("b", b"2")
+    gate.reset("a")
+    gate.reset("unknown")
+    assert events(gate.ended(1)) == [("b", b"2")]
+    gate.close(2)
+    gate.send("a", b"3")
+    gate.send("b", b"4")
+    gate.reset_all()
+    assert gate.acked("a", 2) == gate.ended(2) == []
 
 
 class Gate(RuleBasedStateMachine):
-    """Each event carries the attempt before whose snapshot it was sent; regions check it."""
+    """Each event carries its number; regions check when they get it, and in which order."""
 
     regions = st.sampled_from("abc")
 
@@ -123,83 +83,64 @@ class Gate(RuleBasedStateMachine):
         self.attempt = 0
         self.closed = False
         self.acked: set[str] = set()
-        self.sent: dict[str, int] = dict.fromkeys("abc", 0)
-        self.on_the_way: list[Deliver] = []
-        self.before: set[tuple[str, int]] = set()
-        self.arrived: dict[str, list[int]] = {region: [] for region in "abc"}
-        self.failed = False
+        self.sent = 0
+        self.held: dict[str, list[int]] = {region: [] for region in "abc"}
 
-    def deliver(self, delivered: list[Deliver]) -> None:
+    def due(self, delivered: list[Deliver], expected: dict[str, list[int]]) -> None:
+        """Exactly what was held back, in its order; none to a region whose gate is closed."""
+        found: dict[str, list[int]] = {}
         for deliver in delivered:
-            # No event of after the snapshot reaches a region that has not taken its own.
             assert not (self.closed and deliver.region not in self.acked)
-            assert deliver.event == f"{deliver.region} {deliver.sequence}".encode()
-        self.on_the_way += delivered
+            found.setdefault(deliver.region, []).append(int(deliver.event))
+        assert found == {region: numbers for region, numbers in expected.items() if numbers}
+        for region in expected:
+            self.held[region] = []
 
     @rule(region=regions)
     def send(self, region: str) -> None:
-        self.sent[region] += 1
-        self.deliver(self.gate.send(region, f"{region} {self.sent[region]}".encode()))
+        self.sent += 1
+        delivered = self.gate.send(region, b"%d" % self.sent)
+        if self.closed and region not in self.acked:
+            assert delivered == []
+            self.held[region].append(self.sent)
+        else:
+            self.due(delivered, {region: [self.sent]})
 
     @precondition(lambda self: not self.closed)
     @rule()
     def close(self) -> None:
         self.attempt += 1
-        self.closed, self.failed = True, False
+        self.closed = True
         self.acked = set()
-        self.before = {(deliver.region, deliver.sequence) for deliver in self.on_the_way}
         self.gate.close(self.attempt)
-
-    @precondition(lambda self: self.on_the_way)
-    @rule(data=st.data(), lost=st.booleans())
-    def arrive(self, data: st.DataObject, lost: bool) -> None:
-        deliver = self.on_the_way.pop(data.draw(st.integers(0, len(self.on_the_way) - 1)))
-        key = (deliver.region, deliver.sequence)
-        if lost:
-            self.failed |= self.closed and key in self.before
-            self.gate.lost(*key)
-        else:
-            self.arrived[deliver.region].append(deliver.sequence)
-            self.gate.confirmed(*key)
-        self.before.discard(key)
 
     @rule(region=regions, ago=st.integers(0, 1))
     def ack(self, region: str, ago: int) -> None:
+        delivered = self.gate.acked(region, self.attempt - ago)
         if ago == 0 and self.closed:
             self.acked.add(region)
-        self.deliver(self.gate.acked(region, self.attempt - ago))
+            self.due(delivered, {region: self.held[region]})
+        else:
+            assert delivered == []
 
     @rule(ago=st.integers(0, 1))
     def end(self, ago: int) -> None:
-        if ago == 0:
+        delivered = self.gate.ended(self.attempt - ago)
+        if ago == 0 and self.closed:
             self.closed = False
-            self.before = set()
-        self.deliver(self.gate.ended(self.attempt - ago))
-        if not self.closed:
-            assert len(self.gate.send("a", self.next("a"))) == 1
-            self.on_the_way.append(
-                Deliver(region="a", sequence=self.sent["a"], event=b"a %d" % self.sent["a"])
-            )
-
-    def next(self, region: str) -> bytes:
-        self.sent[region] += 1
-        return f"{region} {self.sent[region]}".encode()
+            self.due(delivered, self.held)
+        else:
+            assert delivered == []
 
     @rule(region=regions)
     def reset(self, region: str) -> None:
-        dropped = {key for key in self.before if key[0] == region}
-        self.failed |= self.closed and bool(dropped)
-        self.before -= dropped
-        self.on_the_way = [deliver for deliver in self.on_the_way if deliver.region != region]
         self.gate.reset(region)
+        self.held[region] = []
 
-    @invariant()
-    def a_snapshot_counts_iff_all_before_it_arrived(self) -> None:
-        if self.closed:
-            expected = FAILED if self.failed else WAITING if self.before else COUNTS
-            assert self.gate.snapshot is expected
-        for sequence in self.arrived.values():
-            assert len(set(sequence)) == len(sequence)
+    @rule()
+    def reset_all(self) -> None:
+        self.gate.reset_all()
+        self.held = {region: [] for region in "abc"}
 
 
 Gate.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
@@ -228,8 +169,3 @@ def test_a_coordinator_supports_no_fallback_unless_it_says_so() -> None:  # R15
     plain.completed(1, {})
     plain.aborted(2)
     plain.close()
-
-
-def test_what_is_job_wide_goes_by_the_oldest_region() -> None:  # R34
-    assert job_wide(7, {"a": 7, "b": 4, "c": 7}) == 4
-    assert job_wide(7, {}) == 7

@@ -17,8 +17,8 @@ from graph_cases import (
 )
 from holdfast.regions.graph import AlignmentMode, Progress, RegionGraph, StageSpec
 
-UNALIGNED = AlignmentMode.unaligned()
-TIMEOUT_10 = AlignmentMode.aligned_with_timeout(10)
+UNALIGNED = AlignmentMode(0)
+TIMEOUT_10 = AlignmentMode(10)
 
 
 def join(
@@ -39,7 +39,7 @@ def join(
 
 
 def test_an_aligned_snapshot_holds_exactly_the_rows_in_front_of_the_barrier() -> None:
-    graph, split, _ = join(AlignmentMode.aligned())
+    graph, split, _ = join(AlignmentMode(None))
     for batch in (rows(0), rows(1), rows(2)):
         graph.feed(batch)
     assert graph.barrier(7, 0, 0)
@@ -57,7 +57,7 @@ def test_an_aligned_snapshot_holds_exactly_the_rows_in_front_of_the_barrier() ->
 
 
 def test_a_channel_whose_barrier_came_is_blocked_until_the_others_have_theirs() -> None:
-    graph, split, last = join(AlignmentMode.aligned())
+    graph, split, last = join(AlignmentMode(None))
     for number in (1, 3, 5):
         graph.feed(rows(number))
     graph.barrier(1, 0, 0)
@@ -73,7 +73,7 @@ def test_a_channel_whose_barrier_came_is_blocked_until_the_others_have_theirs() 
 
 
 def test_snapshots_go_before_data() -> None:
-    graph, split, _ = join(AlignmentMode.aligned())
+    graph, split, _ = join(AlignmentMode(None))
     graph.barrier(1, 0, 0)
     graph.feed(rows(0, 1))
     for _ in range(3):
@@ -84,7 +84,7 @@ def test_snapshots_go_before_data() -> None:
 
 
 def test_an_aligned_barrier_never_overtakes_however_late_it_is() -> None:
-    graph, _, last = join(AlignmentMode.aligned())
+    graph, _, last = join(AlignmentMode(None))
     graph.feed(rows(0, 1))
     graph.barrier(1, 0, 10**9)
     assert graph.timer_due_ms() is None
@@ -300,7 +300,7 @@ def test_a_barrier_in_the_middle_of_a_queue_captures_what_is_in_front_of_it() ->
 
 
 def test_a_newer_barrier_ends_the_open_attempt_and_unblocks_its_channels() -> None:
-    graph, _, last = join(AlignmentMode.aligned())
+    graph, _, last = join(AlignmentMode(None))
     graph.feed(rows(1))
     graph.barrier(1, 0, 0)
     graph.feed(rows(0))
@@ -313,7 +313,7 @@ def test_a_newer_barrier_ends_the_open_attempt_and_unblocks_its_channels() -> No
 
 
 def test_a_cancelled_attempt_leaves_no_trace() -> None:
-    graph, split, last = join(AlignmentMode.aligned())
+    graph, split, last = join(AlignmentMode(None))
     graph.feed(rows(1))
     graph.barrier(1, 0, 0)
     graph.feed(rows(0))
@@ -341,7 +341,7 @@ def test_cancelling_while_the_barrier_overtakes_loses_no_row() -> None:
 
 
 def test_barriers_of_ended_attempts_are_dropped() -> None:
-    graph, _, _ = join(AlignmentMode.aligned())
+    graph, _, _ = join(AlignmentMode(None))
     assert graph.barrier(3, 0, 0)
     assert not graph.barrier(3, 0, 0)
     assert not graph.barrier(2, 0, 0)
@@ -351,7 +351,7 @@ def test_barriers_of_ended_attempts_are_dropped() -> None:
 
 
 def test_an_attempt_that_was_cancelled_before_it_began_never_begins() -> None:
-    graph, _, _ = join(AlignmentMode.aligned())
+    graph, _, _ = join(AlignmentMode(None))
     graph.cancel(4)
     assert not graph.barrier(4, 0, 0)
     assert not graph.barrier(3, 0, 0)
@@ -364,7 +364,7 @@ def test_an_attempt_that_was_cancelled_before_it_began_never_begins() -> None:
 def test_a_cancellation_ends_the_open_attempt_unless_it_is_older(
     cancelled: int, ends: bool
 ) -> None:
-    graph, _, _ = join(AlignmentMode.aligned())
+    graph, _, _ = join(AlignmentMode(None))
     graph.barrier(5, 0, 0)
     graph.cancel(cancelled)
     assert not graph.barrier(5, 0, 0)
@@ -373,7 +373,7 @@ def test_a_cancellation_ends_the_open_attempt_unless_it_is_older(
 
 
 def test_a_complete_snapshot_that_was_not_taken_goes_with_its_attempt() -> None:
-    graph, _, _ = join(AlignmentMode.aligned())
+    graph, _, _ = join(AlignmentMode(None))
     graph.barrier(1, 0, 0)
     run(graph)
     graph.cancel(1)
@@ -386,7 +386,7 @@ def test_a_complete_snapshot_that_was_not_taken_goes_with_its_attempt() -> None:
 
 
 def test_a_snapshot_is_handed_out_once() -> None:
-    graph, _, _ = join(AlignmentMode.aligned())
+    graph, _, _ = join(AlignmentMode(None))
     graph.barrier(1, 0, 0)
     snapshot_of(graph)
     assert graph.take_snapshot() is None

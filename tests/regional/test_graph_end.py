@@ -17,7 +17,7 @@ from graph_cases import (
 )
 from holdfast.regions.graph import AlignmentMode, Progress, RegionGraph, StageSpec
 
-UNALIGNED = AlignmentMode.unaligned()
+UNALIGNED = AlignmentMode(0)
 
 
 def chain(mode: AlignmentMode | None = None) -> tuple[RegionGraph, Seen, Seen]:

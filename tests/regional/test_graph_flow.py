@@ -207,14 +207,12 @@ def test_values_out_of_range_are_refused() -> None:
         with pytest.raises(ValueError, match="expected a stage name"):
             StageSpec(name, [Seen()])
     with pytest.raises(ValueError, match="timeout >= 0 ms, found -1"):
-        AlignmentMode.aligned_with_timeout(-1)
+        AlignmentMode(-1)
     stages = [StageSpec("a", [Seen()])]
     with pytest.raises(ValueError, match="capacity_batches >= 1, found 0"):
-        RegionGraph(stages, capacity_batches=0, mode=AlignmentMode.aligned())
+        RegionGraph(stages, capacity_batches=0, mode=AlignmentMode(None))
     with pytest.raises(ValueError, match="max_in_flight_bytes >= 0, found -1"):
-        RegionGraph(
-            stages, capacity_batches=1, mode=AlignmentMode.aligned(), max_in_flight_bytes=-1
-        )
+        RegionGraph(stages, capacity_batches=1, mode=AlignmentMode(None), max_in_flight_bytes=-1)
 
 
 def test_the_same_calls_lead_to_the_same_order() -> None:

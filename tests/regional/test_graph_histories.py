@@ -14,10 +14,10 @@ Event = tuple[str, int, int, bool]
 
 MODES = st.sampled_from(
     [
-        AlignmentMode.aligned_with_timeout(6),
-        AlignmentMode.unaligned(),
-        AlignmentMode.aligned_with_timeout(12),
-        AlignmentMode.aligned(),
+        AlignmentMode(6),
+        AlignmentMode(0),
+        AlignmentMode(12),
+        AlignmentMode(None),
     ]
 )
 

@@ -35,7 +35,7 @@ def chain(*, capacity: int = 10) -> tuple[RegionGraph, Seen, Seen]:
         StageSpec("a", [first]),
         StageSpec("b", [second]),
         capacity=capacity,
-        mode=AlignmentMode.unaligned(),
+        mode=AlignmentMode(0),
     )
     return graph, first, second
 

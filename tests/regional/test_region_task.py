@@ -66,6 +66,7 @@ def run(
     each: int,
     base: bytes = EMPTY,
     batch: int = 0,
+    global_required: bool = False,
 ) -> list[list[Answer]]:
     """Run one task over all regions; returns what it told, call by call."""
     plan = (
@@ -74,7 +75,9 @@ def run(
         .plan("test", ParquetSink(path / "out"), TaskOptions())
     )
     told: list[list[Answer]] = []
-    order = AttemptOrder(attempt=2 + batch, created_ms=now_ms(), base=base)
+    order = AttemptOrder(
+        attempt=2 + batch, created_ms=now_ms(), base=base, global_required=global_required
+    )
     task = RegionTask(
         plan,
         order,
@@ -108,6 +111,21 @@ def test_rows_that_could_not_be_made_durable_are_not_told(store: Store, tmp_path
     assert {decline.region for decline in declines} == set(REGIONS)
     assert [tuple(decline.in_flight) for decline in declines] == [(), ()]
     assert len(store.released) == len(REGIONS)
+
+
+@pytest.mark.parametrize("global_required", [False, True])
+def test_a_region_that_makes_the_attempt_abort_stores_no_rows(
+    store: Store, tmp_path: Path, global_required: bool
+) -> None:
+    def trouble(region: str, ids: Sequence[int]) -> None:
+        raise RuntimeError("in trouble")
+
+    Troubled.trouble = trouble
+    told = run(store, tmp_path, each=99, global_required=global_required)
+    declines = [a for answers in told for a in answers if isinstance(a, Declined)]
+    assert {decline.region for decline in declines} == set(REGIONS)
+    assert all(decline.had_rows for decline in declines)
+    assert all(bool(decline.in_flight) is not global_required for decline in declines)
 
 
 def test_a_region_that_fails_again_reads_only_what_it_gets_to(store: Store, tmp_path: Path) -> None:

@@ -470,7 +470,7 @@ def test_wherever_rows_wait_over_however_many_layouts_each_key_keeps_its_order(
                 for stage in layout.stages
             ),
             capacity=capacity,
-            mode=AlignmentMode.unaligned(),
+            mode=AlignmentMode(0),
         )
         graph.restore(redistribute(in_flight, Rerouting(old or layout, layout, "r0")))
         for count in [*work, 5]:

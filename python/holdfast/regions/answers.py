@@ -1,11 +1,12 @@
 """What region tasks tell the driver while an attempt runs, and its form on the wire.
 
 A message is: run of the pipeline 16 bytes, then answers to the end. An answer is: kind 1 byte,
-attempt u64, partition u32, length of the region's name u32, length of the encoded entry u32, the
-name in UTF-8, the entry. In front of the entry of a region that declines: length u32 of the problem
-that it had, and the problem. Numbers are little-endian. It lives for one attempt only and is never
-stored. The run keeps out tasks of an earlier start of the same pipeline, whose attempts may have
-had the same numbers.
+attempt u64, partition u32, length of the region's name u32, length of the body u32, the name in
+UTF-8, the body. The body of an acknowledgement is the encoded entry; that of a decline: whether the
+region had rows 1 byte, length of the cause u32, length of the problem u32, the cause in UTF-8, the
+problem, and an encoded entry that holds the stored rows. Numbers are little-endian. A message lives
+for one attempt only and is never stored. The run keeps out tasks of an earlier start of the same
+pipeline, whose attempts may have had the same numbers.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ MESSAGE_BYTES: Final = 1024 * 1024
 
 _RUN_BYTES: Final = 16
 _HEAD: Final = struct.Struct("<BQIII")
-_PROBLEM: Final = struct.Struct("<I")
+_DECLINE: Final = struct.Struct("<?II")
 _STARTED, _ACKED, _DECLINED = 1, 2, 3
 
 
@@ -112,14 +113,14 @@ def decode(message: bytes) -> tuple[str, list[Answer]]:
     while at < len(message):
         if len(message) < at + _HEAD.size:
             raise ValueError(f"an answer is cut: {len(message) - at} bytes of {_HEAD.size}")
-        kind, attempt, partition, name_bytes, entry_bytes = _HEAD.unpack_from(message, at)
+        kind, attempt, partition, name_bytes, body_bytes = _HEAD.unpack_from(message, at)
         name_at = at + _HEAD.size
-        entry_at = name_at + name_bytes
-        at = entry_at + entry_bytes
+        body_at = name_at + name_bytes
+        at = body_at + body_bytes
         if len(message) < at:
             raise ValueError(f"an answer is cut: {len(message) - name_at} bytes of {at - name_at}")
-        region = message[name_at:entry_at].decode()
-        answers.append(_decoded(kind, attempt, partition, region, message[entry_at:at]))
+        region = message[name_at:body_at].decode()
+        answers.append(_decoded(kind, attempt, partition, region, message[body_at:at]))
     return message[:_RUN_BYTES].hex(), answers
 
 
@@ -128,18 +129,11 @@ def _encoded(answer: Answer) -> bytes:
     if isinstance(answer, Acked):
         kind, body = _ACKED, answer.entry.to_bytes()
     elif isinstance(answer, Declined):
-        # An entry has room for all of it: `finished` stands for "had no rows".
-        carrier = RegionEntry(
-            answer.region,
-            origin=answer.attempt,
-            in_flight=answer.in_flight,
-            finished=not answer.had_rows,
-            failed=True,
-            cause=answer.cause,
-        )
+        cause = answer.cause.encode()
         problem = b"" if answer.problem is None else answer.problem.to_bytes()
-        body = _PROBLEM.pack(len(problem)) + problem + carrier.to_bytes()
-        kind = _DECLINED
+        stored = RegionEntry(answer.region, origin=answer.attempt, in_flight=answer.in_flight)
+        head = _DECLINE.pack(answer.had_rows, len(cause), len(problem))
+        kind, body = _DECLINED, head + cause + problem + stored.to_bytes()
     else:
         kind, body = _STARTED, b""
     head = _HEAD.pack(kind, answer.attempt, answer.partition, len(name), len(body))
@@ -152,18 +146,21 @@ def _decoded(kind: int, attempt: int, partition: int, region: str, body: bytes) 
     if kind == _ACKED:
         return Acked(attempt, partition, region, RegionEntry.from_bytes(body))
     if kind == _DECLINED:
-        if len(body) < _PROBLEM.size:
-            raise ValueError(f"an answer is cut: {len(body)} bytes of {_PROBLEM.size}")
-        entry_at = _PROBLEM.size + _PROBLEM.unpack_from(body)[0]
-        problem = body[_PROBLEM.size : entry_at]
-        entry = RegionEntry.from_bytes(body[entry_at:])
+        if len(body) < _DECLINE.size:
+            raise ValueError(f"an answer is cut: {len(body)} bytes of {_DECLINE.size}")
+        had_rows, cause_bytes, problem_bytes = _DECLINE.unpack_from(body)
+        problem_at = _DECLINE.size + cause_bytes
+        stored_at = problem_at + problem_bytes
+        if len(body) < stored_at:
+            raise ValueError(f"an answer is cut: {len(body)} bytes of {stored_at}")
+        problem = body[problem_at:stored_at]
         return Declined(
             attempt,
             partition,
             region,
-            entry.cause,
-            tuple(entry.in_flight),
-            had_rows=not entry.finished,
+            body[_DECLINE.size : problem_at].decode(),
+            tuple(RegionEntry.from_bytes(body[stored_at:]).in_flight),
+            had_rows=had_rows,
             problem=Problem.from_bytes(problem) if problem else None,
         )
     raise ValueError(f"an answer of the unknown kind {kind}")

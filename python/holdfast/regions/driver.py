@@ -1,14 +1,15 @@
-"""The driver of a pipeline: executes what the coordinator decides."""
+"""The driver of a pipeline: carries out what the coordinator decides."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, assert_never
 
 from holdfast._core import CheckpointMetadata, Owner, SegmentRef
 from holdfast._inspect import (
@@ -76,9 +77,6 @@ Kind = Literal["checkpoint", "savepoint", "final"]
 Segments = Sequence[tuple[Owner, int, SegmentRef]]
 """What a checkpoint needs: owner, origin of its state, reference."""
 
-# All operators of a region run in one task.
-TASK_MEMBER: Final = "task"
-
 
 class TasksLostError(RuntimeError):
     """Tasks of an attempt ended, or were ended, without an answer for all of their regions.
@@ -102,8 +100,8 @@ class TaskRunner(Protocol):
 
     def run(
         self, order: AttemptOrder, source: object | None, owed: Sequence[str]
-    ) -> Iterator[answers.Answer]:
-        """Run the tasks of an attempt; yields answers while they run.
+    ) -> Generator[answers.Answer, None, None]:
+        """Run the tasks of an attempt; yields answers while they run. Closing it ends the tasks.
 
         Parameters
         ----------
@@ -198,6 +196,8 @@ class PipelineDriver:
         self._saved = False
         self._stopped = False
         self._failed = False
+        # What the coordinator wants where no checkpoint completed.
+        self._again: Retry | GiveUp | None = None
         self._lock = threading.Lock()
 
     # --- life -----------------------------------------------------------------------------------
@@ -438,68 +438,61 @@ class PipelineDriver:
     def _perform(
         self, actions: Iterable[Action], source: object | None, at_ms: int
     ) -> Retry | GiveUp | None:
-        """Execute actions in their order; after one that failed, nothing may follow.
+        """Carry out actions in their order; after one that failed, nothing may follow.
 
         Returns what there is to do instead where no checkpoint completed.
         """
-        self._failed = True
-        again = self._perform_in_order(actions, source, at_ms)
-        self._failed = False
-        return again
-
-    def _perform_in_order(
-        self, actions: Iterable[Action], source: object | None, at_ms: int
-    ) -> Retry | GiveUp | None:
-        again: Retry | GiveUp | None = None
+        self._failed, self._again = True, None
+        if (attempt := self.coordinator.pending) is not None:
+            # Operators' coordinators and managers hear of it: no later one may have its id (R2).
+            self._folders.note_attempt(attempt)
         todo = deque(actions)
         while todo:
-            action = todo.popleft()
-            if isinstance(action, RunAttempt):
-                for event in self._run_tasks(action, source, at_ms):
-                    todo.extend(self.coordinator.handle(event))
-                    if isinstance(event, Acked):
-                        self._coordinators.acked(event.region, event.attempt)
-                    elif isinstance(event, Declined) and event.problem is not None:
-                        self._problems[event.region] = event.problem
-            elif isinstance(action, SnapshotCoordinators):
-                for event in self._coordinators.snapshot(action, new_rows=source is not None):
-                    todo.extend(self.coordinator.handle(event))
-            elif isinstance(action, AskFallback):
-                todo.extend(self.coordinator.handle(self._coordinators.fallback(action)))
-            elif isinstance(action, Publish):
-                todo.extend(self.coordinator.handle(self._publish(action)))
-            elif isinstance(action, Retry | GiveUp):
-                again = action
-            else:
-                self._execute(action)
-        return again
+            todo.extend(self._execute(todo.popleft(), source, at_ms))
+        self._failed = False
+        return self._again
 
-    def _execute(self, action: Action) -> None:
-        if isinstance(action, NotifyManagers):
-            self._runner.tell_managers(action)
-            self._runner.adopt(lambda: self._segments(self.coordinator.retained))
-        elif isinstance(action, ResetCoordinator):
-            self._coordinators.reset(action)
-        elif isinstance(action, ResetRegion):
-            self._coordinators.reset_region(action)
-        elif isinstance(action, NotifyCoordinator):
-            self._coordinators.notify(action)
-        elif isinstance(action, CommitSinks):
-            self._publisher.commit(self.latest.id, _staged(self.latest, action.regions))
-            self._publisher.sweep(action.attempt + 1)
-        elif isinstance(action, DropMetadata):
-            for number in action.ids:
-                CheckpointMetadata.delete(self._folders.metadata, number)
-        elif isinstance(action, Ended):
-            self._note_end(action)
-        elif isinstance(action, FailQuery):
-            if action.problem is None:
-                raise RegionalQueryError(action.error)
-            raise OperatorFailedError(action.error) from action.problem.error()
+    def _execute(self, action: Action, source: object | None, at_ms: int) -> Iterable[Action]:
+        """Carry out one action; returns those that the coordinator decides on because of it."""
+        events: Iterable[Event] = ()
+        match action:
+            case RunAttempt():
+                return self._run_attempt(action, source, at_ms)
+            case SnapshotCoordinators():
+                events = self._coordinators.snapshot(action, new_rows=source is not None)
+            case AskFallback():
+                events = [self._coordinators.fallback(action)]
+            case Publish():
+                events = [self._publish(action)]
+            case DropMetadata():
+                self._folders.drop(action.ids)
+            case NotifyManagers():
+                self._runner.tell_managers(action)
+                self._runner.adopt(lambda: self._segments(self.coordinator.retained))
+            case ResetCoordinator():
+                self._coordinators.reset(action)
+            case ResetRegion():
+                self._coordinators.reset_region(action)
+            case NotifyCoordinator():
+                self._coordinators.notify(action)
+            case CommitSinks():
+                self._publisher.commit(self.latest.id, _staged(self.latest, action.regions))
+                self._publisher.sweep(action.attempt + 1)
+            case Ended():
+                self._note_end(action)
+            case Retry() | GiveUp():
+                self._again = action
+            case FailQuery():
+                if action.problem is None:
+                    raise RegionalQueryError(action.error)
+                raise OperatorFailedError(action.error) from action.problem.error()
+            case _:
+                assert_never(action)
+        return [action for event in events for action in self.coordinator.handle(event)]
 
     def _publish(self, action: Publish) -> Event:
         try:
-            action.metadata.write(self._folders.metadata)
+            self._folders.publish(action.metadata)
         except OSError as e:
             cause = f"{type(e).__name__}: {e}"
             return PublishFailed(attempt=action.attempt, cause=cause, now_ms=self._clock.now_ms())
@@ -539,24 +532,42 @@ class PipelineDriver:
 
     # --- tasks ----------------------------------------------------------------------------------
 
-    def _run_tasks(self, action: RunAttempt, source: object | None, at_ms: int) -> Iterator[Event]:
+    def _run_attempt(
+        self, action: RunAttempt, source: object | None, at_ms: int
+    ) -> Iterable[Action]:
+        """Run the tasks of an attempt, and end those that still run when it is over."""
+        found: list[Action] = []
+        with closing(self._run_tasks(action, source, at_ms)) as events:
+            for event in events:
+                found += self.coordinator.handle(event)
+                if isinstance(event, Acked):
+                    self._coordinators.acked(event.region, event.attempt)
+                elif isinstance(event, Declined) and event.problem is not None:
+                    self._problems[event.region] = event.problem
+                if self.coordinator.pending != action.attempt:
+                    break
+        return found
+
+    def _run_tasks(
+        self, action: RunAttempt, source: object | None, at_ms: int
+    ) -> Generator[Event, None, None]:
         order = AttemptOrder(
             attempt=action.attempt,
             created_ms=at_ms,
             base=self.latest.to_bytes(),
             drain=action.kind != "checkpoint",
             end_of_data=action.end_of_data,
+            global_required=action.global_required,
             restart=action.restart,
             ended=tuple(self._ended),
             events=self._coordinators.take_events(),
         )
         self._ended.clear()
         self._problems.clear()
-        self._folders.note_attempt(action.attempt)
         watch = _AttemptWatch(action, [metadata.id for metadata in self.coordinator.retained])
         for region in order.events:
             # Without an answer, what it was sent would be nowhere.
-            yield RegionStarted(attempt=order.attempt, region=region, member=TASK_MEMBER)
+            yield RegionStarted(attempt=order.attempt, region=region)
         try:
             if source is not None and action.new_rows:
                 yield from self._run_rows(order, source, watch)
@@ -572,7 +583,7 @@ class PipelineDriver:
 
     def _run_rows(
         self, order: AttemptOrder, source: object, watch: _AttemptWatch
-    ) -> Iterator[Event]:
+    ) -> Generator[Event, None, None]:
         """Run all partitions of the batch to answers for all of their regions.
 
         Where a task is lost, the partitions are read once more: its own to store the rows of its
@@ -599,7 +610,7 @@ class PipelineDriver:
 
     def _run_owed(
         self, order: AttemptOrder, owed: Sequence[str], watch: _AttemptWatch
-    ) -> Iterator[Event]:
+    ) -> Generator[Event, None, None]:
         """Run regions that have rows to replay and none in this batch."""
         try:
             yield from watch.events(self._runner.run(order, None, owed), order, owed=True)
@@ -621,23 +632,28 @@ class _AttemptWatch:
         self.answered: set[str] = set()
 
     def events(
-        self, told: Iterable[answers.Answer], order: AttemptOrder, *, owed: bool = False
-    ) -> Iterator[Event]:
+        self,
+        told: Generator[answers.Answer, None, None],
+        order: AttemptOrder,
+        *,
+        owed: bool = False,
+    ) -> Generator[Event, None, None]:
         """Turn answers to an order into events.
 
         Unless they are of regions that only replay what is `owed`, one that is in two partitions or
         has finished is an error.
         """
-        for answer in told:
-            if answer.attempt != self.attempt:
-                LOG.info("region %r answers for attempt %d late", answer.region, answer.attempt)
-                continue
-            seen_in = self.partitions.setdefault(answer.region, answer.partition)
-            if not owed and seen_in != answer.partition:
-                raise RegionInTwoTasksError(answer.region, seen_in, answer.partition)
-            if not owed and answer.region in self._finished:
-                raise self._finished_error(answer.region)
-            yield self._event(answer, _lost_task(answer, order, owed=owed))
+        with closing(told):
+            for answer in told:
+                if answer.attempt != self.attempt:
+                    LOG.info("region %r answers for attempt %d late", answer.region, answer.attempt)
+                    continue
+                seen_in = self.partitions.setdefault(answer.region, answer.partition)
+                if not owed and seen_in != answer.partition:
+                    raise RegionInTwoTasksError(answer.region, seen_in, answer.partition)
+                if not owed and answer.region in self._finished:
+                    raise self._finished_error(answer.region)
+                yield self._event(answer, _lost_task(answer, order, owed=owed))
 
     def _finished_error(self, region: str) -> RegionFinishedError:
         finished = self._finished[region]
@@ -645,7 +661,7 @@ class _AttemptWatch:
         return RegionFinishedError(region, finished, older)
 
     def _event(self, answer: answers.Answer, lost_task: str | None) -> Event:
-        common: Any = {"attempt": answer.attempt, "region": answer.region, "member": TASK_MEMBER}
+        common: Any = {"attempt": answer.attempt, "region": answer.region}
         if isinstance(answer, answers.Started):
             return RegionStarted(**common)
         self.answered.add(answer.region)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast._core import CheckpointMetadata
 from holdfast._inspect import METADATA_FOLDER, SEGMENTS_FOLDER
 
 
@@ -59,6 +61,21 @@ class CheckpointFolders:
     def rewind(self) -> Path:
         """Number of the checkpoint to go back to, while that is under way."""
         return self.root / "rewind"
+
+    def publish(self, metadata: CheckpointMetadata) -> None:
+        """Write the metadata of a checkpoint, whole and durable or not at all (R18).
+
+        Raises
+        ------
+        OSError
+            If that fails. The metadata may be there all the same.
+        """
+        metadata.write(self.metadata)
+
+    def drop(self, ids: Iterable[int]) -> None:
+        """Delete the metadata of checkpoints; what is gone already is no error."""
+        for id in ids:
+            CheckpointMetadata.delete(self.metadata, id)
 
     def read_identity(self) -> str | None:
         """Return what identifies the pipeline; None if nothing does yet."""

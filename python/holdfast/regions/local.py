@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -54,7 +54,7 @@ class LocalRunner:
 
     def run(
         self, order: AttemptOrder, source: object | None, owed: Sequence[str]
-    ) -> Iterator[Answer]:
+    ) -> Generator[Answer, None, None]:
         """See `holdfast.regions.driver.TaskRunner`. A source is a sequence of partitions."""
         partitions: Any = source if source is not None else ()
         work: list[tuple[Any, Sequence[str]]] = [(rows, ()) for rows in partitions]
@@ -64,22 +64,31 @@ class LocalRunner:
         for partition, (rows, regions) in enumerate(work):
             todo.put((partition, rows, regions))
         told = queue.SimpleQueue[Answer | TasksLostError | None]()
+        over = threading.Event()
         threads = [
-            threading.Thread(target=self._work, args=(order, todo, told), name="holdfast-task")
+            threading.Thread(
+                target=self._work, args=(order, todo, told, over), name="holdfast-task"
+            )
             for _ in range(min(self._tasks, len(work)))
         ]
         for thread in threads:
             thread.start()
         problems: list[TasksLostError] = []
         running = len(threads)
-        while running:
-            message = told.get()
-            if message is None:
-                running -= 1
-            elif isinstance(message, TasksLostError):
-                problems.append(message)
-            else:
-                yield message
+        try:
+            while running:
+                message = told.get()
+                if message is None:
+                    running -= 1
+                elif isinstance(message, TasksLostError):
+                    problems.append(message)
+                else:
+                    yield message
+        finally:
+            # The next attempt must not run beside this one.
+            over.set()
+            for thread in threads:
+                thread.join()
         if problems:
             raise problems[0]
 
@@ -108,8 +117,11 @@ class LocalRunner:
         order: AttemptOrder,
         todo: queue.SimpleQueue[tuple[int, Any, Any]],
         told: queue.SimpleQueue[Answer | TasksLostError | None],
+        over: threading.Event,
     ) -> None:
         def tell(answers: Sequence[Answer]) -> None:
+            if over.is_set():
+                raise TasksLostError("the attempt is over")
             for answer in answers:
                 told.put(answer)
 

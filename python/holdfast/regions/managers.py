@@ -14,7 +14,9 @@ LOG: Final = logging.getLogger(__name__)
 def tell(manager: SnapshotManager, message: NotifyManagers) -> None:
     """Pass a message on to a manager, as far as it can be reached (R43).
 
-    A manager whose folder is away for the moment misses the message. The next one says as much.
+    The manager releases what refused answers wrote first: after the decision it counts as part of
+    the checkpoint. A manager whose folder is away for the moment misses the message. The next one
+    says as much of the checkpoints.
 
     Raises
     ------
@@ -22,6 +24,8 @@ def tell(manager: SnapshotManager, message: NotifyManagers) -> None:
         If the view in the message cannot be one of its moment.
     """
     try:
+        for owner, refs in message.released.items():
+            manager.release(owner, refs)
         if message.message == "aborted":
             manager.aborted(message.checkpoint, message.retained, decided=message.decided)
         else:  # a checkpoint that completed is one that completed partially, without fallbacks

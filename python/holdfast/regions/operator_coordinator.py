@@ -176,7 +176,7 @@ class OperatorCoordinator(ABC):
         effective : mapping of str to int
             Per region the id up to which the checkpoint covers it: of a failed region its origin,
             else ``checkpoint``. Commit and trim per region; what cannot be told apart by region
-            goes by `job_wide`.
+            goes by the smallest of these ids, or by ``checkpoint`` where there is no region.
         """
 
     def aborted(self, checkpoint: int) -> None:  # noqa: B027
@@ -187,16 +187,3 @@ class OperatorCoordinator(ABC):
 
     def close(self) -> None:  # noqa: B027
         """Release what the coordinator holds, once, when the query ends."""
-
-
-def job_wide(checkpoint: int, effective: Mapping[str, int]) -> int:
-    """Return the id up to which a checkpoint covers every region (R34).
-
-    Parameters
-    ----------
-    checkpoint : int
-        Its id; what counts where there is no region.
-    effective : mapping of str to int
-        As for `OperatorCoordinator.completed`.
-    """
-    return min(effective.values(), default=checkpoint)

@@ -162,6 +162,9 @@ class AttemptOrder:
         The checkpoint must hold no in-flight data: no barrier overtakes anything (R25).
     end_of_data : bool
         No row will ever follow: behind what the regions replay comes the end of data (R61).
+    global_required : bool
+        A decline aborts the attempt, and the rows come again with the next one: a region that
+        fails stores none.
     restart : frozenset of str
         Regions that must not continue a cached operator.
     answered : frozenset of str
@@ -182,6 +185,7 @@ class AttemptOrder:
     base: bytes
     drain: bool = False
     end_of_data: bool = False
+    global_required: bool = False
     restart: frozenset[str] = frozenset()
     answered: frozenset[str] = frozenset()
     lost: frozenset[int] | None = frozenset()

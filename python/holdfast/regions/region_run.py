@@ -292,6 +292,8 @@ class RegionRun:
         rows = self._source_rows
         if not rows:
             return Answered(None, (), cause=cause, had_rows=False)
+        if self._order.global_required:
+            return Answered(None, (), cause=cause)
         try:
             stored = (self._store_in_flight(SOURCE, [ChannelData(SOURCE, tuple(rows), "input")]),)
         except Exception as e:

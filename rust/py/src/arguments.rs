@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use holdfast_core::CheckpointId;
 use holdfast_core::format::{Compression, SegmentKind};
 use holdfast_core::manager::{Fallbacks, ManagerOptions, Retained, WriterOptions};
+use holdfast_core::wire::Released;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyMapping, PyTuple};
 
-use crate::values::Owner;
+use crate::values::{Owner, SegmentRef, core_refs};
 
 pub(crate) fn not_allowed(option: &str, value: impl std::fmt::Display, expected: &str) -> PyErr {
     PyValueError::new_err(format!(
@@ -106,6 +107,25 @@ impl<'py> FromPyObject<'_, 'py> for FallbacksArgument {
             .map(|(owner, origin)| {
                 let owner: Owner = owner.extract()?;
                 Ok((owner.0, CheckpointId(origin.extract()?)))
+            })
+            .collect::<PyResult<_>>()
+            .map(Self)
+    }
+}
+
+/// `{owner: [segment]}`.
+pub(crate) struct ReleasedArgument(pub(crate) Released);
+
+impl<'py> FromPyObject<'_, 'py> for ReleasedArgument {
+    type Error = PyErr;
+
+    fn extract(obj: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        items(&obj)?
+            .into_iter()
+            .map(|(owner, refs)| {
+                let owner: Owner = owner.extract()?;
+                let refs: Vec<SegmentRef> = refs.extract()?;
+                Ok((owner.0, core_refs(&refs)))
             })
             .collect::<PyResult<_>>()
             .map(Self)

@@ -11,7 +11,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::arguments::{FallbacksArgument, RetainedArgument};
+use crate::arguments::{FallbacksArgument, ReleasedArgument, RetainedArgument};
 use crate::errors::from_py;
 use crate::manager::{SharedCore, open_core};
 
@@ -162,6 +162,8 @@ impl ManagerServer {
 ///     As for `SnapshotManager.completed`.
 /// decided : int, optional
 ///     As for `SnapshotManager.completed`.
+/// released : mapping of Owner to sequence of SegmentRef, optional
+///     As for `SnapshotManager.release`, which is called first.
 ///
 /// Returns
 /// -------
@@ -173,7 +175,7 @@ impl ManagerServer {
 /// ValueError
 ///     If there is no such kind, or there are fallbacks that the kind does not have.
 #[pyfunction]
-#[pyo3(signature = (kind, checkpoint, fallbacks, retained, decided = None))]
+#[pyo3(signature = (kind, checkpoint, fallbacks, retained, decided = None, released = None))]
 pub(crate) fn manager_message<'py>(
     py: Python<'py>,
     kind: &str,
@@ -181,6 +183,7 @@ pub(crate) fn manager_message<'py>(
     fallbacks: FallbacksArgument,
     retained: RetainedArgument,
     decided: Option<u64>,
+    released: Option<ReleasedArgument>,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let kind = match kind {
         "started" => MessageKind::Started,
@@ -207,6 +210,7 @@ pub(crate) fn manager_message<'py>(
         checkpoint,
         fallbacks: fallbacks.0,
         retained,
+        released: released.map(|released| released.0).unwrap_or_default(),
     };
     Ok(PyBytes::new(py, &py.detach(|| message.to_bytes())))
 }

@@ -3,7 +3,6 @@
 from holdfast.regions.coordinator.actions import (
     Action,
     AskFallback,
-    BatchDone,
     CheckpointInfo,
     CommitSinks,
     DropMetadata,
@@ -12,17 +11,15 @@ from holdfast.regions.coordinator.actions import (
     GiveUp,
     NotifyCoordinator,
     NotifyManagers,
-    NotifyRegion,
     Outcome,
     Publish,
-    ReleaseSegments,
     ResetCoordinator,
     ResetRegion,
     Retry,
     RunAttempt,
     SnapshotCoordinators,
 )
-from holdfast.regions.coordinator.event_gate import Deliver, EventGate, SnapshotState
+from holdfast.regions.coordinator.event_gate import Deliver, EventGate
 from holdfast.regions.coordinator.events import (
     INITIAL_BATCH,
     Acked,
@@ -39,10 +36,9 @@ from holdfast.regions.coordinator.events import (
     Start,
     TasksEnded,
     TasksFailed,
-    TimedOut,
     Trigger,
 )
-from holdfast.regions.coordinator.history import Counters, FailedRegion, HistoryRecord
+from holdfast.regions.coordinator.history import FailedRegion, HistoryRecord
 from holdfast.regions.coordinator.machine import CheckpointCoordinator
 from holdfast.regions.coordinator.options import (
     IN_FLIGHT_OPERATOR,
@@ -57,14 +53,12 @@ __all__ = [
     "Acked",
     "Action",
     "AskFallback",
-    "BatchDone",
     "CheckpointCoordinator",
     "CheckpointInfo",
     "CommitSinks",
     "CoordinatorOptions",
     "CoordinatorSnapshot",
     "CoordinatorSnapshotFailed",
-    "Counters",
     "Declined",
     "Deliver",
     "DropMetadata",
@@ -80,24 +74,20 @@ __all__ = [
     "NoticeDelivered",
     "NotifyCoordinator",
     "NotifyManagers",
-    "NotifyRegion",
     "Outcome",
     "Publish",
     "PublishFailed",
     "Published",
     "RegionStarted",
-    "ReleaseSegments",
     "ResetCoordinator",
     "ResetRegion",
     "Retry",
     "RunAttempt",
     "SnapshotCoordinators",
-    "SnapshotState",
     "Staleness",
     "Start",
     "TasksEnded",
     "TasksFailed",
-    "TimedOut",
     "Topology",
     "Trigger",
 ]

@@ -1,7 +1,8 @@
 """What a `CheckpointCoordinator` wants done.
 
-The driver executes actions in the order it gets them. When one fails that is not said to be best
-effort, those after it must not be executed: the query fails, and a restart finds what is published.
+The driver carries out every action, in the order it gets them. Where an action fails that is not
+best effort, the driver must not carry out those behind it: the query fails, and a restart finds
+what is published.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from holdfast._core import CheckpointMetadata, InFlight, Owner, RegionEntry
+from holdfast._core import CheckpointMetadata, Owner, RegionEntry, SegmentRef
 from holdfast.regions.coordinator.entries import Kind
 from holdfast.regions.problem import Problem
 
@@ -73,7 +74,7 @@ class RunAttempt:
     Attributes
     ----------
     global_required : bool
-        Whether a decline aborts the attempt, so that storing input of failed regions is useless.
+        Whether a decline aborts the attempt: a region that fails stores no rows then.
     restart : frozenset of str
         Regions past their staleness bound: give them a fresh instance at their origin (R22).
     owed : mapping of str to RegionEntry
@@ -98,16 +99,6 @@ class RunAttempt:
     new_rows: bool
     end_of_data: bool
     finished: Mapping[str, int]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReleaseSegments:
-    """Give up what an answer wrote that is not used. Best effort; reused segments stay."""
-
-    attempt: int
-    region: str
-    entry: RegionEntry | None = None
-    in_flight: Sequence[InFlight] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,6 +141,10 @@ class NotifyManagers:
         The same for every retained checkpoint.
     decided : int
         The last attempt that is decided.
+    released : mapping of Owner to sequence of SegmentRef
+        What refused answers wrote for ``checkpoint``, which does not hold it (R3). By their owners
+        and ids, these segments would live as long as it. A manager gives them up before it takes
+        in the rest; what it does not know, or knows from an earlier attempt, it leaves alone.
     """
 
     message: Literal["completed", "partially_completed", "aborted"]
@@ -157,23 +152,7 @@ class NotifyManagers:
     fallbacks: Mapping[Owner, int]
     retained: Mapping[int, Mapping[Owner, int]]
     decided: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NotifyRegion:
-    """Tell the members of a region how the attempt ended for it (R40 to R42). Best effort.
-
-    Attributes
-    ----------
-    origin : int or None
-        The id whose state the region has in the checkpoint; None where there is no checkpoint.
-    """
-
-    region: str
-    kind: Literal["completed", "fallback", "aborted"]
-    attempt: int
-    origin: int | None
-    info: CheckpointInfo
+    released: Mapping[Owner, Sequence[SegmentRef]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -202,16 +181,11 @@ class CommitSinks:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BatchDone:
-    """The latest checkpoint covers the batch: run nothing (R74)."""
-
-    batch_id: int
-    checkpoint: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Ended:
-    """The attempt is over; tasks of it that still run are to be stopped."""
+    """The attempt is over; the driver stops tasks of it that still run.
+
+    Regions hear of it with the next order, see `holdfast.regions.orders.EndedAttempt` (R40 to R42).
+    """
 
     attempt: int
     outcome: Outcome
@@ -260,15 +234,12 @@ Action = (
     | ResetRegion
     | SnapshotCoordinators
     | RunAttempt
-    | ReleaseSegments
     | AskFallback
     | Publish
     | DropMetadata
     | NotifyManagers
-    | NotifyRegion
     | NotifyCoordinator
     | CommitSinks
-    | BatchDone
     | Ended
     | Retry
     | GiveUp

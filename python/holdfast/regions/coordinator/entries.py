@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from holdfast._core import InFlight, RegionEntry, SegmentRef
+from holdfast._core import InFlight, Owner, RegionEntry, SegmentRef
+from holdfast.regions.coordinator.options import IN_FLIGHT_OPERATOR
 
 Kind = Literal["checkpoint", "savepoint", "final"]
 
 
-def combined(entries: Iterable[RegionEntry], *, region: str, origin: int) -> RegionEntry:
-    """Join what the members of one region acknowledged into one entry."""
-    found = list(entries)
-    return RegionEntry(
-        region,
-        origin=origin,
-        operators=[operator for entry in found for operator in entry.operators],
-        in_flight=[stored for entry in found for stored in entry.in_flight],
-        staged=[staged for entry in found for staged in entry.staged],
-        finished=all(entry.finished for entry in found),
-    )
+def entry_segments(pipeline: str, entry: RegionEntry) -> Iterator[tuple[Owner, SegmentRef]]:
+    """Yield the segments of a region's entry with their owners."""
+    for operator, store, ref in entry.refs():
+        yield Owner(pipeline, operator, entry.region, store), ref
 
 
-def segments(
-    entry: RegionEntry | None = None, in_flight: Iterable[InFlight] = ()
-) -> set[SegmentRef]:
-    """Return the segments that an answer refers to."""
-    found = {stored.ref for stored in in_flight if stored.ref is not None}
-    if entry is not None:
-        found.update(ref for _, _, ref in entry.refs())
-    return found
+def in_flight_segments(
+    pipeline: str, region: str, in_flight: Iterable[InFlight]
+) -> Iterator[tuple[Owner, SegmentRef]]:
+    """Yield the segments of a region's in-flight data with their owners."""
+    for stored in in_flight:
+        if stored.ref is not None:
+            owner = Owner(pipeline, IN_FLIGHT_OPERATOR, region, str(stored.created))
+            yield owner, stored.ref

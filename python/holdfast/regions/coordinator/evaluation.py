@@ -8,7 +8,6 @@ from enum import Enum
 
 from holdfast._core import RegionEntry
 from holdfast.regions.coordinator.attempt import PendingAttempt
-from holdfast.regions.coordinator.entries import combined
 from holdfast.regions.coordinator.options import CoordinatorOptions, Topology
 
 
@@ -143,10 +142,8 @@ def compose(
             if before is None:
                 before = RegionEntry(region, origin=base_id)
             composed[region] = before.fell_back(failed[region], attempt.now_ms, answer.in_flight)
-        elif len(answer.acks) == 1:
-            (composed[region],) = answer.acks.values()
-        else:
-            composed[region] = combined(answer.acks.values(), region=region, origin=attempt.id)
+        elif answer.acked is not None:
+            composed[region] = answer.acked
     return composed
 
 

@@ -75,26 +75,24 @@ class CoordinatorSnapshotFailed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RegionStarted:
-    """A member of a region began the attempt: an answer is expected from it."""
+    """A task began with a region: an answer is expected for it."""
 
     attempt: int
     region: str
-    member: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Acked:
-    """A member's snapshot is durable (R3)."""
+    """A region's snapshot is durable (R3)."""
 
     attempt: int
     region: str
-    member: str
     entry: RegionEntry
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Declined:
-    """A member failed (R4), or a rescue stored the rows of a region that is silent.
+    """A region failed (R4), or a rescue stored the rows of a region that is silent.
 
     Attributes
     ----------
@@ -111,7 +109,6 @@ class Declined:
 
     attempt: int
     region: str
-    member: str
     cause: str
     in_flight: Sequence[InFlight] = ()
     had_rows: bool = True
@@ -121,7 +118,7 @@ class Declined:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TasksEnded:
-    """No task of the attempt runs any more; who started and has not answered is lost.
+    """No task of the attempt runs any more; a region that started and has not answered is lost.
 
     Every region that got rows has started or answered by now: of others the coordinator cannot
     know, and takes them for idle. Where that is not certain, `TasksFailed` is what happened.
@@ -132,22 +129,10 @@ class TasksEnded:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TimedOut:
-    """``region_timeout`` passed.
-
-    Silent regions are declined as expired; an operator coordinator that is waited for aborts the
-    attempt. As for `TasksEnded`, every region that got rows is known by now.
-    """
-
-    attempt: int
-    now_ms: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class TasksFailed:
     """Tasks were lost, and it is not known which regions had rows in them: the attempt is aborted.
 
-    Without that, rows nobody answered for would count as processed.
+    Without that, rows of regions that are not known would count as processed.
     """
 
     attempt: int
@@ -207,7 +192,6 @@ Event = (
     | Acked
     | Declined
     | TasksEnded
-    | TimedOut
     | TasksFailed
     | FallbackSnapshot
     | FallbackSnapshotFailed

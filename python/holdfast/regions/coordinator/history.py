@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from holdfast._core import RegionEntry
 from holdfast.regions.coordinator.actions import Outcome
@@ -82,38 +82,4 @@ class HistoryRecord:
             cause=cause,
             started_ms=attempt.started_ms,
             ended_ms=attempt.now_ms,
-        )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Counters:
-    """Totals since the driver started, and where the limits stand.
-
-    Attributes
-    ----------
-    completed_global, completed_regional, aborted : int
-        Ended attempts.
-    fallbacks : int
-        Regions that fell back, summed over all checkpoints.
-    consecutive_regional : int
-        Regional checkpoints in a row (R20).
-    consecutive_aborts : int
-        Aborts in a row that count against ``tolerable_failed_checkpoints`` (R24).
-    """
-
-    completed_global: int = 0
-    completed_regional: int = 0
-    aborted: int = 0
-    fallbacks: int = 0
-    consecutive_regional: int = 0
-    consecutive_aborts: int = 0
-
-    def counted(self, outcome: Outcome, *, fallbacks: int) -> Counters:
-        """Return the totals with one more ended attempt."""
-        return replace(
-            self,
-            completed_global=self.completed_global + (outcome == "global"),
-            completed_regional=self.completed_regional + (outcome == "regional"),
-            aborted=self.aborted + (outcome == "aborted"),
-            fallbacks=self.fallbacks + fallbacks,
         )

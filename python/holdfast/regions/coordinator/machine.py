@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
-from holdfast._core import CheckpointMetadata, RegionEntry
+from holdfast._core import CheckpointMetadata, Owner, RegionEntry, SegmentRef
 from holdfast.regions.coordinator import evaluation, planning, settlement
 from holdfast.regions.coordinator.actions import (
     Action,
     AskFallback,
-    BatchDone,
     DropMetadata,
     Ended,
     FailQuery,
     GiveUp,
     Outcome,
     Publish,
-    ReleaseSegments,
     ResetCoordinator,
     ResetRegion,
     Retry,
     SnapshotCoordinators,
 )
 from holdfast.regions.coordinator.attempt import PendingAttempt, Phase
-from holdfast.regions.coordinator.entries import segments
 from holdfast.regions.coordinator.evaluation import Reason, Rejection
 from holdfast.regions.coordinator.events import (
     INITIAL_BATCH,
@@ -43,10 +39,9 @@ from holdfast.regions.coordinator.events import (
     Start,
     TasksEnded,
     TasksFailed,
-    TimedOut,
     Trigger,
 )
-from holdfast.regions.coordinator.history import Counters, HistoryRecord
+from holdfast.regions.coordinator.history import HistoryRecord
 from holdfast.regions.coordinator.limits import Limits
 from holdfast.regions.coordinator.options import CoordinatorOptions, Topology
 from holdfast.regions.coordinator.retention import Retention
@@ -69,8 +64,8 @@ class CheckpointCoordinator:
     restored : CheckpointMetadata or None
         The checkpoint to go on from; None at the first start.
     retained : sequence of CheckpointMetadata, default ()
-        Every checkpoint whose metadata was found. One newer than ``restored`` was given up by
-        whoever chose that, and is dropped at `Start`.
+        Every checkpoint whose metadata was found. One newer than ``restored`` was given up when
+        the user went back, and is dropped at `Start`.
     last_id : int, default 0
         The largest id that was ever used: attempts are known that left no metadata (R2).
 
@@ -119,24 +114,14 @@ class CheckpointCoordinator:
         self.history: collections.deque[HistoryRecord] = collections.deque(
             maxlen=options.history_length
         )
-        self._counters = Counters()
         self._last_id = max(last_id, *known, 0)
         self._layout_changed = restored is not None and restored.topology != topology.fingerprint
-        # After a restart nobody knows which notices arrived: the regions are asked again (R62).
+        # After a restart it is not known which notices arrived: the regions are asked again (R62).
         self._must_ack = {name for name, e in (self._base or {}).items() if e.finished}
         # Failed regions of the latest checkpoint whose operators' coordinators are not told yet.
         self._restarting: tuple[str, ...] = ()
         self._pending: PendingAttempt | None = None
         self._error: str | None = None
-
-    @property
-    def counters(self) -> Counters:
-        """Totals, and where the limits stand."""
-        return replace(
-            self._counters,
-            consecutive_regional=self._limits.consecutive_regional,
-            consecutive_aborts=self._limits.aborts,
-        )
 
     @property
     def pending(self) -> int | None:
@@ -148,18 +133,13 @@ class CheckpointCoordinator:
         """The retained checkpoints, oldest first (R70)."""
         return self._retention.checkpoints
 
-    @property
-    def origins(self) -> frozenset[int]:
-        """Every id whose segments a retained checkpoint needs (R70)."""
-        return self._retention.origins()
-
     def handle(self, event: Event) -> list[Action]:
         """Take in an event.
 
         Parameters
         ----------
         event : Event
-            What happened. An answer that nobody waits for is no error.
+            What happened. An answer that is not waited for is no error.
 
         Returns
         -------
@@ -178,8 +158,6 @@ class CheckpointCoordinator:
                 return self._start(event)
             case Trigger():
                 return self._trigger(event)
-            case Acked() | Declined():
-                return self._answer(event)
             case NoticeDelivered():
                 return self._notice_delivered(event)
         attempt = self._pending
@@ -188,14 +166,16 @@ class CheckpointCoordinator:
         match event:
             case RegionStarted():
                 if attempt.phase is Phase.RUNNING:
-                    attempt.started(event.region, event.member)
+                    attempt.started(event.region)
                 return []
+            case Acked() | Declined():
+                return self._answer(attempt, event)
             case CoordinatorSnapshot() | FallbackSnapshot():
                 return self._snapshot(attempt, event)
             case CoordinatorSnapshotFailed() | FallbackSnapshotFailed():
                 return self._snapshot_failed(attempt, event)
-            case TasksEnded() | TimedOut():
-                return self._ended_or_timed_out(attempt, event)
+            case TasksEnded():
+                return self._tasks_ended(attempt, event)
             case TasksFailed():
                 return self._tasks_failed(attempt, event)
             case Published() | PublishFailed():
@@ -217,8 +197,9 @@ class CheckpointCoordinator:
         )
         # Whatever was open when the last driver died is decided: it is not in the metadata.
         decided = self._last_id
-        actions += self._after_publication(self.latest, entries, committed, decided=decided)
-        return actions
+        return actions + list(
+            self._after_publication(self.latest, entries, committed, decided=decided, released={})
+        )
 
     def _reset_coordinators(self) -> list[Action]:
         """Go back to the latest checkpoint with all regions: whatever ran since is lost (R33)."""
@@ -232,7 +213,7 @@ class CheckpointCoordinator:
         self._require_idle()
         if self.latest is not None and event.batch_id <= self.latest.batch_id:
             if event.kind == "checkpoint":
-                return [BatchDone(batch_id=event.batch_id, checkpoint=self.latest.id)]
+                return []  # The latest checkpoint covers the batch (R74).
             if event.batch_id < self.latest.batch_id:
                 raise ValueError(
                     f"batch {event.batch_id} is older than batch {self.latest.batch_id} of "
@@ -287,46 +268,24 @@ class CheckpointCoordinator:
 
     # --- answers --------------------------------------------------------------------------------
 
-    def _answer(self, event: Acked | Declined) -> list[Action]:
-        attempt = self._pending
-        if attempt is None or attempt.id != event.attempt:
-            return self._late(event)
+    def _answer(self, attempt: PendingAttempt, event: Acked | Declined) -> list[Action]:
         if attempt.phase is not Phase.RUNNING:
-            return list(attempt.refuse(event))
-        actions: list[Action] = []
+            attempt.refuse(event)
+            return []
         if isinstance(event, Acked):
             wrong = attempt.wrong_with(event)
             if wrong is None:
-                return list(attempt.acked(event))
-            actions = list(attempt.refuse(event))
-            event = Declined(
-                attempt=event.attempt,
-                region=event.region,
-                member=event.member,
-                cause=wrong,
-            )
-        actions += attempt.declined(event)
-        failed = attempt.regions[event.region].failed
-        if failed and attempt.fail_fast:  # R8
+                attempt.acked(event)
+                return []
+            attempt.refuse(event)
+            event = Declined(attempt=event.attempt, region=event.region, cause=wrong)
+        attempt.declined(event)
+        if attempt.fail_fast and event.region in attempt.failed():  # R8
             detail = f"{event.region!r}: {event.cause}"
             to_blame = frozenset((event.region,))
             rejection = Rejection(reason=Reason.DECLINED, detail=detail, regions=to_blame)
-            return actions + self._abort(attempt, rejection)
-        return actions
-
-    def _late(self, event: Acked | Declined) -> list[Action]:
-        """Release what an answer to an ended attempt wrote, unless a checkpoint has it (R3)."""
-        entry, in_flight = (
-            (event.entry, ()) if isinstance(event, Acked) else (None, tuple(event.in_flight))
-        )
-        refs = segments(entry, in_flight)
-        if not refs or self._retention.needs_some(event.region, refs):
-            return []
-        return [
-            ReleaseSegments(
-                attempt=event.attempt, region=event.region, entry=entry, in_flight=in_flight
-            )
-        ]
+            return self._abort(attempt, rejection)
+        return []
 
     def _notice_delivered(self, event: NoticeDelivered) -> list[Action]:
         entry = (self._base or {}).get(event.region)
@@ -358,26 +317,19 @@ class CheckpointCoordinator:
     def _coordinator_failed(self, attempt: PendingAttempt, detail: str) -> list[Action]:
         return self._abort(attempt, Rejection(reason=Reason.COORDINATOR, detail=detail))  # R35
 
-    def _ended_or_timed_out(
-        self, attempt: PendingAttempt, event: TasksEnded | TimedOut
-    ) -> list[Action]:
-        timed_out = isinstance(event, TimedOut)
-        if attempt.phase is Phase.RUNNING:
-            attempt.now_ms = event.now_ms
-            released = attempt.freeze("expired" if timed_out else "lost")  # R4
-            return [*released, *self._evaluate(attempt)]
-        if timed_out and attempt.phase in (Phase.SNAPSHOT, Phase.FALLBACK):
-            attempt.now_ms = event.now_ms
-            silent = ", ".join(repr(operator) for operator in sorted(attempt.awaited))
-            return self._coordinator_failed(attempt, f"{silent}: did not answer in time")
-        return []
+    def _tasks_ended(self, attempt: PendingAttempt, event: TasksEnded) -> list[Action]:
+        if attempt.phase is not Phase.RUNNING:
+            return []
+        attempt.now_ms = event.now_ms
+        attempt.freeze("lost")  # R4
+        return self._evaluate(attempt)
 
     def _tasks_failed(self, attempt: PendingAttempt, event: TasksFailed) -> list[Action]:
         if attempt.phase is not Phase.RUNNING:
             return []
         attempt.now_ms = event.now_ms
-        rejection = Rejection(reason=Reason.TASKS, detail=event.cause)
-        return [*attempt.freeze("lost"), *self._abort(attempt, rejection)]
+        attempt.freeze("lost")
+        return self._abort(attempt, Rejection(reason=Reason.TASKS, detail=event.cause))
 
     # --- evaluation and publication -------------------------------------------------------------
 
@@ -461,12 +413,12 @@ class CheckpointCoordinator:
         }
         self.latest, self._base = metadata, entries
         self.history.append(HistoryRecord.of(attempt, outcome))
-        self._counters = self._counters.counted(outcome, fallbacks=len(fallbacks))
         healthy = frozenset(attempt.regions.keys() - fallbacks.keys())
         self._restarting = tuple(fallbacks)
         return [
-            *self._after_publication(metadata, entries, healthy, decided=attempt.id),
-            *settlement.region_notices(metadata.id, attempt.regions, fallbacks),
+            *self._after_publication(
+                metadata, entries, healthy, decided=attempt.id, released=attempt.released()
+            ),
             Ended(attempt=attempt.id, outcome=outcome),
         ]
 
@@ -477,6 +429,7 @@ class CheckpointCoordinator:
         committed: frozenset[str],
         *,
         decided: int,
+        released: Mapping[Owner, Sequence[SegmentRef]],
     ) -> Iterator[Action]:
         dropped = self._given_up + self._retention.subsume()
         self._given_up = ()
@@ -488,6 +441,7 @@ class CheckpointCoordinator:
             dropped=dropped,
             decided=decided,
             operators=self._topology.coordinators,
+            released=released,
         )
 
     # --- the other end --------------------------------------------------------------------------
@@ -497,10 +451,9 @@ class CheckpointCoordinator:
         self._pending = None
         cause = str(rejection)
         self.history.append(HistoryRecord.of(attempt, "aborted", cause))
-        self._counters = self._counters.counted("aborted", fallbacks=0)
         operators = self._topology.coordinators
         return [
-            *settlement.after_abort(attempt.id, attempt.regions, self._retention, operators),
+            *settlement.after_abort(attempt.id, self._retention, operators),
             *(self._reset_coordinators() if attempt.phase is not Phase.SNAPSHOT else ()),
             Ended(attempt=attempt.id, outcome="aborted", cause=cause),
             self._next(attempt, rejection),

@@ -44,6 +44,7 @@ def open_attempt(
     )
     return PendingAttempt(
         id=id,
+        pipeline=topology.pipeline,
         batch_id=event.batch_id,
         kind=event.kind,
         started_ms=event.now_ms,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from holdfast._core import CheckpointMetadata, Owner, RegionEntry, SegmentRef
-from holdfast.regions.coordinator.entries import segments
+from holdfast._core import CheckpointMetadata, Owner, RegionEntry
 from holdfast.regions.coordinator.options import IN_FLIGHT_OPERATOR
 
 #: An operator and a name of state in it.
@@ -19,14 +18,11 @@ class Kept:
 
     Attributes
     ----------
-    entries : mapping of str to RegionEntry
-        Its regions.
     moved : mapping of Owner to int
         Owners whose state or rows have another origin than the checkpoint's id.
     """
 
     metadata: CheckpointMetadata
-    entries: Mapping[str, RegionEntry]
     moved: Mapping[Owner, int]
 
 
@@ -58,7 +54,7 @@ class Retention:
 
     def add(self, metadata: CheckpointMetadata, entries: Mapping[str, RegionEntry]) -> None:
         """Take in a checkpoint that is newer than all others."""
-        self._kept[metadata.id] = Kept(metadata, entries, self._moved(metadata.id, entries))
+        self._kept[metadata.id] = Kept(metadata, self._moved(metadata.id, entries))
 
     def subsume(self) -> tuple[int, ...]:
         """Let go of checkpoints that are too old, and return their ids, oldest first.
@@ -79,19 +75,6 @@ class Retention:
     def view(self) -> dict[int, Mapping[Owner, int]]:
         """Return the owners of every retained checkpoint whose origin is not its id."""
         return {id: kept.moved for id, kept in self._kept.items()}
-
-    def origins(self) -> frozenset[int]:
-        """Return every id whose segments a retained checkpoint needs (R70)."""
-        return frozenset(self._kept).union(*(kept.moved.values() for kept in self._kept.values()))
-
-    def needs_some(self, region: str, refs: Iterable[SegmentRef]) -> bool:
-        """Whether a retained checkpoint needs one of these segments of the region."""
-        wanted = set(refs)
-        return any(
-            not wanted.isdisjoint(segments(entry))
-            for kept in self._kept.values()
-            if (entry := kept.entries.get(region)) is not None
-        )
 
     def _moved(self, id: int, entries: Mapping[str, RegionEntry]) -> dict[Owner, int]:
         """Return the owners that have another origin than the checkpoint's id.

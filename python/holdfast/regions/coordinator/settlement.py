@@ -1,19 +1,17 @@
-"""What follows the end of an attempt: who is told what, in which order (R18, R34, R40 to R44)."""
+"""What follows the end of an attempt: which notices go out, in which order (R18, R34, R42, R44)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal
 
-from holdfast._core import RegionEntry
+from holdfast._core import Owner, RegionEntry, SegmentRef
 from holdfast.regions.coordinator.actions import (
     Action,
-    CheckpointInfo,
     CommitSinks,
     DropMetadata,
     NotifyCoordinator,
     NotifyManagers,
-    NotifyRegion,
 )
 from holdfast.regions.coordinator.retention import Retention
 
@@ -27,6 +25,7 @@ def after_publication(
     dropped: tuple[int, ...],
     decided: int,
     operators: Collection[str],
+    released: Mapping[Owner, Sequence[SegmentRef]],
 ) -> Iterator[Action]:
     """Yield what follows a publication; all of it may be repeated after a restart (R74).
 
@@ -44,6 +43,8 @@ def after_publication(
         The last attempt that is decided.
     operators : collection of str
         Those that have a coordinator.
+    released : mapping of Owner to sequence of SegmentRef
+        What refused answers wrote for it.
     """
     view = retention.view()
     moved = view[checkpoint]
@@ -57,6 +58,7 @@ def after_publication(
         fallbacks=moved,
         retained=view,
         decided=decided,
+        released=released,
     )
     if operators:
         effective = {
@@ -66,28 +68,7 @@ def after_publication(
         yield from _coordinators(operators, "completed", checkpoint, effective)
 
 
-def region_notices(
-    checkpoint: int, regions: Collection[str], fallbacks: Mapping[str, int]
-) -> Iterator[Action]:
-    """Yield the notices of a completed checkpoint to the regions that took part (R40, R41).
-
-    Idle regions took no snapshot: the notice of the checkpoint that has theirs was absolute.
-    """
-    info = CheckpointInfo(fallbacks=fallbacks)
-    for region in regions:
-        origin = fallbacks.get(region)
-        yield NotifyRegion(
-            region=region,
-            kind="completed" if origin is None else "fallback",
-            attempt=checkpoint,
-            origin=checkpoint if origin is None else origin,
-            info=info,
-        )
-
-
-def after_abort(
-    attempt: int, regions: Collection[str], retention: Retention, operators: Collection[str]
-) -> Iterator[Action]:
+def after_abort(attempt: int, retention: Retention, operators: Collection[str]) -> Iterator[Action]:
     """Yield the notices of an aborted attempt; what earlier checkpoints need stays (R42, R43)."""
     yield NotifyManagers(
         message="aborted",
@@ -97,9 +78,6 @@ def after_abort(
         decided=attempt,
     )
     yield from _coordinators(operators, "aborted", attempt, {})
-    info = CheckpointInfo()
-    for region in regions:
-        yield NotifyRegion(region=region, kind="aborted", attempt=attempt, origin=None, info=info)
 
 
 def _coordinators(

@@ -79,8 +79,7 @@ class AlignmentMode:
     ----------
     timeout_ms
         Milliseconds from the moment the coordinator created the barrier until it may overtake.
-        None: never, 0: at once. See the constructors `aligned`, `aligned_with_timeout` and
-        `unaligned`.
+        None: never, so that snapshots hold no in-flight data; 0: at once.
 
     Raises
     ------
@@ -93,18 +92,3 @@ class AlignmentMode:
     def __post_init__(self) -> None:
         if self.timeout_ms is not None and self.timeout_ms < 0:
             raise ValueError(f"expected an alignment timeout >= 0 ms, found {self.timeout_ms}")
-
-    @classmethod
-    def aligned(cls) -> AlignmentMode:
-        """Barriers never overtake: snapshots hold no in-flight data."""
-        return cls(timeout_ms=None)
-
-    @classmethod
-    def aligned_with_timeout(cls, timeout_ms: int) -> AlignmentMode:
-        """Barriers overtake if alignment is not through ``timeout_ms`` after their creation."""
-        return cls(timeout_ms=timeout_ms)
-
-    @classmethod
-    def unaligned(cls) -> AlignmentMode:
-        """Barriers overtake from the start."""
-        return cls(timeout_ms=0)

@@ -7,7 +7,7 @@ import os
 import re
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -99,7 +99,7 @@ class SparkRunner:
 
     def run(
         self, order: AttemptOrder, source: object | None, owed: Sequence[str]
-    ) -> Iterator[answers.Answer]:
+    ) -> Generator[answers.Answer, None, None]:
         """See `holdfast.regions.driver.TaskRunner`. A source is a DataFrame of one micro-batch."""
         rows: Any = source if source is not None else self._owed_rows(owed)
         job = _Job(self._spark, f"holdfast-{self._plan.pipeline}-{order.attempt}")
@@ -142,6 +142,7 @@ class SparkRunner:
             message.fallbacks,
             message.retained,
             decided=message.decided,
+            released=message.released,
         )
         self._bridge.tellManagers(self._folder, encoded)
         tell(self._older, message)

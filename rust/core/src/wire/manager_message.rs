@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use prost::Message;
 
 use super::PROTOCOL_VERSION;
-use super::message::{OwnerMessage, check_version, owner_from};
+use super::message::{OwnerMessage, check_version, owner_from, ref_bytes, refs_from};
 use crate::error::{Error, Result};
-use crate::ids::{CheckpointId, Owner};
+use crate::ids::{CheckpointId, Owner, SegmentRef};
 use crate::manager::{Fallbacks, Retained, SnapshotManager};
 
 /// What happened to a checkpoint.
@@ -34,6 +34,9 @@ const KINDS: [(u32, MessageKind); 5] = [
     (5, MessageKind::Subsumed),
 ];
 
+/// Segments by their owner.
+pub type Released = BTreeMap<Owner, Vec<SegmentRef>>;
+
 /// A message about a checkpoint, for any manager.
 ///
 /// ```
@@ -47,6 +50,7 @@ const KINDS: [(u32, MessageKind); 5] = [
 ///     checkpoint: id,
 ///     fallbacks: Default::default(),
 ///     retained: Retained { decided: id, checkpoints: [(id, Default::default())].into() },
+///     released: Default::default(),
 /// };
 /// assert_eq!(ManagerMessage::from_bytes(&message.to_bytes())?, message);
 /// # Ok(())
@@ -62,6 +66,9 @@ pub struct ManagerMessage {
     pub fallbacks: Fallbacks,
     /// What is retained at that moment.
     pub retained: Retained,
+    /// What was written for the checkpoint, which does not hold it: a manager releases it before
+    /// it takes in the rest, see [`SnapshotManager::release`].
+    pub released: Released,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -78,6 +85,8 @@ struct Wire {
     decided: u64,
     #[prost(message, repeated, tag = "6")]
     retained: Vec<RetainedMessage>,
+    #[prost(message, repeated, tag = "7")]
+    released: Vec<ReleasedMessage>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -96,11 +105,20 @@ struct RetainedMessage {
     fallbacks: Vec<FallbackMessage>,
 }
 
+#[derive(Clone, PartialEq, Message)]
+struct ReleasedMessage {
+    #[prost(message, optional, tag = "1")]
+    owner: Option<OwnerMessage>,
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    refs: Vec<Vec<u8>>,
+}
+
 impl ManagerMessage {
     /// Encodes it.
     pub fn to_bytes(&self) -> Vec<u8> {
         let kind = KINDS.iter().find(|(_, kind)| *kind == self.kind);
         let retained = self.retained.checkpoints.iter();
+        let released = self.released.iter();
         Wire {
             version: PROTOCOL_VERSION,
             kind: kind.map_or(0, |(number, _)| *number),
@@ -111,6 +129,12 @@ impl ManagerMessage {
                 .map(|(id, fallbacks)| RetainedMessage {
                     checkpoint: id.0,
                     fallbacks: fallback_messages(fallbacks),
+                })
+                .collect(),
+            released: released
+                .map(|(owner, refs)| ReleasedMessage {
+                    owner: Some(owner.into()),
+                    refs: ref_bytes(refs),
                 })
                 .collect(),
         }
@@ -139,6 +163,10 @@ impl ManagerMessage {
                 fallbacks_from(entry.fallbacks)?,
             ))
         });
+        let released = wire
+            .released
+            .into_iter()
+            .map(|entry| Ok((owner_from(entry.owner)?, refs_from(&entry.refs)?)));
         Ok(Self {
             kind: *kind,
             checkpoint: CheckpointId(wire.checkpoint),
@@ -147,6 +175,7 @@ impl ManagerMessage {
                 decided: CheckpointId(wire.decided),
                 checkpoints: retained.collect::<Result<BTreeMap<_, _>>>()?,
             },
+            released: released.collect::<Result<Released>>()?,
         })
     }
 
@@ -156,6 +185,9 @@ impl ManagerMessage {
     /// Those of the manager's method of that name.
     pub fn tell(&self, manager: &SnapshotManager) -> Result<()> {
         let (id, retained) = (self.checkpoint, &self.retained);
+        for (owner, refs) in &self.released {
+            manager.release(owner, refs);
+        }
         match self.kind {
             MessageKind::Started => {
                 manager.started(id);
@@ -195,6 +227,11 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::*;
     use crate::error::ErrorKind;
+    use crate::format::{NewSegment, SegmentKind};
+    use crate::ids::SEGMENT_REF_BYTES;
+    use crate::manager::ManagerOptions;
+    use crate::storage::LocalStorage;
+    use std::sync::Arc;
 
     fn message(kind: MessageKind) -> ManagerMessage {
         let fallbacks: Fallbacks = [
@@ -203,6 +240,7 @@ mod tests {
         ]
         .into();
         let id = CheckpointId(6);
+        let refused = SegmentRef::from_bytes(&[1; SEGMENT_REF_BYTES]).unwrap();
         ManagerMessage {
             kind,
             checkpoint: id,
@@ -211,6 +249,11 @@ mod tests {
                 decided: CheckpointId(7),
                 checkpoints: [(CheckpointId(5), Fallbacks::new()), (id, fallbacks)].into(),
             },
+            released: [(
+                Owner::new("p", "stats", "west", "default"),
+                vec![refused, refused],
+            )]
+            .into(),
         }
     }
 
@@ -223,6 +266,39 @@ mod tests {
                 message
             );
         }
+    }
+
+    #[test]
+    fn what_it_releases_is_not_part_of_the_checkpoint_that_completes() {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = Arc::new(LocalStorage::new(folder.path().join("segments")));
+        let manager =
+            SnapshotManager::open_next_term(storage, ManagerOptions::default(), 1).unwrap();
+        let (owner, id) = (Owner::new("p", "stats", "east", "default"), CheckpointId(6));
+        let new = NewSegment {
+            owner: &owner,
+            created: id,
+            kind: SegmentKind::Snapshot,
+            lineage: &[],
+            replaced: None,
+            entries: 1,
+        };
+        manager.started(id);
+        let acknowledged = manager.append(&new, b"acknowledged").unwrap();
+        let refused = manager.append(&new, b"refused").unwrap();
+        let message = ManagerMessage {
+            kind: MessageKind::Completed,
+            checkpoint: id,
+            fallbacks: Fallbacks::new(),
+            retained: Retained {
+                decided: id,
+                checkpoints: [(id, Fallbacks::new())].into(),
+            },
+            released: [(owner.clone(), vec![refused])].into(),
+        };
+        message.tell(&manager).unwrap();
+        assert_eq!(manager.stats().live_segments, 1);
+        assert!(manager.read(&acknowledged, &owner).is_ok());
     }
 
     #[test]
@@ -239,6 +315,16 @@ mod tests {
         assert_eq!(of(|wire| wire.kind = 6), Err(ErrorKind::InvalidInput));
         assert_eq!(
             of(|wire| wire.fallbacks[0].owner = None),
+            Err(ErrorKind::InvalidInput)
+        );
+        assert_eq!(
+            of(|wire| wire.released[0].owner = None),
+            Err(ErrorKind::InvalidInput)
+        );
+        assert_eq!(
+            of(|wire| {
+                wire.released[0].refs[0].pop();
+            }),
             Err(ErrorKind::InvalidInput)
         );
         assert!(of(|_| {}).is_ok());

@@ -24,7 +24,7 @@ pub use client::Client;
 pub use connection::{Host, Session};
 pub use listener::{Connection, Listener};
 pub use locate::{executor_socket, socket_paths};
-pub use manager_message::{ManagerMessage, MessageKind};
+pub use manager_message::{ManagerMessage, MessageKind, Released};
 pub use message::Hello;
 pub use server::Server;
 
