@@ -263,9 +263,6 @@ final class Native {
   /** A message about a checkpoint; returns what the log should know. */
   static native String[] tellRegional(long manager, byte[] message);
 
-  /** Physical files, their bytes, live bytes, pinned bytes, live segments. */
-  static native long[] regionalStats(long manager);
-
   private static void load() {
     String os = System.getProperty("os.name").toLowerCase(Locale.ROOT);
     String arch = System.getProperty("os.arch");

@@ -1,9 +1,7 @@
 package io.holdfast.spark;
 
-import java.util.ArrayList;
 import java.util.Base64;
 import java.util.LinkedHashMap;
-import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
@@ -65,16 +63,6 @@ public final class RegionalBridge {
   }
 
   /**
-   * Sets what workers that ask are answered from now on: everything they may need to know, not a
-   * change of it. Before the first call they are answered nothing.
-   *
-   * @throws IllegalStateException if the pipeline is not open
-   */
-  public static void respond(String pipeline, byte[] answer) {
-    pipelines().respond(pipeline, answer);
-  }
-
-  /**
    * Tells the managers of a folder about a checkpoint, on all executors that are known to live. Best
    * effort.
    *
@@ -84,23 +72,6 @@ public final class RegionalBridge {
   public static int tellManagers(String folder, byte[] message) {
     String text = Base64.getEncoder().encodeToString(message);
     return ask(RegionalManagers.TELL, pipelines().folder(folder), text).size();
-  }
-
-  /**
-   * Returns a row per executor that has a manager of this folder and answers: id of the executor,
-   * term, number of physical files, their bytes, live bytes, bytes of files that only owners who fell
-   * back keep alive, number of live segments.
-   */
-  public static String[][] managerStats(String folder) {
-    List<String[]> rows = new ArrayList<>();
-    ask(RegionalManagers.STATS, pipelines().folder(folder), "")
-        .forEach(
-            (executor, reply) -> {
-              String[] row = reply.clone();
-              row[0] = executor;
-              rows.add(row);
-            });
-    return rows.toArray(String[][]::new);
   }
 
   /** Returns the terms of managers of this folder whose executors are not known to be gone. */

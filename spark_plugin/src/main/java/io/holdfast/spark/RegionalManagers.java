@@ -25,7 +25,6 @@ final class RegionalManagers {
   /** Kinds of requests of the driver: kind, folder, term, argument. */
   static final String TELL = "regional-tell";
 
-  static final String STATS = "regional-stats";
   static final String CLOSE = "regional-close";
 
   /** Answers: the first word, then what else there is to say. */
@@ -142,7 +141,7 @@ final class RegionalManagers {
 
   /** Whether {@link #handle} knows this request of the driver. */
   static boolean takes(String[] wire) {
-    return wire[0].equals(TELL) || wire[0].equals(STATS) || wire[0].equals(CLOSE);
+    return wire[0].equals(TELL) || wire[0].equals(CLOSE);
   }
 
   /** A request of the driver. */
@@ -157,8 +156,6 @@ final class RegionalManagers {
         case CLOSE:
           close(dir, manager);
           return new String[] {DONE};
-        case STATS:
-          return stats(manager);
         default:
           warn(Native.tellRegional(manager.handle(), Base64.getDecoder().decode(wire[3])));
           return new String[] {DONE};
@@ -175,17 +172,6 @@ final class RegionalManagers {
       return null;
     }
     return remove ? managers.remove(dir) : manager;
-  }
-
-  private static String[] stats(Manager manager) {
-    long[] stats = Native.regionalStats(manager.handle());
-    String[] reply = new String[2 + stats.length];
-    reply[0] = DONE;
-    reply[1] = Long.toString(manager.term());
-    for (int i = 0; i < stats.length; i++) {
-      reply[2 + i] = Long.toString(stats[i]);
-    }
-    return reply;
   }
 
   void stop() {

@@ -27,7 +27,4 @@ final class RegionalMessages {
 
   /** Bytes of a worker. Answered with true, or {@link #FULL}. */
   record Sent(Run run, byte[] data) implements Serializable {}
-
-  /** What does the driver tell the workers? Answered with bytes. */
-  record Asked(Run run) implements Serializable {}
 }

@@ -1,7 +1,6 @@
 package io.holdfast.spark;
 
 import java.util.ArrayDeque;
-import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.Objects;
@@ -21,7 +20,6 @@ final class RegionalPipelines {
     final StateFolder folder;
     private final ArrayDeque<byte[]> queue = new ArrayDeque<>();
     private long queuedBytes;
-    private byte[] answer = {};
     private boolean closed;
     private boolean woken;
 
@@ -74,14 +72,6 @@ final class RegionalPipelines {
     synchronized void wake() {
       woken = true;
       notifyAll();
-    }
-
-    synchronized void respond(byte[] bytes) {
-      answer = bytes;
-    }
-
-    synchronized byte[] answer() {
-      return answer;
     }
 
     synchronized void close() {
@@ -161,11 +151,6 @@ final class RegionalPipelines {
     }
   }
 
-  /** What workers are answered from now on. */
-  void respond(String name, byte[] answer) {
-    named(name).respond(Arrays.copyOf(answer, answer.length));
-  }
-
   synchronized void stop() {
     open.values().forEach(Pipeline::close);
     open.clear();
@@ -186,10 +171,6 @@ final class RegionalPipelines {
     if (message instanceof RegionalMessages.Sent sent) {
       Pipeline pipeline = of(sent.run());
       return pipeline == null ? notOpen(sent.run().pipeline()) : pipeline.take(sent.data());
-    }
-    if (message instanceof RegionalMessages.Asked asked) {
-      Pipeline pipeline = of(asked.run());
-      return pipeline == null ? notOpen(asked.run().pipeline()) : pipeline.answer();
     }
     return null;
   }

@@ -41,12 +41,6 @@ final class RegionalWorker {
     }
   }
 
-  /** What the driver tells the workers. */
-  byte[] ask() {
-    RegionalMessages.Asked message = new RegionalMessages.Asked(run);
-    return (byte[]) accepted(managers.ask(message, "told nothing about " + run.pipeline()));
-  }
-
   /** An answer that is no refusal. */
   static Object accepted(Object answer) {
     if (answer instanceof String why) {
