@@ -7,6 +7,7 @@
 
 #[cfg(feature = "conformance")]
 mod conformance;
+mod convert;
 mod driver;
 mod guard;
 mod hadoop;

@@ -8,22 +8,27 @@ use holdfast_core::format::Compression;
 use holdfast_core::manager::{SegmentWriter, WriterOptions};
 use holdfast_core::state::BaseImage;
 use holdfast_core::storage::{LocalStorage, Storage};
-use holdfast_core::{Error, FileId, OwnerTag, Term};
+use holdfast_core::{Error, OwnerTag, Term};
 use jni::objects::{JClass, JLongArray, JObject, JObjectArray, JString};
 use jni::sys::{jint, jlong};
-use jni::{Env, EnvUnowned};
+use jni::{Env, EnvUnowned, jni_sig, jni_str};
 use parking_lot::Mutex;
 
+use crate::convert::{LongRecord, file_id, java_longs, java_strings, longs};
 use crate::guard::{Failure, primitive, with_env};
 use crate::hadoop::HadoopStorage;
 use crate::handles::Handles;
 
 pub(crate) struct Manager {
     pub(crate) storage: Arc<dyn Storage>,
+    /// Of all files that the writer makes; 0 in a manager that only reads.
+    term: Term,
     /// Absent in a manager that only reads.
     writer: Option<SegmentWriter>,
     /// Base images of stores that were closed before commits could build on them, as they are after
-    /// every batch with Spark's `unloadOnCommit`: the next store of the owner goes on with them.
+    /// every batch with Spark's `unloadOnCommit`: the next store of the owner goes on with them. At
+    /// most one per store of the query, of references only: about 1 KiB after ten changelogs, so
+    /// 1 MiB for a thousand stores. A manager that no store uses for a minute is closed.
     pub(crate) images: Mutex<HashMap<OwnerTag, BaseImage>>,
 }
 
@@ -72,46 +77,6 @@ pub(crate) fn storage(
     })
 }
 
-/// Java strings as Rust strings.
-pub(crate) fn strings<'local>(
-    env: &mut Env<'local>,
-    array: &JObjectArray<'local, JString<'local>>,
-) -> Result<Vec<String>, Failure> {
-    let mut texts = Vec::new();
-    for i in 0..array.len(env)? {
-        let text = array.get_element(env, i)?;
-        texts.push(text.try_to_string(env)?);
-        // Thousands of partitions must not pile up in the local reference table.
-        env.delete_local_ref(text);
-    }
-    Ok(texts)
-}
-
-/// Rust strings as Java strings.
-pub(crate) fn java_strings<'local>(
-    env: &mut Env<'local>,
-    texts: &[String],
-) -> Result<JObjectArray<'local, JString<'local>>, Failure> {
-    let array = JObjectArray::<JString>::new(env, texts.len(), JString::null())?;
-    for (i, text) in texts.iter().enumerate() {
-        let text = env.new_string(text)?;
-        array.set_element(env, i, &text)?;
-        env.delete_local_ref(text);
-    }
-    Ok(array)
-}
-
-/// Rust numbers as Java numbers.
-pub(crate) fn java_longs<'local>(
-    env: &mut Env<'local>,
-    values: &[u64],
-) -> Result<JLongArray<'local>, Failure> {
-    let values: Vec<jlong> = values.iter().map(|n| *n as jlong).collect();
-    let array = JLongArray::new(env, values.len())?;
-    array.set_region(env, 0, &values)?;
-    Ok(array)
-}
-
 /// `Native.openManager(String dir, HadoopFiles files, long term, long maxFileBytes, int
 /// compression): long`. Term 0 opens for reading only.
 #[unsafe(no_mangle)]
@@ -126,22 +91,19 @@ extern "system" fn Java_io_holdfast_spark_Native_openManager<'local>(
 ) -> jlong {
     with_env(env, |env| {
         let storage = storage(env, &dir, &files)?;
-        let writer = match u64::try_from(term) {
-            Ok(0) | Err(_) => None,
-            Ok(term) => {
-                let options = WriterOptions {
-                    max_file_bytes: max_file_bytes.max(1) as u64,
-                    compression: compression(compression_code)?,
-                };
-                Some(SegmentWriter::open(
-                    Arc::clone(&storage),
-                    Term(term),
-                    options,
-                ))
-            }
+        let term = Term(u64::try_from(term).unwrap_or(0));
+        let writer = if term == Term(0) {
+            None
+        } else {
+            let options = WriterOptions {
+                max_file_bytes: max_file_bytes.max(1) as u64,
+                compression: compression(compression_code)?,
+            };
+            Some(SegmentWriter::open(Arc::clone(&storage), term, options))
         };
         Ok(MANAGERS.insert(Manager {
             storage,
+            term,
             writer,
             images: Mutex::default(),
         }))
@@ -183,35 +145,38 @@ extern "system" fn Java_io_holdfast_spark_Native_closeManager<'local>(
     });
 }
 
-/// `Native.syncFiles(long manager, String[] names)`: makes files of this manager survive a machine
-/// crash; on object stores this seals them.
+/// `Native.syncFiles(long manager, long[] numbers)`: makes files of this manager, which have its
+/// term, survive a machine crash; on object stores this seals them.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_syncFiles<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
     manager: jlong,
-    names: JObjectArray<'local, JString<'local>>,
+    numbers: JLongArray<'local>,
 ) {
     with_env(env, |env| {
         let manager = MANAGERS.get(manager)?;
-        let mut files = BTreeSet::new();
-        for name in strings(env, &names)? {
-            files.insert(FileId::parse(&name).ok_or_else(|| {
-                Error::invalid_input(format!("{name:?} is not the name of a physical file"))
-            })?);
-        }
+        let files = longs(env, &numbers)?
+            .into_iter()
+            .map(|number| file_id(manager.term, number))
+            .collect::<Result<BTreeSet<_>, _>>()?;
         Ok(manager.writer()?.sync_files(&files)?)
     });
 }
 
-/// `Native.writerStats(long manager): long[]`: files created, files sealed, segments, bytes of these
-/// as stored.
+/// `record WriterStats(long filesCreated, long filesSealed, long segments, long storedBytes)`.
+const WRITER_STATS: LongRecord = LongRecord {
+    class: jni_str!("io/holdfast/spark/WriterStats"),
+    constructor: jni_sig!("(JJJJ)V"),
+};
+
+/// `Native.writerStats(long manager): WriterStats`.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_writerStats<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
     manager: jlong,
-) -> JLongArray<'local> {
+) -> JObject<'local> {
     with_env(env, |env| {
         let stats = MANAGERS.get(manager)?.writer()?.stats();
         let values = [
@@ -220,7 +185,7 @@ extern "system" fn Java_io_holdfast_spark_Native_writerStats<'local>(
             stats.segments,
             stats.bytes,
         ];
-        java_longs(env, &values)
+        WRITER_STATS.object(env, &values)
     })
 }
 
@@ -238,20 +203,17 @@ extern "system" fn Java_io_holdfast_spark_Native_takeWarnings<'local>(
     })
 }
 
-/// `Native.lostFiles(long manager): String`: names of the files that could not be made durable, one
-/// a line; null without any.
+/// `Native.lostFiles(long manager): long[]`: numbers of the files that could not be made durable;
+/// they have the term of the manager.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_lostFiles<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
     manager: jlong,
-) -> JString<'local> {
+) -> JLongArray<'local> {
     with_env(env, |env| {
         let lost = MANAGERS.get(manager)?.writer()?.lost_files();
-        if lost.is_empty() {
-            return Ok(JString::null());
-        }
-        let names: Vec<String> = lost.iter().map(FileId::file_name).collect();
-        Ok(env.new_string(names.join("\n"))?)
+        let numbers: Vec<_> = lost.iter().map(|file| jlong::from(file.seq)).collect();
+        java_longs(env, &numbers)
     })
 }

@@ -16,9 +16,10 @@ use jni::sys::{jint, jlong};
 use jni::{Env, EnvUnowned, JValue, JavaVM, jni_sig, jni_str};
 use parking_lot::Mutex;
 
+use crate::convert::java_strings;
 use crate::guard::{Failure, primitive, with_env};
 use crate::handles::Handles;
-use crate::manager::{compression, compression_code, java_strings, storage};
+use crate::manager::{compression, compression_code, storage};
 
 static LISTENERS: Handles<Listener> = Handles::new("socket");
 static CONNECTIONS: Handles<Mutex<Option<Connection>>> = Handles::new("connection");

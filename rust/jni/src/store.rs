@@ -8,14 +8,15 @@ use holdfast_core::state::{
     ScanBatch, ScanOf, StateStore, for_each_change, read_changelog,
 };
 use holdfast_core::{Error, FileId, Owner};
-use jni::objects::{JByteArray, JClass, JLongArray, JObjectArray, JString};
+use jni::objects::{JByteArray, JClass, JLongArray, JObject, JObjectArray, JString};
 use jni::sys::{jboolean, jint, jlong};
-use jni::{Env, EnvUnowned};
+use jni::{Env, EnvUnowned, jni_sig, jni_str};
 use parking_lot::Mutex;
 
+use crate::convert::{LongRecord, java_strings, strings};
 use crate::guard::{Failure, primitive, with_env};
 use crate::handles::Handles;
-use crate::manager::{MANAGERS, Manager, java_longs, java_strings, strings};
+use crate::manager::{MANAGERS, Manager};
 
 struct Store {
     manager: Arc<Manager>,
@@ -679,14 +680,20 @@ extern "system" fn Java_io_holdfast_spark_Native_writeBaseImage<'local>(
     })
 }
 
-/// `Native.storeStats(long store): long[]`: keys, memory bytes, loads, rewinds, bytes written,
-/// commits without changes, rebuilds, commits with changes.
+/// `record StoreStats(long keys, long memoryBytes, long loads, long rewinds, long writtenBytes, long
+/// emptyCommits, long rebuilds, long changelogs)`.
+const STORE_STATS: LongRecord = LongRecord {
+    class: jni_str!("io/holdfast/spark/StoreStats"),
+    constructor: jni_sig!("(JJJJJJJJ)V"),
+};
+
+/// `Native.storeStats(long store): StoreStats`.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_storeStats<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
     store: jlong,
-) -> JLongArray<'local> {
+) -> JObject<'local> {
     with_env(env, |env| {
         let values = STORES.with(store, |store| {
             let state = store.state.lock();
@@ -702,6 +709,6 @@ extern "system" fn Java_io_holdfast_spark_Native_storeStats<'local>(
                 stats.commits,
             ])
         })?;
-        java_longs(env, &values)
+        STORE_STATS.object(env, &values)
     })
 }

@@ -33,8 +33,11 @@ struct Served {
 impl Served {
     /// Calls Python from a thread of the server.
     fn call(&self, data: &[u8]) -> Result<(), Error> {
-        let called =
-            Python::try_attach(|py| self.on_message.call1(py, (PyBytes::new(py, data),)).map(drop));
+        let called = Python::try_attach(|py| {
+            self.on_message
+                .call1(py, (PyBytes::new(py, data),))
+                .map(drop)
+        });
         match called {
             Some(done) => done.map_err(|error| from_py("on_message", &error)),
             None => Err(Error::new(

@@ -86,7 +86,7 @@ public final class BigObject {
         throw new AssertionError("row " + key + " has " + length + " bytes, or others");
       }
     }
-    print("rows", Native.storeStats(store)[0]);
+    print("rows", Native.storeStats(store).keys());
     Native.closeStore(store);
     Native.closeManager(manager);
   }
@@ -162,8 +162,8 @@ public final class BigObject {
     report(".open");
     Native.closeStore(store);
     if (seal) {
-      String file = Native.referencedEnds(new String[] {id}).lines().iterator().next();
-      Native.syncFiles(manager, new String[] {file.split(" ")[0]});
+      long number = Native.referencedEnds(new String[] {id})[0].number();
+      Native.syncFiles(manager, new long[] {number});
       checkRows(id, commits, memory);
     }
     // What is not sealed by now is given up.

@@ -23,7 +23,7 @@ final class HoldfastReadStore implements ReadStateStore {
   private final StoreContext context;
   private final TableHandle table;
   private final long version;
-  private final long[] statsBefore;
+  private final TimedStats statsBefore;
   private final Session session;
   private final Map<String, StoreFamily> opened = new HashMap<>();
 
@@ -41,7 +41,7 @@ final class HoldfastReadStore implements ReadStateStore {
   /**
    * @param statsBefore counters of the table before this version was opened
    */
-  HoldfastReadStore(StoreContext context, TableHandle table, long version, long[] statsBefore) {
+  HoldfastReadStore(StoreContext context, TableHandle table, long version, TimedStats statsBefore) {
     this.context = context;
     this.table = table;
     this.version = version;
@@ -49,7 +49,7 @@ final class HoldfastReadStore implements ReadStateStore {
     session = new Session(toString(), table.nextStamp());
   }
 
-  long[] statsBefore() {
+  TimedStats statsBefore() {
     return statsBefore;
   }
 

@@ -42,7 +42,7 @@ public final class HoldfastStateStoreProvider
   private StoreContext context;
   private TableHandle table;
 
-  /** What Spark's coordinator was told last. */
+  /** What Spark's coordinator was told last; maintenance alone uses it. */
   private long reportedVersion;
 
   @Override
@@ -88,10 +88,11 @@ public final class HoldfastStateStoreProvider
                 id.storeName(),
                 useColumnFamilies,
                 spec.options),
-            () -> HoldfastPlugin.executor().acquire(folder, conf, context.runId()),
+            () -> HoldfastPlugin.executor().stores().acquire(folder, conf, context.runId()),
             // Spark's own provider takes a negative number as 0.
             Math.max(0, storeConf.maxVersionsToRetainInMemory()),
-            this::doSnapshotMaintenance);
+            storeConf.minDeltasForSnapshot(),
+            this::report);
   }
 
   private void requireHadoopConf(Configuration hadoopConf) {
@@ -247,7 +248,7 @@ public final class HoldfastStateStoreProvider
   private HoldfastReadStore open(long version, Runnable position) {
     table.acquire();
     try {
-      long[] statsBefore = table.stats();
+      TimedStats statsBefore = table.stats();
       position.run();
       return new HoldfastReadStore(context, table, version, statsBefore);
     } catch (RuntimeException e) {
@@ -258,11 +259,14 @@ public final class HoldfastStateStoreProvider
 
   /** Called by background maintenance, and at task end through {@link #doMaintenance}. */
   @Override
-  public synchronized void doSnapshotMaintenance() {
-    int minDeltas = context.conf.minDeltasForSnapshot();
-    long version = table.writeBaseImage(minDeltas);
+  public void doSnapshotMaintenance() {
+    table.maintain();
+  }
+
+  /** Tells Spark's coordinator of a version that is as good as a snapshot. */
+  private void report(long version) {
     // The coordinator calls a store lagging that is five times this far behind.
-    boolean due = version >= reportedVersion + minDeltas;
+    boolean due = version >= reportedVersion + context.conf.minDeltasForSnapshot();
     if (due && context.conf.reportSnapshotUploadLag()) {
       reportedVersion = version;
       StateStoreProviderId providerId = new StateStoreProviderId(id, context.runId());

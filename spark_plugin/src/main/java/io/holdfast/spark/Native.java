@@ -8,8 +8,8 @@ import java.nio.file.StandardCopyOption;
 import java.util.Locale;
 
 /**
- * The one class with native methods. Handles are numbers that are never reused, so a call after
- * close throws {@link IllegalStateException}. The native side is rust/jni.
+ * The one class with native methods. Handles are numbers with a generation, so a call
+ * after close throws {@link IllegalStateException}. The native side is rust/jni.
  *
  * <p>Errors arrive as {@link DamagedStateException}, {@link MissingStateException}, {@link
  * UnsupportedStateException}, {@link IllegalArgumentException} (a wrong call) or {@link
@@ -50,9 +50,6 @@ final class Native {
   static final int CHANGE_REMOVE = 1;
   static final int CHANGE_APPEND = 2;
 
-  /** How many numbers {@link #writerStats} returns. */
-  static final int WRITER_STATS = 4;
-
   static {
     load();
   }
@@ -69,10 +66,14 @@ final class Native {
   static native long openManager(
       String dir, HadoopFiles files, long term, long maxFileBytes, int compression);
 
-  /** Makes these files of the manager survive a machine crash; seals them on object stores. */
-  static native void syncFiles(long manager, String[] names);
+  /**
+   * Makes files of the manager survive a machine crash; seals them on object stores.
+   *
+   * @param numbers see {@link FileId#number}; the term is the manager's
+   */
+  static native void syncFiles(long manager, long[] numbers);
 
-  /** Closes the open file if somebody else deleted it. */
+  /** Closes the open file if it was deleted from outside. */
   static native void leaveDeletedFile(long manager);
 
   /** Seals the open file. */
@@ -188,8 +189,7 @@ final class Native {
    */
   static native long writeBaseImage(long store, int minChangelogs, String[] wasteful);
 
-  /** Keys, memory bytes, loads, rewinds, bytes written, empty commits, rebuilds, commits. */
-  static native long[] storeStats(long store);
+  static native StoreStats storeStats(long store);
 
   /** What a driver knows about sealed files, from one reclaim to the next. */
   static native long openIndexCache();
@@ -199,20 +199,19 @@ final class Native {
   /** Highest term that a file in {@code dir} carries, 0 without files. */
   static native long newestTerm(String dir, HadoopFiles files);
 
-  /** Files created, files sealed, segments, bytes of these as stored. */
-  static native long[] writerStats(long manager);
+  static native WriterStats writerStats(long manager);
 
-  /** Names of files that could not be made durable, one a line; null without any. */
-  static native String lostFiles(long manager);
+  /** Numbers of the files that could not be made durable; their term is the manager's. */
+  static native long[] lostFiles(long manager);
 
   /** What went wrong with files and failed no call, for the log; told once. */
   static native String[] takeWarnings(long manager);
 
-  /** Files the ids refer to, a line each: name, space, end of the last segment referred to. */
-  static native String referencedEnds(String[] ids);
+  /** The files that the ids of a batch refer to. */
+  static native FileEnd[] referencedEnds(String[] ids);
 
   /** Makes a file whose writer is gone survive a machine crash, and checks that it has its end. */
-  static native void adoptFile(String dir, HadoopFiles files, String file, long end);
+  static native void adoptFile(String dir, HadoopFiles files, long term, long number, long end);
 
   /**
    * Deletes files that nobody appends to and that hold nothing a retained version needs.

@@ -81,13 +81,13 @@ final class RegionalPipelines {
     }
   }
 
-  private final HoldfastDriver driver;
+  private final Terms terms;
   private final Configuration conf;
   private final Map<String, Pipeline> open = new HashMap<>();
   private long lastRun;
 
-  RegionalPipelines(HoldfastDriver driver, Configuration conf) {
-    this.driver = driver;
+  RegionalPipelines(Terms terms, Configuration conf) {
+    this.terms = terms;
     this.conf = conf;
   }
 
@@ -135,7 +135,7 @@ final class RegionalPipelines {
     return pipeline.folder;
   }
 
-  /** The next message of a worker; null when none came in time, or somebody called wake. */
+  /** The next message of a worker; null when none came in time, or after a call of wake. */
   byte[] poll(String name, long timeoutMs) {
     return named(name).poll(timeoutMs);
   }
@@ -165,7 +165,7 @@ final class RegionalPipelines {
       return term(wanted);
     }
     if (message instanceof RegionalMessages.TermEnded ended) {
-      driver.forgetTerm(ended.dir(), ended.term());
+      terms.forget(ended.dir(), ended.term());
       return true;
     }
     if (message instanceof RegionalMessages.Sent sent) {
@@ -192,7 +192,7 @@ final class RegionalPipelines {
           + ", not in "
           + dir;
     }
-    return new Object[] {dir, pipeline.run.number()};
+    return MessageBytes.of(new RegionalMessages.Welcome(dir, pipeline.run.number()));
   }
 
   private Object term(RegionalMessages.TermWanted wanted) {
@@ -201,16 +201,16 @@ final class RegionalPipelines {
       return notOpen(wanted.run().pipeline());
     }
     StateFolder folder = pipeline.folder;
-    long term =
-        driver.nextTerm(folder, new DurableFiles.Writer(wanted.executorId(), wanted.executor()));
+    Terms.Writer writer = new Terms.Writer(wanted.executorId(), wanted.executor());
+    long term = terms.next(folder, writer);
     if (of(wanted.run()) == null) {
-      // Closed meanwhile, maybe without knowing of this term: nobody would close its manager.
-      driver.forgetTerm(folder.name, term);
+      // Closed meanwhile, perhaps before this term was given: then close asked no manager of it.
+      terms.forget(folder.name, term);
       return notOpen(wanted.run().pipeline());
     }
-    return new Object[] {
-      term, folder.isLocal() ? null : new SerializableConfiguration(folder.conf)
-    };
+    SerializableConfiguration conf =
+        folder.isLocal() ? null : new SerializableConfiguration(folder.conf);
+    return MessageBytes.of(new RegionalMessages.TermGiven(term, conf));
   }
 
   /** The pipeline of this run; null when it was closed, or begun again. */

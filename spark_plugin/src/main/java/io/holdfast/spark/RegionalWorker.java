@@ -31,7 +31,7 @@ final class RegionalWorker {
     RegionalMessages.Sent message = new RegionalMessages.Sent(run, data);
     long pause = FIRST_PAUSE_MS;
     while (true) {
-      Object answer = managers.ask(message, "did not take a message of " + run.pipeline());
+      Object answer = managers.driver().ask(message, "did not take a message of " + run.pipeline());
       if (!RegionalMessages.FULL.equals(answer)) {
         accepted(answer);
         return;
