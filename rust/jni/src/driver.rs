@@ -11,9 +11,9 @@ use jni::{EnvUnowned, jni_sig, jni_str};
 use parking_lot::Mutex;
 
 use crate::convert::{LongRecord, file_id, java_strings, strings};
+use crate::folders::storage;
 use crate::guard::{primitive, with_env};
 use crate::handles::Handles;
-use crate::manager::storage;
 
 /// What a driver knows about sealed files, from one reclaim to the next.
 static INDEX_CACHES: Handles<Mutex<gc::IndexCache>> = Handles::new("index cache");

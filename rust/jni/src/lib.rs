@@ -9,9 +9,9 @@
 mod conformance;
 mod convert;
 mod driver;
+mod folders;
 mod guard;
 mod hadoop;
 mod handles;
-mod manager;
 mod regional;
 mod store;

@@ -17,9 +17,9 @@ use jni::{Env, EnvUnowned, JValue, JavaVM, jni_sig, jni_str};
 use parking_lot::Mutex;
 
 use crate::convert::java_strings;
+use crate::folders::{compression, compression_code, storage};
 use crate::guard::{Failure, primitive, with_env};
 use crate::handles::Handles;
-use crate::manager::{compression, compression_code, storage};
 
 static LISTENERS: Handles<Listener> = Handles::new("socket");
 static CONNECTIONS: Handles<Mutex<Option<Connection>>> = Handles::new("connection");

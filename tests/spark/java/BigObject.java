@@ -45,7 +45,7 @@ public final class BigObject {
 
   private long openManager(long term) {
     long neverFull = Long.MAX_VALUE;
-    return Native.openManager(
+    return Native.openFolder(
         folder.toString(), files, term, neverFull, Native.COMPRESSION_NONE);
   }
 
@@ -88,7 +88,7 @@ public final class BigObject {
     }
     print("rows", Native.storeStats(store).keys());
     Native.closeStore(store);
-    Native.closeManager(manager);
+    Native.closeFolder(manager);
   }
 
   private static void print(String name, long number) {
@@ -167,7 +167,7 @@ public final class BigObject {
       checkRows(id, commits, memory);
     }
     // What is not sealed by now is given up.
-    Native.closeManager(manager);
+    Native.closeFolder(manager);
     report("");
   }
 

@@ -40,7 +40,7 @@ public final class HoldfastStateStoreProvider
 
   private StateStoreId id;
   private StoreContext context;
-  private TableHandle table;
+  private NativeStore nativeStore;
 
   /** What Spark's coordinator was told last; maintenance alone uses it. */
   private long reportedVersion;
@@ -79,10 +79,10 @@ public final class HoldfastStateStoreProvider
     context.families.put(family, spec);
     HoldfastConf conf = new HoldfastConf(CollectionConverters.asJava(storeConf.sqlConfs()));
     Native.limitMemory(conf.maxMemoryBytes);
-    StateFolder folder = StateFolder.of(id.checkpointRootLocation(), hadoopConf);
-    table =
-        new TableHandle(
-            new TableHandle.Identity(
+    SegmentFolder folder = SegmentFolder.of(id.checkpointRootLocation(), hadoopConf);
+    nativeStore =
+        new NativeStore(
+            new NativeStore.Identity(
                 Long.toString(id.operatorId()),
                 Integer.toString(id.partitionId()),
                 id.storeName(),
@@ -149,9 +149,9 @@ public final class HoldfastStateStoreProvider
                   version,
                   () -> {
                     if (loadEmpty) {
-                      table.openEmpty(version);
+                      nativeStore.openEmpty(version);
                     } else {
-                      table.load(version, checkpointId.getOrElse(() -> null));
+                      nativeStore.load(version, checkpointId.getOrElse(() -> null));
                     }
                   });
           return read.write(checkpointId);
@@ -162,7 +162,7 @@ public final class HoldfastStateStoreProvider
   public ReadStateStore getReadStore(long version, Option<String> checkpointId) {
     return loading(
         version,
-        () -> open(version, () -> table.load(version, checkpointId.getOrElse(() -> null))));
+        () -> open(version, () -> nativeStore.load(version, checkpointId.getOrElse(() -> null))));
   }
 
   @Override
@@ -174,7 +174,7 @@ public final class HoldfastStateStoreProvider
     boolean same = readStore.id().equals(id) && readStore.version() == version;
     if (!(readStore instanceof HoldfastReadStore) || !same) {
       throw new IllegalArgumentException(
-          "Cannot upgrade " + readStore + " to version " + version + " of " + table);
+          "Cannot upgrade " + readStore + " to version " + version + " of " + nativeStore);
     }
     // It may be another provider's: Spark makes a new one when it closed the first in between.
     return loading(version, () -> ((HoldfastReadStore) readStore).write(checkpointId));
@@ -213,7 +213,9 @@ public final class HoldfastStateStoreProvider
             .toArray(String[]::new);
     return open(
         endVersion,
-        () -> table.replay(snapshotVersion, snapshotId.getOrElse(() -> null), endId.get(), ids));
+        () ->
+            nativeStore.replay(
+                snapshotVersion, snapshotId.getOrElse(() -> null), endId.get(), ids));
   }
 
   /** Changes of the versions from {@code startVersion} to {@code endVersion}, both included. */
@@ -230,9 +232,12 @@ public final class HoldfastStateStoreProvider
     HoldfastReadStore read =
         loading(
             Math.min(startVersion, endVersion),
-            () -> open(endVersion, () -> table.load(endVersion, endId.getOrElse(() -> null))));
-    int number = context.columns ? table.findFamily(name) : Native.ONLY_FAMILY;
-    return new ChangeFeed(context, table, family, number, startVersion, read.version());
+            () ->
+                open(
+                    endVersion,
+                    () -> nativeStore.load(endVersion, endId.getOrElse(() -> null))));
+    int number = context.columns ? nativeStore.findFamily(name) : Native.ONLY_FAMILY;
+    return new ChangeFeed(context, nativeStore, family, number, startVersion, read.version());
   }
 
   /** Failures are those of Spark's own providers, with Holdfast's as their cause. */
@@ -246,13 +251,13 @@ public final class HoldfastStateStoreProvider
   }
 
   private HoldfastReadStore open(long version, Runnable position) {
-    table.acquire();
+    nativeStore.acquire();
     try {
-      TimedStats statsBefore = table.stats();
+      TimedStats statsBefore = nativeStore.stats();
       position.run();
-      return new HoldfastReadStore(context, table, version, statsBefore);
+      return new HoldfastReadStore(context, nativeStore, version, statsBefore);
     } catch (RuntimeException e) {
-      table.releaseOutsideTask();
+      nativeStore.releaseOutsideTask();
       throw e;
     }
   }
@@ -260,7 +265,7 @@ public final class HoldfastStateStoreProvider
   /** Called by background maintenance, and at task end through {@link #doMaintenance}. */
   @Override
   public void doSnapshotMaintenance() {
-    table.maintain();
+    nativeStore.maintain();
   }
 
   /** Tells Spark's coordinator of a version that is as good as a snapshot. */
@@ -284,8 +289,8 @@ public final class HoldfastStateStoreProvider
 
   @Override
   public void close() {
-    if (table != null) {
-      table.close();
+    if (nativeStore != null) {
+      nativeStore.close();
     }
   }
 

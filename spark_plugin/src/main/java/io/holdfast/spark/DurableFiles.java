@@ -67,7 +67,7 @@ final class DurableFiles {
    *
    * @throws InterruptedIOException if the query is stopped meanwhile
    */
-  void makeDurable(StateFolder where, String[] ids) throws IOException {
+  void makeDurable(SegmentFolder where, String[] ids) throws IOException {
     Folder folder = of(where.name);
     synchronized (folder) {
       Map<FileId, Long> durable = new HashMap<>();
@@ -89,7 +89,7 @@ final class DurableFiles {
     }
   }
 
-  private static void refuseLost(StateFolder where, Folder folder, Map<FileId, Long> files) {
+  private static void refuseLost(SegmentFolder where, Folder folder, Map<FileId, Long> files) {
     Map<FileId, Long> lost = new LinkedHashMap<>(files);
     lost.keySet().retainAll(folder.lost.keySet());
     if (!lost.isEmpty()) {
@@ -103,7 +103,7 @@ final class DurableFiles {
   }
 
   /** Asks all at once; returns the files whose writers are gone. */
-  private Map<FileId, Orphan> askWriters(StateFolder where, Map<FileId, Long> files)
+  private Map<FileId, Orphan> askWriters(SegmentFolder where, Map<FileId, Long> files)
       throws IOException {
     Map<Long, Map<FileId, Long>> byTerm = new LinkedHashMap<>();
     files.forEach(
@@ -136,7 +136,7 @@ final class DurableFiles {
   }
 
   /** Waits for the answer; null if the files are durable, else why no writer answers for them. */
-  private static String whyGone(StateFolder where, Request request) throws IOException {
+  private static String whyGone(SegmentFolder where, Request request) throws IOException {
     Terms.Writer writer = request.writer();
     try {
       ExecutorReply reply = request.reply().get();
@@ -170,7 +170,7 @@ final class DurableFiles {
   }
 
   /** What a writer left is good if all of it is there. */
-  private static void adopt(StateFolder where, FileId file, Orphan orphan) {
+  private static void adopt(SegmentFolder where, FileId file, Orphan orphan) {
     try {
       Native.adoptFile(
           where.name, where.files(), file.term(), file.number(), orphan.end());
@@ -184,7 +184,7 @@ final class DurableFiles {
   }
 
   private static HoldfastException failed(
-      StateFolder where, Map<FileId, Long> files, String why, Throwable cause) {
+      SegmentFolder where, Map<FileId, Long> files, String why, Throwable cause) {
     String ends =
         files.entrySet().stream()
             .map(file -> file.getKey() + " up to offset " + file.getValue())

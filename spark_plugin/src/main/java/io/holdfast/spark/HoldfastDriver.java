@@ -99,7 +99,7 @@ final class HoldfastDriver implements DriverPlugin {
   void publishing(Path entry, List<CommitLog.StoreId> ids, Configuration conf)
       throws IOException {
     Path state = CommitLog.stateOf(entry);
-    StateFolder folder = StateFolder.of(state.toString(), conf);
+    SegmentFolder folder = SegmentFolder.of(state.toString(), conf);
     String[] texts = ids.stream().map(store -> store.id).toArray(String[]::new);
     durableFiles.makeDurable(folder, texts);
     terms.requireNewest(folder);
@@ -115,7 +115,7 @@ final class HoldfastDriver implements DriverPlugin {
   }
 
   /** Deletes what the oldest retained entry and everything after it do not need. */
-  private String reclaim(StateFolder folder, String[] partitions, String[] ids) {
+  private String reclaim(SegmentFolder folder, String[] partitions, String[] ids) {
     long cache;
     synchronized (this) {
       if (indexCache == 0) {

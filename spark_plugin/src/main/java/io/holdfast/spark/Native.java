@@ -63,7 +63,7 @@ final class Native {
    * @param files how to reach the files; null for a local folder
    * @param term 0 opens it for reading only
    */
-  static native long openManager(
+  static native long openFolder(
       String dir, HadoopFiles files, long term, long maxFileBytes, int compression);
 
   /**
@@ -71,15 +71,15 @@ final class Native {
    *
    * @param numbers see {@link FileId#number}; the term is the manager's
    */
-  static native void syncFiles(long manager, long[] numbers);
+  static native void syncFiles(long folder, long[] numbers);
 
   /** Closes the open file if it was deleted from outside. */
-  static native void leaveDeletedFile(long manager);
+  static native void leaveDeletedFile(long folder);
 
   /** Seals the open file. */
-  static native void seal(long manager);
+  static native void seal(long folder);
 
-  static native void closeManager(long manager);
+  static native void closeFolder(long folder);
 
   /** Limits the native memory of all stores of this process, in bytes; 0 is no limit. */
   static native void limitMemory(long bytes);
@@ -93,7 +93,7 @@ final class Native {
    *     families
    */
   static native long openStore(
-      long manager, String operator, String partition, String store, boolean columns, int options);
+      long folder, String operator, String partition, String store, boolean columns, int options);
 
   static native void closeStore(long store);
 
@@ -199,13 +199,13 @@ final class Native {
   /** Highest term that a file in {@code dir} carries, 0 without files. */
   static native long newestTerm(String dir, HadoopFiles files);
 
-  static native WriterStats writerStats(long manager);
+  static native WriterStats writerStats(long folder);
 
   /** Numbers of the files that could not be made durable; their term is the manager's. */
-  static native long[] lostFiles(long manager);
+  static native long[] lostFiles(long folder);
 
   /** What went wrong with files and failed no call, for the log; told once. */
-  static native String[] takeWarnings(long manager);
+  static native String[] takeWarnings(long folder);
 
   /** The files that the ids of a batch refer to. */
   static native FileEnd[] referencedEnds(String[] ids);
@@ -252,7 +252,7 @@ final class Native {
   /** Closes the socket and all connections. */
   static native void stopListening(long listener);
 
-  /** Opens the executor's manager of a regional pipeline; see {@link #openManager}. */
+  /** Opens the executor's manager of a regional pipeline; see {@link #openFolder}. */
   static native long openRegional(
       String dir, HadoopFiles files, long term, long maxFileBytes, int compression);
 

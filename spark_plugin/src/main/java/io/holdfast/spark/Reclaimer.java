@@ -32,7 +32,7 @@ final class Reclaimer {
      * @param ids of the oldest retained entry
      * @return what was done, for the log; empty when nothing was
      */
-    String reclaim(StateFolder folder, String[] partitions, String[] ids);
+    String reclaim(SegmentFolder folder, String[] partitions, String[] ids);
   }
 
   private final Pass pass;
@@ -79,7 +79,7 @@ final class Reclaimer {
       String[] partitions =
           oldest.stream().map(CommitLog.StoreId::partition).toArray(String[]::new);
       String[] ids = oldest.stream().map(store -> store.id).toArray(String[]::new);
-      String done = pass.reclaim(StateFolder.of(state.toString(), conf), partitions, ids);
+      String done = pass.reclaim(SegmentFolder.of(state.toString(), conf), partitions, ids);
       if (!done.isEmpty()) {
         LOG.info("Holdfast reclaimed {}: {}", state, done);
       }

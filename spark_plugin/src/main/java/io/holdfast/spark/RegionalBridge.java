@@ -38,7 +38,7 @@ public final class RegionalBridge {
    * executors seal their files. Closing one that is not open does nothing.
    */
   public static void close(String pipeline) {
-    StateFolder folder = pipelines().close(pipeline);
+    SegmentFolder folder = pipelines().close(pipeline);
     if (folder != null) {
       ask(folder, term -> new ExecutorRequest.CloseManager(folder.name, term));
     }
@@ -70,7 +70,7 @@ public final class RegionalBridge {
    * @return how many carried it out
    */
   public static int tellManagers(String folder, byte[] message) {
-    StateFolder where = pipelines().folder(folder);
+    SegmentFolder where = pipelines().folder(folder);
     return ask(where, term -> new ExecutorRequest.TellManager(where.name, term, message));
   }
 
@@ -96,12 +96,14 @@ public final class RegionalBridge {
    * @param request for the manager of a term
    * @return how many did it
    */
-  private static int ask(StateFolder folder, LongFunction<ExecutorRequest> request) {
+  private static int ask(SegmentFolder folder, LongFunction<ExecutorRequest> request) {
     List<Asked> all = new ArrayList<>();
     HoldfastPlugin.driver()
         .terms()
         .writers(folder.name)
-        .forEach((term, writer) -> all.add(new Asked(writer, writer.link().ask(request.apply(term)))));
+        .forEach(
+            (term, writer) ->
+                all.add(new Asked(writer, writer.link().ask(request.apply(term)))));
     long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(ANSWER_MS);
     int done = 0;
     for (Asked asked : all) {

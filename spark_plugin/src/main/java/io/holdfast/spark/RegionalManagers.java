@@ -121,7 +121,7 @@ final class RegionalManagers {
         new RegionalMessages.TermWanted(run, driver.executorId(), link);
     RegionalMessages.TermGiven given =
         ask(wanted, "gave no term for " + dir, RegionalMessages.TermGiven.class);
-    StateFolder folder = StateFolder.named(dir, given.conf() == null ? null : given.conf().value());
+    SegmentFolder folder = SegmentFolder.named(dir, given.conf() == null ? null : given.conf().value());
     long handle =
         Native.openRegional(dir, folder.files(), given.term(), maxFileBytes, compression);
     return new Manager(dir, given.term(), handle, run);

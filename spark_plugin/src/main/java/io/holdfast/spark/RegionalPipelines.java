@@ -17,13 +17,13 @@ final class RegionalPipelines {
 
   private static final class Pipeline {
     final RegionalMessages.Run run;
-    final StateFolder folder;
+    final SegmentFolder folder;
     private final ArrayDeque<byte[]> queue = new ArrayDeque<>();
     private long queuedBytes;
     private boolean closed;
     private boolean woken;
 
-    Pipeline(RegionalMessages.Run run, StateFolder folder) {
+    Pipeline(RegionalMessages.Run run, SegmentFolder folder) {
       this.run = run;
       this.folder = folder;
     }
@@ -95,13 +95,13 @@ final class RegionalPipelines {
     return "The regional pipeline '" + pipeline + "' is not open in this application";
   }
 
-  StateFolder folder(String location) {
-    return StateFolder.at(location, conf);
+  SegmentFolder folder(String location) {
+    return SegmentFolder.at(location, conf);
   }
 
   /** Opens a pipeline with its segments in a folder that no other open pipeline uses. */
   synchronized void open(String name, String location) {
-    StateFolder folder = folder(location);
+    SegmentFolder folder = folder(location);
     if (folder.isOfStateStores()) {
       throw new IllegalArgumentException(
           folder.name + " belongs to state stores: a regional pipeline needs a folder of its own");
@@ -123,7 +123,7 @@ final class RegionalPipelines {
    *
    * @return the folder of its segments; null if it was not open
    */
-  StateFolder close(String name) {
+  SegmentFolder close(String name) {
     Pipeline pipeline;
     synchronized (this) {
       pipeline = open.remove(name);
@@ -200,7 +200,7 @@ final class RegionalPipelines {
     if (pipeline == null) {
       return notOpen(wanted.run().pipeline());
     }
-    StateFolder folder = pipeline.folder;
+    SegmentFolder folder = pipeline.folder;
     Terms.Writer writer = new Terms.Writer(wanted.executorId(), wanted.executor());
     long term = terms.next(folder, writer);
     if (of(wanted.run()) == null) {

@@ -173,7 +173,7 @@ final class StoreManagers {
   }
 
   /** The manager of {@code folder}, for a store of this run of a query. */
-  synchronized Lease acquire(StateFolder folder, HoldfastConf conf, UUID run) {
+  synchronized Lease acquire(SegmentFolder folder, HoldfastConf conf, UUID run) {
     Manager manager = managers.of(folder.name);
     if (manager == null) {
       manager = managers.put(open(folder, conf, term(folder, 0)));
@@ -289,14 +289,14 @@ final class StoreManagers {
   }
 
   /** The term for a run that begins: the one of the manager that there is, unless that is over. */
-  private long term(StateFolder folder, long held) {
+  private long term(SegmentFolder folder, long held) {
     TermRequest request = TermRequest.of(folder, held, driver.executorId(), link);
     return (Long) driver.ask(request, "gave no term for " + folder.name);
   }
 
-  private Manager open(StateFolder folder, HoldfastConf conf, long term) {
+  private Manager open(SegmentFolder folder, HoldfastConf conf, long term) {
     long handle =
-        Native.openManager(
+        Native.openFolder(
             folder.name, folder.files(), term, conf.maxFileBytes, conf.compression);
     nativeLoaded = true;
     return new Manager(folder.name, term, handle);
@@ -321,6 +321,6 @@ final class StoreManagers {
       }
     }
     writtenBefore = writtenBefore.plus(Native.writerStats(manager.handle));
-    Native.closeManager(manager.handle);
+    Native.closeFolder(manager.handle);
   }
 }

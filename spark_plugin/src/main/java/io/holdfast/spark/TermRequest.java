@@ -18,13 +18,13 @@ record TermRequest(
     String executorId,
     ExecutorLink executor)
     implements Serializable {
-  static TermRequest of(StateFolder folder, long held, String executorId, ExecutorLink executor) {
+  static TermRequest of(SegmentFolder folder, long held, String executorId, ExecutorLink executor) {
     SerializableConfiguration conf =
         folder.isLocal() ? null : new SerializableConfiguration(folder.conf);
     return new TermRequest(folder.name, conf, held, executorId, executor);
   }
 
-  StateFolder folder() {
-    return StateFolder.named(dir, conf == null ? null : conf.value());
+  SegmentFolder folder() {
+    return SegmentFolder.named(dir, conf == null ? null : conf.value());
   }
 }

@@ -32,7 +32,7 @@ final class Terms {
    * or another application has written since. Else the run could commit nothing, see {@link
    * #requireNewest}.
    */
-  synchronized long forRun(StateFolder folder, long held, Writer writer) {
+  synchronized long forRun(SegmentFolder folder, long held, Writer writer) {
     if (held != 0) {
       long found = Native.newestTerm(folder.name, folder.files());
       if (found > newest(folder.name)) {
@@ -50,7 +50,7 @@ final class Terms {
    * Above every term in the folder and every term given before. The clock is in it so that a term
    * whose files were all deleted since is not given again.
    */
-  synchronized long next(StateFolder folder, Writer writer) {
+  synchronized long next(SegmentFolder folder, Writer writer) {
     String dir = folder.name;
     long last = Math.max(Native.newestTerm(dir, folder.files()), newest(dir));
     long term = Math.max(last + 1, System.currentTimeMillis() * 1000);
@@ -68,7 +68,7 @@ final class Terms {
    * Fails when a file of {@code folder} carries a newer term than any this application gave: another
    * application restarted the query, so this one must not commit any more.
    */
-  void requireNewest(StateFolder folder) {
+  void requireNewest(SegmentFolder folder) {
     // Listed first: a term given meanwhile is known here before its first file exists.
     long found = Native.newestTerm(folder.name, folder.files());
     long given = newest(folder.name);

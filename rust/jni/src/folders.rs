@@ -1,4 +1,4 @@
-//! One manager per executor process and checkpoint root: storage, and the writer of its merged
+//! The folder of a query's state stores as one executor uses it: storage, and the writer of merged
 //! files.
 
 use std::collections::{BTreeSet, HashMap};
@@ -19,20 +19,20 @@ use crate::guard::{Failure, primitive, with_env};
 use crate::hadoop::HadoopStorage;
 use crate::handles::Handles;
 
-pub(crate) struct Manager {
+pub(crate) struct SegmentFolder {
     pub(crate) storage: Arc<dyn Storage>,
-    /// Of all files that the writer makes; 0 in a manager that only reads.
+    /// Of all files that the writer makes; 0 in a folder that is only read.
     term: Term,
-    /// Absent in a manager that only reads.
+    /// Absent in a folder that is only read.
     writer: Option<SegmentWriter>,
     /// Base images of stores that were closed before commits could build on them, as they are after
     /// every batch with Spark's `unloadOnCommit`: the next store of the owner goes on with them. At
     /// most one per store of the query, of references only: about 1 KiB after ten changelogs, so
-    /// 1 MiB for a thousand stores. A manager that no store uses for a minute is closed.
+    /// 1 MiB for a thousand stores. Java closes a folder that no store uses for a minute.
     pub(crate) images: Mutex<HashMap<OwnerTag, BaseImage>>,
 }
 
-impl Manager {
+impl SegmentFolder {
     pub(crate) fn writer(&self) -> Result<&SegmentWriter, Failure> {
         self.writer.as_ref().ok_or_else(|| {
             Failure::Core(Error::invalid_input(format!(
@@ -43,7 +43,7 @@ impl Manager {
     }
 }
 
-pub(crate) static MANAGERS: Handles<Manager> = Handles::new("manager");
+pub(crate) static FOLDERS: Handles<SegmentFolder> = Handles::new("folder of state stores");
 
 pub(crate) fn compression(code: jint) -> Result<Compression, Failure> {
     match code {
@@ -77,10 +77,10 @@ pub(crate) fn storage(
     })
 }
 
-/// `Native.openManager(String dir, HadoopFiles files, long term, long maxFileBytes, int
+/// `Native.openFolder(String dir, HadoopFiles files, long term, long maxFileBytes, int
 /// compression): long`. Term 0 opens for reading only.
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_holdfast_spark_Native_openManager<'local>(
+extern "system" fn Java_io_holdfast_spark_Native_openFolder<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
     dir: JString<'local>,
@@ -101,7 +101,7 @@ extern "system" fn Java_io_holdfast_spark_Native_openManager<'local>(
             };
             Some(SegmentWriter::open(Arc::clone(&storage), term, options))
         };
-        Ok(MANAGERS.insert(Manager {
+        Ok(FOLDERS.insert(SegmentFolder {
             storage,
             term,
             writer,
@@ -110,57 +110,57 @@ extern "system" fn Java_io_holdfast_spark_Native_openManager<'local>(
     })
 }
 
-/// `Native.leaveDeletedFile(long manager)`: closes the open file if somebody else deleted it.
+/// `Native.leaveDeletedFile(long folder)`: closes the open file if somebody else deleted it.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_leaveDeletedFile<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
-    manager: jlong,
+    folder: jlong,
 ) {
     primitive(env, || {
-        Ok(MANAGERS.get(manager)?.writer()?.leave_deleted()?)
+        Ok(FOLDERS.get(folder)?.writer()?.leave_deleted()?)
     });
 }
 
-/// `Native.seal(long manager)`: seals the open file.
+/// `Native.seal(long folder)`: seals the open file.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_seal<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
-    manager: jlong,
+    folder: jlong,
 ) {
-    primitive(env, || Ok(MANAGERS.get(manager)?.writer()?.seal()?));
+    primitive(env, || Ok(FOLDERS.get(folder)?.writer()?.seal()?));
 }
 
-/// `Native.closeManager(long manager)`. Closing twice does nothing.
+/// `Native.closeFolder(long folder)`. Closing twice does nothing.
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_holdfast_spark_Native_closeManager<'local>(
+extern "system" fn Java_io_holdfast_spark_Native_closeFolder<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
-    manager: jlong,
+    folder: jlong,
 ) {
     primitive(env, || {
-        MANAGERS.remove(manager);
+        FOLDERS.remove(folder);
         Ok(())
     });
 }
 
-/// `Native.syncFiles(long manager, long[] numbers)`: makes files of this manager, which have its
+/// `Native.syncFiles(long folder, long[] numbers)`: makes files of this writer, which have its
 /// term, survive a machine crash; on object stores this seals them.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_syncFiles<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
-    manager: jlong,
+    folder: jlong,
     numbers: JLongArray<'local>,
 ) {
     with_env(env, |env| {
-        let manager = MANAGERS.get(manager)?;
+        let folder = FOLDERS.get(folder)?;
         let files = longs(env, &numbers)?
             .into_iter()
-            .map(|number| file_id(manager.term, number))
+            .map(|number| file_id(folder.term, number))
             .collect::<Result<BTreeSet<_>, _>>()?;
-        Ok(manager.writer()?.sync_files(&files)?)
+        Ok(folder.writer()?.sync_files(&files)?)
     });
 }
 
@@ -170,15 +170,15 @@ const WRITER_STATS: LongRecord = LongRecord {
     constructor: jni_sig!("(JJJJ)V"),
 };
 
-/// `Native.writerStats(long manager): WriterStats`.
+/// `Native.writerStats(long folder): WriterStats`.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_writerStats<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
-    manager: jlong,
+    folder: jlong,
 ) -> JObject<'local> {
     with_env(env, |env| {
-        let stats = MANAGERS.get(manager)?.writer()?.stats();
+        let stats = FOLDERS.get(folder)?.writer()?.stats();
         let values = [
             stats.files_created,
             stats.files_sealed,
@@ -189,30 +189,30 @@ extern "system" fn Java_io_holdfast_spark_Native_writerStats<'local>(
     })
 }
 
-/// `Native.takeWarnings(long manager): String[]`: what went wrong with files and failed no call, for
+/// `Native.takeWarnings(long folder): String[]`: what went wrong with files and failed no call, for
 /// the log; told once.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_takeWarnings<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
-    manager: jlong,
+    folder: jlong,
 ) -> JObjectArray<'local, JString<'local>> {
     with_env(env, |env| {
-        let warnings = MANAGERS.get(manager)?.writer()?.take_warnings();
+        let warnings = FOLDERS.get(folder)?.writer()?.take_warnings();
         java_strings(env, &warnings)
     })
 }
 
-/// `Native.lostFiles(long manager): long[]`: numbers of the files that could not be made durable;
-/// they have the term of the manager.
+/// `Native.lostFiles(long folder): long[]`: numbers of the files that could not be made durable;
+/// they have the term of the writer.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_lostFiles<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
-    manager: jlong,
+    folder: jlong,
 ) -> JLongArray<'local> {
     with_env(env, |env| {
-        let lost = MANAGERS.get(manager)?.writer()?.lost_files();
+        let lost = FOLDERS.get(folder)?.writer()?.lost_files();
         let numbers: Vec<_> = lost.iter().map(|file| jlong::from(file.seq)).collect();
         java_longs(env, &numbers)
     })

@@ -14,8 +14,8 @@ import org.slf4j.LoggerFactory;
  * One native state store: rows in, rows out, used by one task attempt at a time. Independent of the
  * Spark minor.
  */
-final class TableHandle {
-  private static final Logger LOG = LoggerFactory.getLogger(TableHandle.class);
+final class NativeStore {
+  private static final Logger LOG = LoggerFactory.getLogger(NativeStore.class);
 
   /** How long a task waits for another attempt that still uses the store. */
   private static final long LOCK_TIMEOUT_MS = 60_000;
@@ -84,7 +84,7 @@ final class TableHandle {
    * @param snapshots receives, after each maintenance, the version that loads from a base image and a
    *     few changelogs; -1 when nothing is known of it
    */
-  TableHandle(
+  NativeStore(
       Identity identity,
       Supplier<StoreManagers.Lease> leases,
       int versionsInMemory,
