@@ -110,7 +110,7 @@ extern "system" fn Java_io_holdfast_spark_Native_openFolder<'local>(
     })
 }
 
-/// `Native.leaveDeletedFile(long folder)`: closes the open file if somebody else deleted it.
+/// `Native.leaveDeletedFile(long folder)`: closes the open file if it was deleted from outside.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_leaveDeletedFile<'local>(
     env: EnvUnowned<'local>,

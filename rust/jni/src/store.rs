@@ -54,7 +54,7 @@ extern "system" fn Java_io_holdfast_spark_Native_usedMemory<'local>(
 /// Bytes that Java lends for the time of one call.
 ///
 /// # Safety
-/// `address` must be the start of `len` readable bytes that nobody writes during the call.
+/// `address` must be the start of `len` readable bytes that no thread writes during the call.
 unsafe fn lent<'a>(address: jlong, len: jint) -> Result<&'a [u8], Failure> {
     let len = usize::try_from(len).map_err(|_| bad_buffer(address, len))?;
     if len == 0 {

@@ -118,7 +118,7 @@ public final class HoldfastStateStoreProvider
     }
   }
 
-  /** Without it nobody would make state files durable before the batch that needs them commits. */
+  /** It makes state files durable before the batch that needs them commits. */
   private static void requireFileManager(Configuration hadoopConf) {
     String found = hadoopConf.get(HoldfastConf.FILE_MANAGER_KEY);
     if (!HoldfastConf.FILE_MANAGER_CLASS.equals(found)) {
@@ -180,7 +180,7 @@ public final class HoldfastStateStoreProvider
     return loading(version, () -> ((HoldfastReadStore) readStore).write(checkpointId));
   }
 
-  /** Goes to {@code endVersion} by way of an older version, round what it is normally loaded from. */
+  /** Loads an older version and applies the changes of the commits up to {@code endVersion}. */
   @Override
   public StateStore replayStateFromSnapshot(
       long snapshotVersion,

@@ -4,6 +4,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
+import org.apache.hadoop.conf.Configuration;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -121,7 +122,8 @@ final class RegionalManagers {
         new RegionalMessages.TermWanted(run, driver.executorId(), link);
     RegionalMessages.TermGiven given =
         ask(wanted, "gave no term for " + dir, RegionalMessages.TermGiven.class);
-    SegmentFolder folder = SegmentFolder.named(dir, given.conf() == null ? null : given.conf().value());
+    Configuration conf = given.conf() == null ? null : given.conf().value();
+    SegmentFolder folder = SegmentFolder.named(dir, conf);
     long handle =
         Native.openRegional(dir, folder.files(), given.term(), maxFileBytes, compression);
     return new Manager(dir, given.term(), handle, run);

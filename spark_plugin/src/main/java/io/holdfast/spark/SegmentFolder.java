@@ -41,7 +41,7 @@ final class SegmentFolder {
     return new SegmentFolder(name, conf);
   }
 
-  /** State stores keep their files here: who looks after those deletes what he does not know. */
+  /** State stores keep their files here: the driver deletes every file in it that they do not need. */
   boolean isOfStateStores() {
     return name.endsWith("/state/" + HoldfastConf.STATE_FOLDER);
   }
