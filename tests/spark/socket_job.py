@@ -55,8 +55,13 @@ def region_of(batches: Iterator[pa.RecordBatch]) -> int:
     return region
 
 
+def may_end(folder: str, worker: str) -> Path:
+    """The file by which the driver lets a worker's task end."""
+    return Path(folder).with_name(f"{worker}.ends")
+
+
 def snapshots(folder: str, checkpoint: int) -> Callable[..., Iterator[pa.RecordBatch]]:
-    """A task that writes a snapshot, acknowledges it, and ends when the driver says so."""
+    """A task that writes a snapshot, acknowledges it, and ends when the driver lets it."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         region = region_of(batches)
@@ -64,7 +69,7 @@ def snapshots(folder: str, checkpoint: int) -> Callable[..., Iterator[pa.RecordB
         with ManagerClient(socket, pipeline=PIPELINE, folder=folder) as client:
             ref = client.append(owner(region), checkpoint, state(region))
             client.persist_segments(checkpoint, owner(region), [ref])
-            # Every attempt of its own: workers are used again, and what the driver said last stays.
+            # Every attempt its own: Spark uses workers again.
             worker = uuid.uuid4().hex
             facts = {
                 "region": region,
@@ -74,7 +79,7 @@ def snapshots(folder: str, checkpoint: int) -> Callable[..., Iterator[pa.RecordB
                 "pid": os.getpid(),
             }
             client.send(json.dumps(facts).encode())
-            while worker not in json.loads(client.ask(b"") or b"[]"):
+            while not may_end(folder, worker).exists():
                 time.sleep(0.02)
             read = client.read(ref, owner(region)) == state(region)
         yield pa.RecordBatch.from_pydict({"said": [str(read)]})
@@ -164,16 +169,13 @@ class Driver:
         return facts
 
     def let_end(self, workers: list[dict[str, Any]]) -> None:
-        said = json.dumps([worker["worker"] for worker in workers])
-        self.bridge.respond(PIPELINE, said.encode())
+        for worker in workers:
+            may_end(self.segments, worker["worker"]).touch()
 
     def tell(self, kind: Any, checkpoint: int, retained: dict[int, dict[Owner, int]]) -> int:
         message = manager_message(kind, checkpoint, {}, retained)
         told: int = self.bridge.tellManagers(self.segments, message)
         return told
-
-    def stats(self) -> list[list[str]]:
-        return [list(row) for row in self.bridge.managerStats(self.segments)]
 
     def terms(self) -> list[int]:
         return list(self.bridge.liveTerms(self.segments))
@@ -220,7 +222,6 @@ def killed_worker(driver: Driver) -> dict[str, Any]:
         "intact": intact,
         "terms": driver.terms(),
         "ref_terms": sorted({ref.term for ref in refs}),
-        "stats": driver.stats(),
     }
 
 
@@ -231,7 +232,6 @@ def life_of_files(driver: Driver) -> dict[str, Any]:
         "kept": driver.files(),
         "told_again": driver.tell("completed", 2, {2: {}}),
         "gone": driver.files(),
-        "stats": driver.stats(),
         "told_nonsense": driver.bridge.tellManagers(driver.segments, b"nonsense"),
         "told_elsewhere": driver.bridge.tellManagers(driver.segments + "-other", b""),
     }
@@ -264,7 +264,6 @@ def closed_and_opened_again(driver: Driver) -> dict[str, Any]:
     found |= {
         "terms_closed": driver.terms(),
         "poll_closed": driver.refused(lambda: bridge.poll(PIPELINE, 0)),
-        "respond_closed": driver.refused(lambda: bridge.respond(PIPELINE, b"")),
         "worker_closed": driver.start(speaks(driver.segments), regions=1).result(WAIT_SECONDS),
     }
     bridge.open(PIPELINE, driver.segments)

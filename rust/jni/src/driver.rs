@@ -5,14 +5,15 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use holdfast_core::state::CommitId;
 use holdfast_core::{CheckpointId, Error, FileId, Owner, OwnerTag, SegmentRef, Term, gc};
-use jni::EnvUnowned;
 use jni::objects::{JClass, JLongArray, JObject, JObjectArray, JString};
 use jni::sys::jlong;
+use jni::{EnvUnowned, jni_sig, jni_str};
 use parking_lot::Mutex;
 
+use crate::convert::{LongRecord, file_id, java_strings, strings};
+use crate::folders::storage;
 use crate::guard::{primitive, with_env};
 use crate::handles::Handles;
-use crate::manager::{java_strings, storage, strings};
 
 /// What a driver knows about sealed files, from one reclaim to the next.
 static INDEX_CACHES: Handles<Mutex<gc::IndexCache>> = Handles::new("index cache");
@@ -60,14 +61,20 @@ extern "system" fn Java_io_holdfast_spark_Native_newestTerm<'local>(
     })
 }
 
-/// `Native.referencedEnds(String[] ids): String`: the files that `ids` refer to, a line each: name,
-/// space, end of the last segment that is referred to.
+/// `record FileEnd(long term, long number, long end)`.
+const FILE_END: LongRecord = LongRecord {
+    class: jni_str!("io/holdfast/spark/FileEnd"),
+    constructor: jni_sig!("(JJJ)V"),
+};
+
+/// `Native.referencedEnds(String[] ids): FileEnd[]`: the files that `ids` refer to, each with the end
+/// of the last segment that is referred to.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_referencedEnds<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
     ids: JObjectArray<'local, JString<'local>>,
-) -> JString<'local> {
+) -> JObjectArray<'local> {
     with_env(env, |env| {
         let mut ends: BTreeMap<FileId, u64> = BTreeMap::new();
         for text in strings(env, &ids)? {
@@ -79,30 +86,31 @@ extern "system" fn Java_io_holdfast_spark_Native_referencedEnds<'local>(
                 *end = offset.saturating_add(len).max(*end);
             }
         }
-        let lines: Vec<String> = ends
+        let rows: Vec<_> = ends
             .iter()
-            .map(|(file, end)| format!("{file} {end}"))
+            .map(|(file, end)| [file.term.0, u64::from(file.seq), *end])
             .collect();
-        Ok(env.new_string(lines.join("\n"))?)
+        FILE_END.array(env, &rows)
     })
 }
 
-/// `Native.adoptFile(String dir, HadoopFiles files, String file, long end)`: makes a file whose
-/// writer is gone survive a machine crash, as far as storage can do that for somebody else's file,
-/// and checks that nothing of it is missing before `end`. A file that is gone, or shorter, is an
-/// error.
+/// `Native.adoptFile(String dir, HadoopFiles files, long term, long number, long end)`: makes a file
+/// whose writer is gone survive a machine crash, as far as storage can do that for the file of
+/// another process, and checks that nothing of it is missing before `end`. A file that is gone, or
+/// shorter, is an error.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_adoptFile<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
     dir: JString<'local>,
     files: JObject<'local>,
-    file: JString<'local>,
+    term: jlong,
+    number: jlong,
     end: jlong,
 ) {
     with_env(env, |env| {
         let storage = storage(env, &dir, &files)?;
-        let name = file.try_to_string(env)?;
+        let name = file_id(Term(term as u64), number)?.file_name();
         if storage.capabilities().sync_by_name {
             storage.sync(&name)?;
         }

@@ -31,39 +31,33 @@ impl From<jni::errors::Error> for Failure {
     }
 }
 
+const HOLDFAST_EXCEPTION: &JNIStr = jni_str!("io/holdfast/spark/HoldfastException");
+
 /// Class and message of the Java exception for a failure.
 fn java_exception(failure: &Failure) -> (&'static JNIStr, String) {
-    let class = match failure {
+    let error = match failure {
         Failure::Closed(what) => {
             return (
                 jni_str!("java/lang/IllegalStateException"),
                 format!("this Holdfast {what} is closed"),
             );
         }
-        Failure::Jni(error) => {
-            return (
-                jni_str!("io/holdfast/spark/HoldfastException"),
-                error.to_string(),
-            );
-        }
-        Failure::Core(error) => match error.kind() {
-            ErrorKind::NotFound => jni_str!("io/holdfast/spark/MissingStateException"),
-            ErrorKind::Corrupt => {
-                jni_str!("io/holdfast/spark/DamagedStateException")
-            }
-            ErrorKind::Unsupported => jni_str!("io/holdfast/spark/UnsupportedStateException"),
-            ErrorKind::InvalidInput => jni_str!("java/lang/IllegalArgumentException"),
-            _ => jni_str!("io/holdfast/spark/HoldfastException"),
-        },
+        Failure::Jni(error) => return (HOLDFAST_EXCEPTION, error.to_string()),
+        Failure::Core(error) => error,
     };
-    match failure {
-        Failure::Core(error) if error.kind() == ErrorKind::LimitExceeded => (
-            class,
-            format!("{error} (spark.sql.streaming.stateStore.holdfast.maxMemoryBytes)"),
-        ),
-        Failure::Core(error) => (class, error.to_string()),
-        _ => (class, String::new()),
-    }
+    let class = match error.kind() {
+        ErrorKind::NotFound => jni_str!("io/holdfast/spark/MissingStateException"),
+        ErrorKind::Corrupt => jni_str!("io/holdfast/spark/DamagedStateException"),
+        ErrorKind::Unsupported => jni_str!("io/holdfast/spark/UnsupportedStateException"),
+        ErrorKind::InvalidInput => jni_str!("java/lang/IllegalArgumentException"),
+        ErrorKind::LimitExceeded => {
+            let message =
+                format!("{error} (spark.sql.streaming.stateStore.holdfast.maxMemoryBytes)");
+            return (HOLDFAST_EXCEPTION, message);
+        }
+        _ => HOLDFAST_EXCEPTION,
+    };
+    (class, error.to_string())
 }
 
 struct Throw;

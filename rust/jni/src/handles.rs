@@ -17,6 +17,18 @@ struct Inner<T> {
     free: Vec<u32>,
 }
 
+/// With a larger generation a handle would be negative, and its generation not the one it was made of.
+const LAST_GENERATION: u32 = u32::MAX >> 1;
+
+/// Begins again after 2 billion uses of one slot, with 1: handle 0 stands for none.
+fn next_generation(generation: u32) -> u32 {
+    if generation >= LAST_GENERATION {
+        1
+    } else {
+        generation + 1
+    }
+}
+
 /// All objects of one kind that Java holds.
 pub(crate) struct Handles<T> {
     what: &'static str,
@@ -51,8 +63,7 @@ impl<T> Handles<T> {
         };
         let mut generation = 0;
         if let Some(slot) = inner.slots.get_mut(index as usize) {
-            // Wraps after 4 billion uses of one slot; 0 stays reserved for "no handle".
-            slot.generation = slot.generation.wrapping_add(1).max(1);
+            slot.generation = next_generation(slot.generation);
             slot.value = Some(Arc::new(value));
             generation = slot.generation;
         }
@@ -113,5 +124,24 @@ mod tests {
         assert_eq!(*handles.get(second).unwrap(), 2);
         assert!(matches!(handles.get(0), Err(Failure::Closed(_))));
         assert!(matches!(handles.get(-1), Err(Failure::Closed(_))));
+    }
+
+    #[test]
+    fn a_slot_goes_on_after_its_last_generation() {
+        let handles = Handles::new("store");
+        let first = handles.insert(1);
+        handles.remove(first).unwrap();
+        let mut inner = handles.inner.write();
+        inner.slots.get_mut(0).unwrap().generation = LAST_GENERATION - 1;
+        drop(inner);
+        let last = handles.insert(2);
+        assert_eq!(*handles.get(last).unwrap(), 2);
+        assert_eq!(last >> 32, i64::from(LAST_GENERATION));
+        handles.remove(last).unwrap();
+        let next = handles.insert(3);
+        assert_eq!(*handles.get(next).unwrap(), 3);
+        assert_eq!(next, first);
+        assert!(matches!(handles.get(last), Err(Failure::Closed(_))));
+        handles.remove(next).unwrap();
     }
 }

@@ -7,10 +7,11 @@
 
 #[cfg(feature = "conformance")]
 mod conformance;
+mod convert;
 mod driver;
+mod folders;
 mod guard;
 mod hadoop;
 mod handles;
-mod manager;
 mod regional;
 mod store;

@@ -10,15 +10,16 @@ use holdfast_core::wire::{
 };
 use holdfast_core::{Error, ErrorKind, Term};
 use jni::errors::Error as JniError;
-use jni::objects::{JByteArray, JClass, JLongArray, JObject, JObjectArray, JString};
+use jni::objects::{JByteArray, JClass, JObject, JObjectArray, JString};
 use jni::refs::Global;
 use jni::sys::{jint, jlong};
 use jni::{Env, EnvUnowned, JValue, JavaVM, jni_sig, jni_str};
 use parking_lot::Mutex;
 
+use crate::convert::java_strings;
+use crate::folders::{compression, compression_code, storage};
 use crate::guard::{Failure, primitive, with_env};
 use crate::handles::Handles;
-use crate::manager::{compression, compression_code, java_longs, java_strings, storage};
 
 static LISTENERS: Handles<Listener> = Handles::new("socket");
 static CONNECTIONS: Handles<Mutex<Option<Connection>>> = Handles::new("connection");
@@ -163,27 +164,6 @@ extern "system" fn Java_io_holdfast_spark_Native_tellRegional<'local>(
     })
 }
 
-/// `Native.regionalStats(long manager): long[]`: physical files, their bytes, live bytes, pinned
-/// bytes, live segments.
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_holdfast_spark_Native_regionalStats<'local>(
-    env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    manager: jlong,
-) -> JLongArray<'local> {
-    with_env(env, |env| {
-        let stats = REGIONAL.get(manager)?.stats();
-        let values = [
-            stats.physical_files,
-            stats.physical_bytes,
-            stats.live_bytes,
-            stats.pinned_bytes,
-            stats.live_segments,
-        ];
-        java_longs(env, &values)
-    })
-}
-
 /// An object of Java that is called from a thread of Java.
 struct Upward(Global<JObject<'static>>);
 
@@ -264,16 +244,6 @@ impl Session for Worker {
             let data = [JValue::Object(&data)];
             env.call_method(worker, jni_str!("send"), jni_sig!("([B)V"), &data)?;
             Ok(())
-        })
-    }
-
-    fn ask(&self, _: Vec<u8>) -> Result<Vec<u8>, Error> {
-        self.worker.call(|env, worker| {
-            let answer = env
-                .call_method(worker, jni_str!("ask"), jni_sig!("()[B"), &[])?
-                .l()?;
-            let answer = env.cast_local::<JByteArray<'_>>(answer)?;
-            env.convert_byte_array(answer)
         })
     }
 }

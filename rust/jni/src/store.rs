@@ -8,17 +8,18 @@ use holdfast_core::state::{
     ScanBatch, ScanOf, StateStore, for_each_change, read_changelog,
 };
 use holdfast_core::{Error, FileId, Owner};
-use jni::objects::{JByteArray, JClass, JLongArray, JObjectArray, JString};
+use jni::objects::{JByteArray, JClass, JLongArray, JObject, JObjectArray, JString};
 use jni::sys::{jboolean, jint, jlong};
-use jni::{Env, EnvUnowned};
+use jni::{Env, EnvUnowned, jni_sig, jni_str};
 use parking_lot::Mutex;
 
+use crate::convert::{LongRecord, java_strings, strings};
+use crate::folders::{FOLDERS, SegmentFolder};
 use crate::guard::{Failure, primitive, with_env};
 use crate::handles::Handles;
-use crate::manager::{MANAGERS, Manager, java_longs, java_strings, strings};
 
 struct Store {
-    manager: Arc<Manager>,
+    folder: Arc<SegmentFolder>,
     state: Mutex<StateStore>,
 }
 
@@ -53,7 +54,7 @@ extern "system" fn Java_io_holdfast_spark_Native_usedMemory<'local>(
 /// Bytes that Java lends for the time of one call.
 ///
 /// # Safety
-/// `address` must be the start of `len` readable bytes that nobody writes during the call.
+/// `address` must be the start of `len` readable bytes that no thread writes during the call.
 unsafe fn lent<'a>(address: jlong, len: jint) -> Result<&'a [u8], Failure> {
     let len = usize::try_from(len).map_err(|_| bad_buffer(address, len))?;
     if len == 0 {
@@ -79,14 +80,14 @@ fn options(bits: jint) -> FamilyOptions {
     FamilyOptions::from_bits(bits as u8)
 }
 
-/// `Native.openStore(long manager, String operator, String partition, String store,
+/// `Native.openStore(long folder, String operator, String partition, String store,
 /// boolean columns, int options): long`. `options` are those of the one family of a store without
 /// column families.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_openStore<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
-    manager: jlong,
+    folder: jlong,
     operator: JString<'local>,
     partition: JString<'local>,
     store: JString<'local>,
@@ -105,14 +106,14 @@ extern "system" fn Java_io_holdfast_spark_Native_openStore<'local>(
             &partition.try_to_string(env)?,
             &store.try_to_string(env)?,
         );
-        let manager = MANAGERS.get(manager)?;
-        let image = manager.images.lock().remove(&owner.tag());
+        let folder = FOLDERS.get(folder)?;
+        let image = folder.images.lock().remove(&owner.tag());
         let mut state = StateStore::within(owner, layout, Arc::clone(&MEMORY));
         if let Some(image) = image {
             state.accept(image);
         }
         Ok(STORES.insert(Store {
-            manager,
+            folder,
             state: Mutex::new(state),
         }))
     })
@@ -129,7 +130,7 @@ extern "system" fn Java_io_holdfast_spark_Native_closeStore<'local>(
         if let Some(store) = STORES.remove(store) {
             let mut state = store.state.lock();
             if let Some(image) = state.take_pending_image() {
-                let mut images = store.manager.images.lock();
+                let mut images = store.folder.images.lock();
                 images.insert(state.owner().tag(), image);
             }
         }
@@ -178,7 +179,7 @@ extern "system" fn Java_io_holdfast_spark_Native_load<'local>(
             .map(|text| text.parse::<CommitId>())
             .transpose()
             .map_err(|e| e.context(entry()))?;
-        state.open(store.manager.storage.as_ref(), version, id.as_ref())?;
+        state.open(store.folder.storage.as_ref(), version, id.as_ref())?;
         match state.take_warning() {
             Some(warning) => Ok(env.new_string(warning)?),
             None => Ok(JString::null()),
@@ -196,7 +197,7 @@ extern "system" fn Java_io_holdfast_spark_Native_begin<'local>(
     primitive(env, || {
         STORES.with(store, |store| {
             let mut state = store.state.lock();
-            state.mend(store.manager.writer()?)?;
+            state.mend(store.folder.writer()?)?;
             Ok(state.begin()?)
         })
     });
@@ -225,7 +226,7 @@ extern "system" fn Java_io_holdfast_spark_Native_replay<'local>(
         let ids = commit_ids(env, &ids)?;
         let from = (version_of(from_version)?, from_id.as_ref());
         let store = STORES.get(store)?;
-        let storage = store.manager.storage.as_ref();
+        let storage = store.folder.storage.as_ref();
         Ok(store.state.lock().replay(storage, from, &to_id, &ids)?)
     });
 }
@@ -249,7 +250,7 @@ extern "system" fn Java_io_holdfast_spark_Native_changes<'local>(
         let version = version_of(version)?;
         let store = STORES.get(store)?;
         let state = store.state.lock();
-        let storage = store.manager.storage.as_ref();
+        let storage = store.folder.storage.as_ref();
         let mut bytes = Vec::new();
         if let Some(changelog) = read_changelog(storage, state.owner(), version, &ids)? {
             let interest = FamilyOfInterest {
@@ -619,7 +620,7 @@ extern "system" fn Java_io_holdfast_spark_Native_commit<'local>(
 ) -> JString<'local> {
     with_env(env, |env| {
         let store = STORES.get(store)?;
-        let id = store.state.lock().commit(store.manager.writer()?)?;
+        let id = store.state.lock().commit(store.folder.writer()?)?;
         Ok(env.new_string(id.to_string())?)
     })
 }
@@ -658,7 +659,7 @@ extern "system" fn Java_io_holdfast_spark_Native_writeBaseImage<'local>(
             .filter_map(|name| FileId::parse(name))
             .collect();
         let store = STORES.get(store)?;
-        let writer = store.manager.writer()?;
+        let writer = store.folder.writer()?;
         let overdue = store.state.lock().overdue_image(writer);
         if let Some(file) = overdue {
             // When this fails, the file is lost and the image with it: the next one is written.
@@ -672,21 +673,27 @@ extern "system" fn Java_io_holdfast_spark_Native_writeBaseImage<'local>(
         };
         if let Some(task) = task {
             // The store is not locked while files are read, merged and written.
-            let image = task.run(store.manager.storage.as_ref(), writer)?;
+            let image = task.run(store.folder.storage.as_ref(), writer)?;
             store.state.lock().accept(image);
         }
         Ok(snapshot.map_or(-1, |version| version.0 as jlong))
     })
 }
 
-/// `Native.storeStats(long store): long[]`: keys, memory bytes, loads, rewinds, bytes written,
-/// commits without changes, rebuilds, commits with changes.
+/// `record StoreStats(long keys, long memoryBytes, long loads, long rewinds, long writtenBytes, long
+/// emptyCommits, long rebuilds, long changelogs)`.
+const STORE_STATS: LongRecord = LongRecord {
+    class: jni_str!("io/holdfast/spark/StoreStats"),
+    constructor: jni_sig!("(JJJJJJJJ)V"),
+};
+
+/// `Native.storeStats(long store): StoreStats`.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_storeStats<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
     store: jlong,
-) -> JLongArray<'local> {
+) -> JObject<'local> {
     with_env(env, |env| {
         let values = STORES.with(store, |store| {
             let state = store.state.lock();
@@ -702,6 +709,6 @@ extern "system" fn Java_io_holdfast_spark_Native_storeStats<'local>(
                 stats.commits,
             ])
         })?;
-        java_longs(env, &values)
+        STORE_STATS.object(env, &values)
     })
 }

@@ -313,29 +313,6 @@ impl ManagerClient {
         self.detached(py, |client| client.send(data))
     }
 
-    /// Ask the driver.
-    ///
-    /// Parameters
-    /// ----------
-    /// data : bytes
-    ///     A message of at most 16 MiB. In Spark the answer does not depend on it, and it is not
-    ///     carried to the driver.
-    ///
-    /// Returns
-    /// -------
-    /// bytes
-    ///     In Spark what the driver gave last to ``RegionalBridge.respond``, empty before it gave
-    ///     anything; else what the function given to `SnapshotManager.serve` returned.
-    ///
-    /// Raises
-    /// ------
-    /// OSError
-    ///     As for `send`.
-    fn ask<'py>(&self, py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
-        let answer = self.detached(py, |client| client.ask(data))?;
-        Ok(PyBytes::new(py, &answer))
-    }
-
     /// Close the connection. Closing twice does nothing.
     fn close(&self, py: Python<'_>) {
         let client = self.client.lock().take();

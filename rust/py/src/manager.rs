@@ -637,9 +637,8 @@ impl SnapshotManager {
     ///     Where to listen, at most 107 bytes. Its folder must be private to this user (mode 700);
     ///     it is made if it is missing. The socket has mode 600.
     /// on_message : callable
-    ///     Called with the bytes of every `ManagerClient.send` and `ManagerClient.ask`, on threads of
-    ///     the server, one per client; `ask` returns what it returns. An exception is raised at the
-    ///     client.
+    ///     Called with the bytes of every `ManagerClient.send`, on threads of the server, one per
+    ///     client. The server ignores what it returns, and raises its exceptions at the client.
     ///
     /// Returns
     /// -------
@@ -656,7 +655,7 @@ impl SnapshotManager {
     ///
     /// Examples
     /// --------
-    /// >>> with manager.serve("/run/user/1000/sales/manager.sock", lambda data: b"") as server:
+    /// >>> with manager.serve("/run/user/1000/sales/manager.sock", print) as server:
     /// ...     client = ManagerClient(server.path, pipeline="sales", folder=str(manager.path))
     fn serve(
         &self,

@@ -23,7 +23,7 @@ pub(crate) struct ManagerServer {
     server: Mutex<Option<Arc<Server>>>,
 }
 
-/// The manager and what takes its clients' messages.
+/// The manager and the function that takes its clients' messages.
 struct Served {
     manager: SharedCore,
     folder: PathBuf,
@@ -32,13 +32,14 @@ struct Served {
 
 impl Served {
     /// Calls Python from a thread of the server.
-    fn call(&self, data: &[u8]) -> Result<Vec<u8>, Error> {
+    fn call(&self, data: &[u8]) -> Result<(), Error> {
         let called = Python::try_attach(|py| {
-            let answer = self.on_message.call1(py, (PyBytes::new(py, data),))?;
-            answer.extract::<Vec<u8>>(py)
+            self.on_message
+                .call1(py, (PyBytes::new(py, data),))
+                .map(drop)
         });
         match called {
-            Some(answer) => answer.map_err(|error| from_py("on_message", &error)),
+            Some(done) => done.map_err(|error| from_py("on_message", &error)),
             None => Err(Error::new(
                 ErrorKind::Fenced,
                 "the process that serves this socket is ending",
@@ -70,10 +71,6 @@ impl Session for Served {
     }
 
     fn send(&self, data: Vec<u8>) -> Result<(), Error> {
-        self.call(&data).map(|_| ())
-    }
-
-    fn ask(&self, data: Vec<u8>) -> Result<Vec<u8>, Error> {
         self.call(&data)
     }
 }

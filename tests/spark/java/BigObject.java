@@ -45,7 +45,7 @@ public final class BigObject {
 
   private long openManager(long term) {
     long neverFull = Long.MAX_VALUE;
-    return Native.openManager(
+    return Native.openFolder(
         folder.toString(), files, term, neverFull, Native.COMPRESSION_NONE);
   }
 
@@ -86,9 +86,9 @@ public final class BigObject {
         throw new AssertionError("row " + key + " has " + length + " bytes, or others");
       }
     }
-    print("rows", Native.storeStats(store)[0]);
+    print("rows", Native.storeStats(store).keys());
     Native.closeStore(store);
-    Native.closeManager(manager);
+    Native.closeFolder(manager);
   }
 
   private static void print(String name, long number) {
@@ -162,12 +162,12 @@ public final class BigObject {
     report(".open");
     Native.closeStore(store);
     if (seal) {
-      String file = Native.referencedEnds(new String[] {id}).lines().iterator().next();
-      Native.syncFiles(manager, new String[] {file.split(" ")[0]});
+      long number = Native.referencedEnds(new String[] {id})[0].number();
+      Native.syncFiles(manager, new long[] {number});
       checkRows(id, commits, memory);
     }
     // What is not sealed by now is given up.
-    Native.closeManager(manager);
+    Native.closeFolder(manager);
     report("");
   }
 

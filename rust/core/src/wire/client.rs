@@ -147,17 +147,6 @@ impl Client {
         self.done(Call::Send(data.to_vec()))
     }
 
-    /// Asks the driver.
-    ///
-    /// # Errors
-    /// What the driver says; `Storage` when the connection broke.
-    pub fn ask(&self, data: &[u8]) -> Result<Vec<u8>> {
-        match self.call(Call::Ask(data.to_vec()), &[])? {
-            (Answer::Told(answer), _) => Ok(answer),
-            (other, _) => Err(unexpected(&other)),
-        }
-    }
-
     fn done(&self, call: Call) -> Result<()> {
         match self.call(call, &[])? {
             (Answer::Done(()), _) => Ok(()),
@@ -276,7 +265,6 @@ fn unexpected(answer: &Answer) -> Error {
         Answer::Reference(_) => "a reference",
         Answer::Payload(_) => "a payload",
         Answer::Kept(_) => "another number of segments",
-        Answer::Told(_) => "bytes of the driver",
     };
     Error::new(
         ErrorKind::Storage,

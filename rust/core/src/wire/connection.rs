@@ -42,12 +42,6 @@ pub trait Session {
     /// # Errors
     /// Whatever kept them from being taken; the client gets it.
     fn send(&self, data: Vec<u8>) -> Result<()>;
-
-    /// Asks the driver.
-    ///
-    /// # Errors
-    /// Whatever kept it from answering; the client gets it.
-    fn ask(&self, data: Vec<u8>) -> Result<Vec<u8>>;
 }
 
 /// What is sent back.
@@ -212,7 +206,6 @@ impl<'a> Incoming<'a> {
                 session.send(data)?;
                 Answer::Done(())
             }
-            Call::Ask(data) => Answer::Told(session.ask(data)?),
         };
         Ok(Reply::Answer(answer))
     }

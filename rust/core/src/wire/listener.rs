@@ -38,7 +38,7 @@ const MAX_SILENT: usize = 64;
 pub struct Listener {
     path: PathBuf,
     socket: UnixListener,
-    /// Closed to stop: whoever waits for clients waits for the other end of it as well.
+    /// Closed to stop: a thread that waits for clients waits for the other end of it as well.
     running: Mutex<Option<PipeWriter>>,
     stopping: PipeReader,
     connections: Arc<Connections>,
@@ -184,7 +184,7 @@ impl Listener {
             return;
         }
         if self.running.lock().take().is_some() {
-            // Somebody else may have removed it; a file that stays is removed by the next process.
+            // It may be gone already; the next process removes a file that stays.
             let _ = fs::remove_file(&self.path);
         }
         self.connections.end();
@@ -353,7 +353,7 @@ fn make_private(folder: &Path) -> Result<()> {
 }
 
 /// Removes sockets of processes that died without doing so: `own`, and `<process>.sock` of others.
-/// Best effort: what stays is in nobody's way.
+/// Best effort: what stays does no harm.
 fn remove_stale(folder: &Path, own: &Path) {
     let Ok(entries) = fs::read_dir(folder) else {
         return;

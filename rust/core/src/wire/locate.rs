@@ -91,7 +91,7 @@ fn find_socket(folders: &[PathBuf], process: u32) -> Option<PathBuf> {
 }
 
 /// Whether this very process listens there, for this user. Its number may have belonged to another
-/// one, which left its socket behind, and whoever may write to the folder can put one there.
+/// one, which left its socket behind, and a user who may write to the folder can put one there.
 fn listens(process: u32, path: &Path) -> bool {
     let peer = || {
         let stream = UnixStream::connect(path).ok()?;

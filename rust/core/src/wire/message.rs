@@ -113,7 +113,7 @@ pub(super) fn check_version(peer: &str, version: u32) -> Result<()> {
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Request {
-    #[prost(oneof = "Call", tags = "1, 2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "Call", tags = "1, 2, 3, 4, 5, 6")]
     pub call: Option<Call>,
 }
 
@@ -131,8 +131,6 @@ pub(super) enum Call {
     Release(SegmentsCall),
     #[prost(bytes, tag = "6")]
     Send(Vec<u8>),
-    #[prost(bytes, tag = "7")]
-    Ask(Vec<u8>),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -180,7 +178,7 @@ pub(super) struct PayloadMessage {
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Response {
-    #[prost(oneof = "Answer", tags = "1, 2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "Answer", tags = "1, 2, 3, 4, 5, 6")]
     pub answer: Option<Answer>,
 }
 
@@ -199,8 +197,6 @@ pub(super) enum Answer {
     Payload(PayloadMessage),
     #[prost(message, tag = "6")]
     Kept(KeptMessage),
-    #[prost(bytes, tag = "7")]
-    Told(Vec<u8>),
 }
 
 #[derive(Clone, PartialEq, Message)]

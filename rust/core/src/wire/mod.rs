@@ -32,7 +32,7 @@ pub use server::Server;
 /// the first message says so.
 pub const PROTOCOL_VERSION: u32 = 1;
 
-/// Bound on a message without its payload, and so on what travels to the driver and back: 16 MiB.
+/// Bound on a message without its payload, and so on what a worker sends to the driver: 16 MiB.
 pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
 /// Bound on the first message: two names of 4 KiB and some numbers fit by far.

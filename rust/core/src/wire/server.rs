@@ -1,4 +1,4 @@
-//! A server with threads of its own, for processes that have no better ones.
+//! A server with threads of its own, for processes without a JVM. An executor brings Java's threads.
 
 use std::cell::Cell;
 use std::fmt;
@@ -46,9 +46,6 @@ thread_local! {
 ///     }
 ///     fn send(&self, _: Vec<u8>) -> Result<()> {
 ///         Ok(())
-///     }
-///     fn ask(&self, data: Vec<u8>) -> Result<Vec<u8>> {
-///         Ok(data)
 ///     }
 /// }
 ///

@@ -125,7 +125,7 @@ fn a_descriptor_that_nobody_expects_is_closed() {
     let mut stream = executor.raw();
     let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let request = Request {
-        call: Some(Call::Ask(b"with a file".to_vec())),
+        call: Some(Call::Send(b"with a file".to_vec())),
     };
     let mut message = Outgoing::new(&request).unwrap();
     message.passed = Some(memory_file(b"").unwrap());
@@ -134,7 +134,7 @@ fn a_descriptor_that_nobody_expects_is_closed() {
         Channel::new(stream.try_clone().unwrap())
             .send(&message)
             .unwrap();
-        assert!(matches!(answer(&mut stream), Some(Answer::Told(_))));
+        assert_eq!(answer(&mut stream), Some(Answer::Done(())));
     }
     // Other tests of this process open descriptors as well, but not hundreds at a time.
     assert!(
@@ -158,7 +158,8 @@ proptest! {
             executor.raw().write_all(bytes).unwrap();
             UnixStream::connect(executor.socket()).unwrap().write_all(bytes).unwrap();
         }
-        prop_assert_eq!(neighbour.ask(b"still there?").unwrap(), b"still there?");
+        neighbour.send(b"still there?").unwrap();
+        prop_assert!(executor.sent.lock().contains(&b"still there?".to_vec()));
         // A thread that panicked would still hold its place: stopping would not end.
         drop(neighbour);
         server.stop();

@@ -13,7 +13,7 @@ final class ChangeFeed
   private static final int HEADER_BYTES = 9;
 
   private final StoreContext context;
-  private final TableHandle table;
+  private final NativeStore nativeStore;
   private final FamilySpec family;
   private final int number;
   private final long lastVersion;
@@ -29,13 +29,13 @@ final class ChangeFeed
    */
   ChangeFeed(
       StoreContext context,
-      TableHandle table,
+      NativeStore nativeStore,
       FamilySpec family,
       int number,
       long firstVersion,
       long lastVersion) {
     this.context = context;
-    this.table = table;
+    this.nativeStore = nativeStore;
     this.family = family;
     this.number = number;
     this.lastVersion = lastVersion;
@@ -51,7 +51,7 @@ final class ChangeFeed
       }
       version++;
       changes =
-          table.changes(version, context.idsOfVersion(version), number, family.options);
+          nativeStore.changes(version, context.idsOfVersion(version), number, family.options);
       position = 0;
     }
     int kind = changes[position];
@@ -91,6 +91,6 @@ final class ChangeFeed
 
   @Override
   public void close() {
-    table.releaseOutsideTask();
+    nativeStore.releaseOutsideTask();
   }
 }

@@ -16,7 +16,7 @@ import scala.runtime.BoxedUnit;
 /** Where an executor takes the driver's requests: the plugin's own channel goes only one way. */
 final class ExecutorEndpoint implements RpcEndpoint {
   private final RpcEnv env;
-  private final Function<String[], String[]> handler;
+  private final Function<ExecutorRequest, ExecutorReply> handler;
   private final RpcEndpointRef ref;
 
   /** Syncs wait for storage, which threads of Spark's dispatcher must not do. */
@@ -29,9 +29,9 @@ final class ExecutorEndpoint implements RpcEndpoint {
           });
 
   /**
-   * @param handler answers requests, see {@link SyncRequest} and {@link WasteNotice}
+   * @param handler answers requests
    */
-  ExecutorEndpoint(String executorId, Function<String[], String[]> handler) {
+  ExecutorEndpoint(String executorId, Function<ExecutorRequest, ExecutorReply> handler) {
     env = SparkEnv.get().rpcEnv();
     this.handler = handler;
     ref = env.setupEndpoint("Holdfast-" + executorId, this);
@@ -56,7 +56,7 @@ final class ExecutorEndpoint implements RpcEndpoint {
     return new AbstractPartialFunction<Object, BoxedUnit>() {
       @Override
       public boolean isDefinedAt(Object message) {
-        return message instanceof String[];
+        return message instanceof byte[];
       }
 
       @Override
@@ -65,9 +65,20 @@ final class ExecutorEndpoint implements RpcEndpoint {
         if (!isDefinedAt(message)) {
           return otherwise.apply(message);
         }
-        workers.execute(() -> context.reply(handler.apply((String[]) message)));
+        workers.execute(() -> answer((byte[]) message, context));
         return (B1) BoxedUnit.UNIT;
       }
     };
+  }
+
+  private void answer(byte[] message, RpcCallContext context) {
+    ExecutorReply reply;
+    try {
+      reply = handler.apply(MessageBytes.read(message, ExecutorRequest.class));
+    } catch (RuntimeException | Error e) {
+      // A failure of the message itself would tell the driver that this executor is gone.
+      reply = ExecutorReply.failed(e);
+    }
+    context.reply(MessageBytes.of(reply));
   }
 }

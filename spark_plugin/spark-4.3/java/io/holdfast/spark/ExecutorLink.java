@@ -20,19 +20,11 @@ final class ExecutorLink implements Serializable {
   }
 
   /** Fails with a TimeoutException after {@code spark.rpc.askTimeout}. */
-  CompletableFuture<SyncReply> ask(SyncRequest request) {
-    return ask(request.toWire()).thenApply(SyncReply::fromWire);
-  }
-
-  /** Best effort: a notice that is lost is repeated by the next. */
-  void tell(WasteNotice notice) {
-    ask(notice.toWire());
-  }
-
-  /** Any request, as text. */
-  CompletableFuture<String[]> ask(String[] wire) {
+  CompletableFuture<ExecutorReply> ask(ExecutorRequest request) {
+    byte[] bytes = MessageBytes.of(request);
     return FutureConverters.asJava(
-            endpoint.<String[]>ask(wire, ClassTag$.MODULE$.apply(String[].class)))
-        .toCompletableFuture();
+            endpoint.<byte[]>ask(bytes, ClassTag$.MODULE$.apply(byte[].class)))
+        .toCompletableFuture()
+        .thenApply(reply -> MessageBytes.read(reply, ExecutorReply.class));
   }
 }

@@ -21,9 +21,9 @@ import scala.jdk.javaapi.CollectionConverters;
 /** One version of a store, for reading. */
 final class HoldfastReadStore implements ReadStateStore {
   private final StoreContext context;
-  private final TableHandle table;
+  private final NativeStore nativeStore;
   private final long version;
-  private final long[] statsBefore;
+  private final TimedStats statsBefore;
   private final Session session;
   private final Map<String, StoreFamily> opened = new HashMap<>();
 
@@ -41,15 +41,16 @@ final class HoldfastReadStore implements ReadStateStore {
   /**
    * @param statsBefore counters of the table before this version was opened
    */
-  HoldfastReadStore(StoreContext context, TableHandle table, long version, long[] statsBefore) {
+  HoldfastReadStore(
+      StoreContext context, NativeStore nativeStore, long version, TimedStats statsBefore) {
     this.context = context;
-    this.table = table;
+    this.nativeStore = nativeStore;
     this.version = version;
     this.statsBefore = statsBefore;
-    session = new Session(toString(), table.nextStamp());
+    session = new Session(toString(), nativeStore.nextStamp());
   }
 
-  long[] statsBefore() {
+  TimedStats statsBefore() {
     return statsBefore;
   }
 
@@ -61,18 +62,18 @@ final class HoldfastReadStore implements ReadStateStore {
   StateStore write(Option<String> id) {
     session.requireOpen();
     try {
-      table.begin();
-      writer = new HoldfastStateStore(context, table, this, session, id);
+      nativeStore.begin();
+      writer = new HoldfastStateStore(context, nativeStore, this, session, id);
       return writer;
     } catch (RuntimeException e) {
-      table.releaseOutsideTask();
+      nativeStore.releaseOutsideTask();
       throw e;
     }
   }
 
   @Override
   public String toString() {
-    return "version " + version + " of " + table;
+    return "version " + version + " of " + nativeStore;
   }
 
   @Override
@@ -100,7 +101,7 @@ final class HoldfastReadStore implements ReadStateStore {
         if (spec == null || !isThere(name)) {
           throw SparkErrors.missingFamily(operation, name);
         }
-        family = new StoreFamily(context, table, spec);
+        family = new StoreFamily(context, nativeStore, spec);
         opened.put(name, family);
       }
       last = family;
@@ -120,7 +121,7 @@ final class HoldfastReadStore implements ReadStateStore {
   private boolean isThere(String name) {
     return name.equals(StateStore.DEFAULT_COL_FAMILY_NAME())
         || registered.contains(name)
-        || table.findFamily(name) != 0;
+        || nativeStore.findFamily(name) != 0;
   }
 
   /** Makes later calls look the family up again. */
@@ -229,7 +230,7 @@ final class HoldfastReadStore implements ReadStateStore {
   public Set<String> allColumnFamilyNames() {
     java.util.Set<String> names = new HashSet<>(registered);
     names.add(StateStore.DEFAULT_COL_FAMILY_NAME());
-    names.addAll(Arrays.asList(table.familyNames()));
+    names.addAll(Arrays.asList(nativeStore.familyNames()));
     return CollectionConverters.asScala(names).toSet();
   }
 
@@ -238,7 +239,7 @@ final class HoldfastReadStore implements ReadStateStore {
     if (writer != null) {
       writer.abort();
     } else if (session.abort()) {
-      table.releaseOutsideTask();
+      nativeStore.releaseOutsideTask();
     }
   }
 
@@ -247,7 +248,7 @@ final class HoldfastReadStore implements ReadStateStore {
     if (writer != null) {
       writer.release();
     } else if (session.release()) {
-      table.releaseOutsideTask();
+      nativeStore.releaseOutsideTask();
     }
   }
 }

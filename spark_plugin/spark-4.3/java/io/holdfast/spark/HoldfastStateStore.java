@@ -16,7 +16,7 @@ import scala.collection.immutable.Set;
 /** One session: version N, changed in place, becomes version N + 1 at commit. */
 final class HoldfastStateStore implements StateStore {
   private final StoreContext context;
-  private final TableHandle table;
+  private final NativeStore nativeStore;
   private final HoldfastReadStore read;
   private final Session session;
   private final long version;
@@ -26,12 +26,12 @@ final class HoldfastStateStore implements StateStore {
 
   HoldfastStateStore(
       StoreContext context,
-      TableHandle table,
+      NativeStore nativeStore,
       HoldfastReadStore read,
       Session session,
       Option<String> baseId) {
     this.context = context;
-    this.table = table;
+    this.nativeStore = nativeStore;
     this.read = read;
     this.session = session;
     version = read.version();
@@ -135,9 +135,9 @@ final class HoldfastStateStore implements StateStore {
   public long commit() {
     session.requireUncommitted();
     try {
-      committedId = table.commit();
+      committedId = nativeStore.commit();
       session.commit();
-      table.releaseOutsideTask();
+      nativeStore.releaseOutsideTask();
       if (context.conf.commitValidationEnabled()) {
         StateStore.reportCommitToCoordinator(version + 1, context.id, context.hadoopConf);
       }
@@ -150,8 +150,8 @@ final class HoldfastStateStore implements StateStore {
   @Override
   public void abort() {
     if (session.abort()) {
-      table.abort();
-      table.releaseOutsideTask();
+      nativeStore.abort();
+      nativeStore.releaseOutsideTask();
     }
   }
 
@@ -171,7 +171,9 @@ final class HoldfastStateStore implements StateStore {
     session.requireMetrics();
     if (metrics == null) {
       // Taken once: what the manager did is told to one caller only.
-      metrics = StoreMetrics.of(read.statsBefore(), table.stats(), table.takeTotals(version));
+      metrics =
+          StoreMetrics.of(
+              read.statsBefore(), nativeStore.stats(), nativeStore.takeTotals(version));
     }
     return metrics;
   }
@@ -243,7 +245,7 @@ final class HoldfastStateStore implements StateStore {
       boolean internal) {
     read.registerColFamily(name, keySchema, valueSchema, keySpec, severalValues, internal);
     // Part of the version from now on, whatever is written to it.
-    table.openFamily(name, context.families.get(name).options);
+    nativeStore.openFamily(name, context.families.get(name).options);
   }
 
   @Override
@@ -261,7 +263,7 @@ final class HoldfastStateStore implements StateStore {
   public boolean removeColFamilyIfExists(String name) {
     session.requireOpen();
     SparkErrors.requireNewFamilyName("remove_col_family", name, context.columns, false);
-    boolean removed = table.removeFamily(name);
+    boolean removed = nativeStore.removeFamily(name);
     if (removed) {
       // Made again, it may have another form.
       context.families.remove(name);

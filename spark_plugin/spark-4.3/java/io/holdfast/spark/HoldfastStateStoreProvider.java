@@ -40,9 +40,9 @@ public final class HoldfastStateStoreProvider
 
   private StateStoreId id;
   private StoreContext context;
-  private TableHandle table;
+  private NativeStore nativeStore;
 
-  /** What Spark's coordinator was told last. */
+  /** What Spark's coordinator was told last; maintenance alone uses it. */
   private long reportedVersion;
 
   @Override
@@ -79,19 +79,20 @@ public final class HoldfastStateStoreProvider
     context.families.put(family, spec);
     HoldfastConf conf = new HoldfastConf(CollectionConverters.asJava(storeConf.sqlConfs()));
     Native.limitMemory(conf.maxMemoryBytes);
-    StateFolder folder = StateFolder.of(id.checkpointRootLocation(), hadoopConf);
-    table =
-        new TableHandle(
-            new TableHandle.Identity(
+    SegmentFolder folder = SegmentFolder.of(id.checkpointRootLocation(), hadoopConf);
+    nativeStore =
+        new NativeStore(
+            new NativeStore.Identity(
                 Long.toString(id.operatorId()),
                 Integer.toString(id.partitionId()),
                 id.storeName(),
                 useColumnFamilies,
                 spec.options),
-            () -> HoldfastPlugin.executor().acquire(folder, conf, context.runId()),
+            () -> HoldfastPlugin.executor().stores().acquire(folder, conf, context.runId()),
             // Spark's own provider takes a negative number as 0.
             Math.max(0, storeConf.maxVersionsToRetainInMemory()),
-            this::doSnapshotMaintenance);
+            storeConf.minDeltasForSnapshot(),
+            this::report);
   }
 
   private void requireHadoopConf(Configuration hadoopConf) {
@@ -117,7 +118,7 @@ public final class HoldfastStateStoreProvider
     }
   }
 
-  /** Without it nobody would make state files durable before the batch that needs them commits. */
+  /** It makes state files durable before the batch that needs them commits. */
   private static void requireFileManager(Configuration hadoopConf) {
     String found = hadoopConf.get(HoldfastConf.FILE_MANAGER_KEY);
     if (!HoldfastConf.FILE_MANAGER_CLASS.equals(found)) {
@@ -148,9 +149,9 @@ public final class HoldfastStateStoreProvider
                   version,
                   () -> {
                     if (loadEmpty) {
-                      table.openEmpty(version);
+                      nativeStore.openEmpty(version);
                     } else {
-                      table.load(version, checkpointId.getOrElse(() -> null));
+                      nativeStore.load(version, checkpointId.getOrElse(() -> null));
                     }
                   });
           return read.write(checkpointId);
@@ -161,7 +162,7 @@ public final class HoldfastStateStoreProvider
   public ReadStateStore getReadStore(long version, Option<String> checkpointId) {
     return loading(
         version,
-        () -> open(version, () -> table.load(version, checkpointId.getOrElse(() -> null))));
+        () -> open(version, () -> nativeStore.load(version, checkpointId.getOrElse(() -> null))));
   }
 
   @Override
@@ -173,13 +174,13 @@ public final class HoldfastStateStoreProvider
     boolean same = readStore.id().equals(id) && readStore.version() == version;
     if (!(readStore instanceof HoldfastReadStore) || !same) {
       throw new IllegalArgumentException(
-          "Cannot upgrade " + readStore + " to version " + version + " of " + table);
+          "Cannot upgrade " + readStore + " to version " + version + " of " + nativeStore);
     }
     // It may be another provider's: Spark makes a new one when it closed the first in between.
     return loading(version, () -> ((HoldfastReadStore) readStore).write(checkpointId));
   }
 
-  /** Goes to {@code endVersion} by way of an older version, round what it is normally loaded from. */
+  /** Loads an older version and applies the changes of the commits up to {@code endVersion}. */
   @Override
   public StateStore replayStateFromSnapshot(
       long snapshotVersion,
@@ -212,7 +213,9 @@ public final class HoldfastStateStoreProvider
             .toArray(String[]::new);
     return open(
         endVersion,
-        () -> table.replay(snapshotVersion, snapshotId.getOrElse(() -> null), endId.get(), ids));
+        () ->
+            nativeStore.replay(
+                snapshotVersion, snapshotId.getOrElse(() -> null), endId.get(), ids));
   }
 
   /** Changes of the versions from {@code startVersion} to {@code endVersion}, both included. */
@@ -229,9 +232,12 @@ public final class HoldfastStateStoreProvider
     HoldfastReadStore read =
         loading(
             Math.min(startVersion, endVersion),
-            () -> open(endVersion, () -> table.load(endVersion, endId.getOrElse(() -> null))));
-    int number = context.columns ? table.findFamily(name) : Native.ONLY_FAMILY;
-    return new ChangeFeed(context, table, family, number, startVersion, read.version());
+            () ->
+                open(
+                    endVersion,
+                    () -> nativeStore.load(endVersion, endId.getOrElse(() -> null))));
+    int number = context.columns ? nativeStore.findFamily(name) : Native.ONLY_FAMILY;
+    return new ChangeFeed(context, nativeStore, family, number, startVersion, read.version());
   }
 
   /** Failures are those of Spark's own providers, with Holdfast's as their cause. */
@@ -245,24 +251,27 @@ public final class HoldfastStateStoreProvider
   }
 
   private HoldfastReadStore open(long version, Runnable position) {
-    table.acquire();
+    nativeStore.acquire();
     try {
-      long[] statsBefore = table.stats();
+      TimedStats statsBefore = nativeStore.stats();
       position.run();
-      return new HoldfastReadStore(context, table, version, statsBefore);
+      return new HoldfastReadStore(context, nativeStore, version, statsBefore);
     } catch (RuntimeException e) {
-      table.releaseOutsideTask();
+      nativeStore.releaseOutsideTask();
       throw e;
     }
   }
 
   /** Called by background maintenance, and at task end through {@link #doMaintenance}. */
   @Override
-  public synchronized void doSnapshotMaintenance() {
-    int minDeltas = context.conf.minDeltasForSnapshot();
-    long version = table.writeBaseImage(minDeltas);
+  public void doSnapshotMaintenance() {
+    nativeStore.maintain();
+  }
+
+  /** Tells Spark's coordinator of a version that is as good as a snapshot. */
+  private void report(long version) {
     // The coordinator calls a store lagging that is five times this far behind.
-    boolean due = version >= reportedVersion + minDeltas;
+    boolean due = version >= reportedVersion + context.conf.minDeltasForSnapshot();
     if (due && context.conf.reportSnapshotUploadLag()) {
       reportedVersion = version;
       StateStoreProviderId providerId = new StateStoreProviderId(id, context.runId());
@@ -280,8 +289,8 @@ public final class HoldfastStateStoreProvider
 
   @Override
   public void close() {
-    if (table != null) {
-      table.close();
+    if (nativeStore != null) {
+      nativeStore.close();
     }
   }
 

@@ -17,19 +17,19 @@ final class StoreFamily {
   private static final int ABSENT = 0;
 
   private final StoreContext context;
-  private final TableHandle table;
+  private final NativeStore nativeStore;
   private final FamilySpec spec;
   private final UnsafeRow found;
 
   /** Number in the native store; {@link #ABSENT} until the family has its first entry. */
   private int number;
 
-  StoreFamily(StoreContext context, TableHandle table, FamilySpec spec) {
+  StoreFamily(StoreContext context, NativeStore nativeStore, FamilySpec spec) {
     this.context = context;
-    this.table = table;
+    this.nativeStore = nativeStore;
     this.spec = spec;
     found = spec.value.newRow();
-    number = context.columns ? table.findFamily(spec.name) : Native.ONLY_FAMILY;
+    number = context.columns ? nativeStore.findFamily(spec.name) : Native.ONLY_FAMILY;
   }
 
   UnsafeRow get(UnsafeRow key) {
@@ -75,7 +75,7 @@ final class StoreFamily {
       return null;
     }
     Bytes keyBytes = spec.key.encode(key);
-    byte[] stored = table.get(number, keyBytes);
+    byte[] stored = nativeStore.get(number, keyBytes);
     if (stored == null || context.checksums == null) {
       return stored;
     }
@@ -106,13 +106,13 @@ final class StoreFamily {
   }
 
   boolean contains(UnsafeRow key) {
-    return number != ABSENT && table.contains(number, spec.key.encode(key));
+    return number != ABSENT && nativeStore.contains(number, spec.key.encode(key));
   }
 
   void put(UnsafeRow key, UnsafeRow value) {
     make();
     Bytes keyBytes = spec.key.encode(key);
-    table.put(number, keyBytes, stored(keyBytes, value));
+    nativeStore.put(number, keyBytes, stored(keyBytes, value));
   }
 
   void putList(UnsafeRow key, UnsafeRow[] values) {
@@ -125,7 +125,7 @@ final class StoreFamily {
 
   void remove(UnsafeRow key) {
     if (number != ABSENT) {
-      table.remove(number, spec.key.encode(key));
+      nativeStore.remove(number, spec.key.encode(key));
     }
   }
 
@@ -164,11 +164,11 @@ final class StoreFamily {
             null));
   }
 
-  private TableHandle.Scan scan(int what, Bytes from, Bytes to) {
-    return number == ABSENT ? null : table.scan(number, what, from, to);
+  private NativeStore.Scan scan(int what, Bytes from, Bytes to) {
+    return number == ABSENT ? null : nativeStore.scan(number, what, from, to);
   }
 
-  private StateStoreIterator<UnsafeRowPair> iterator(TableHandle.Scan scan) {
+  private StateStoreIterator<UnsafeRowPair> iterator(NativeStore.Scan scan) {
     return new StateStoreIterator<>(
         new Entries(scan),
         () -> {
@@ -186,7 +186,7 @@ final class StoreFamily {
     for (UnsafeRow value : values) {
       stored.add(stored(keyBytes, value));
     }
-    table.writeList(number, keyBytes, stored, append);
+    nativeStore.writeList(number, keyBytes, stored, append);
   }
 
   private Bytes stored(Bytes key, UnsafeRow value) {
@@ -200,13 +200,13 @@ final class StoreFamily {
   /** Makes the family where this is its first entry: without entries it costs nothing. */
   private void make() {
     if (number == ABSENT) {
-      number = table.openFamily(spec.name, spec.options);
+      number = nativeStore.openFamily(spec.name, spec.options);
     }
   }
 
   private final class Entries extends AbstractIterator<UnsafeRowPair>
-      implements TableHandle.EntryReader {
-    private final TableHandle.Scan scan;
+      implements NativeStore.EntryReader {
+    private final NativeStore.Scan scan;
     private final UnsafeRow keyRow = spec.key.newRow();
     private final UnsafeRow valueRow = spec.value.newRow();
     private final UnsafeRowPair pair = new UnsafeRowPair(keyRow, valueRow);
@@ -214,7 +214,7 @@ final class StoreFamily {
     /**
      * @param scan null without entries
      */
-    Entries(TableHandle.Scan scan) {
+    Entries(NativeStore.Scan scan) {
       this.scan = scan;
     }
 

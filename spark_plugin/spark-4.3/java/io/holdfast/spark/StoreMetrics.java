@@ -1,7 +1,9 @@
 package io.holdfast.spark;
 
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
+import java.util.function.ToLongFunction;
 import java.util.stream.Stream;
 import org.apache.spark.sql.execution.streaming.state.StateStoreCustomMetric;
 import org.apache.spark.sql.execution.streaming.state.StateStoreCustomSizeMetric;
@@ -14,33 +16,68 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /** Metrics of stores, as the progress of a query and the SQL tab of Spark's UI show them. */
 final class StoreMetrics {
-  /** Of one store, in the order of {@link TableHandle#stats} from its third number. */
-  private static final StateStoreCustomMetric[] OF_STORE = {
-    sum("holdfastLoads", "Holdfast: versions read from state files"),
-    sum("holdfastRewinds", "Holdfast: versions served by undoing a commit"),
-    size("holdfastWrittenBytes", "Holdfast: bytes that commits wrote, before compression"),
-    sum("holdfastEmptyCommits", "Holdfast: commits that wrote nothing"),
-    sum("holdfastRebuilds", "Holdfast: versions rebuilt because a base image was damaged"),
-    sum("holdfastChangelogs", "Holdfast: commits that wrote a changelog"),
-    timing("holdfastLoadMs", "Holdfast: time to load versions from state files"),
-    timing("holdfastAppendMs", "Holdfast: time to write changelogs"),
-  };
+  /** A metric of one store, and where it is in the store's counters. */
+  private record OfStore(StateStoreCustomMetric metric, ToLongFunction<TimedStats> value) {}
 
-  /** Of its manager, in the order of {@link HoldfastExecutor.Lease#takeTotals}. */
-  private static final StateStoreCustomMetric[] OF_MANAGER = {
-    sum("holdfastFilesCreated", "Holdfast: state files created"),
-    sum("holdfastFilesSealed", "Holdfast: state files closed with a footer"),
-    sum("holdfastSegments", "Holdfast: segments written, base images included"),
-    size("holdfastStoredBytes", "Holdfast: bytes of these segments in state files"),
-    timing("holdfastSealMs", "Holdfast: time to make state files durable for the batch before"),
-    size("holdfastPinnedBytes", "Holdfast: bytes in state files that no retained batch needs any more"),
-  };
+  /** A metric of its manager. */
+  private record OfManager(StateStoreCustomMetric metric, ToLongFunction<ManagerTotals> value) {}
+
+  private static final List<OfStore> OF_STORE =
+      List.of(
+          new OfStore(
+              sum("holdfastLoads", "Holdfast: versions read from state files"),
+              stats -> stats.counters().loads()),
+          new OfStore(
+              sum("holdfastRewinds", "Holdfast: versions served by undoing a commit"),
+              stats -> stats.counters().rewinds()),
+          new OfStore(
+              size("holdfastWrittenBytes", "Holdfast: bytes that commits wrote, before compression"),
+              stats -> stats.counters().writtenBytes()),
+          new OfStore(
+              sum("holdfastEmptyCommits", "Holdfast: commits that wrote nothing"),
+              stats -> stats.counters().emptyCommits()),
+          new OfStore(
+              sum("holdfastRebuilds", "Holdfast: versions rebuilt because a base image was damaged"),
+              stats -> stats.counters().rebuilds()),
+          new OfStore(
+              sum("holdfastChangelogs", "Holdfast: commits that wrote a changelog"),
+              stats -> stats.counters().changelogs()),
+          new OfStore(
+              timing("holdfastLoadMs", "Holdfast: time to load versions from state files"),
+              TimedStats::loadMs),
+          new OfStore(
+              timing("holdfastAppendMs", "Holdfast: time to write changelogs"),
+              TimedStats::appendMs));
+
+  private static final List<OfManager> OF_MANAGER =
+      List.of(
+          new OfManager(
+              sum("holdfastFilesCreated", "Holdfast: state files created"),
+              totals -> totals.written().filesCreated()),
+          new OfManager(
+              sum("holdfastFilesSealed", "Holdfast: state files closed with a footer"),
+              totals -> totals.written().filesSealed()),
+          new OfManager(
+              sum("holdfastSegments", "Holdfast: segments written, base images included"),
+              totals -> totals.written().segments()),
+          new OfManager(
+              size("holdfastStoredBytes", "Holdfast: bytes of these segments in state files"),
+              totals -> totals.written().storedBytes()),
+          new OfManager(
+              timing(
+                  "holdfastSealMs",
+                  "Holdfast: time to make state files durable for the batch before"),
+              ManagerTotals::sealMs),
+          new OfManager(
+              size(
+                  "holdfastPinnedBytes",
+                  "Holdfast: bytes in state files that no retained batch needs any more"),
+              ManagerTotals::pinnedBytes));
 
   static final StateStoreCustomMetric[] ALL =
-      Stream.of(OF_STORE, OF_MANAGER).flatMap(Stream::of).toArray(StateStoreCustomMetric[]::new);
-
-  /** Totals of a manager that did nothing. */
-  static final long[] NOTHING = new long[OF_MANAGER.length];
+      Stream.concat(
+              OF_STORE.stream().map(OfStore::metric), OF_MANAGER.stream().map(OfManager::metric))
+          .toArray(StateStoreCustomMetric[]::new);
 
   private StoreMetrics() {}
 
@@ -63,17 +100,17 @@ final class StoreMetrics {
    * @param now counters at its end
    * @param totals what the manager did since any store last asked
    */
-  static StateStoreMetrics of(long[] before, long[] now, long[] totals) {
+  static StateStoreMetrics of(TimedStats before, TimedStats now, ManagerTotals totals) {
     Map<StateStoreCustomMetric, Object> custom = new HashMap<>();
-    for (int i = 0; i < OF_STORE.length; i++) {
-      custom.put(OF_STORE[i], now[i + 2] - before[i + 2]);
+    for (OfStore of : OF_STORE) {
+      custom.put(of.metric(), of.value().applyAsLong(now) - of.value().applyAsLong(before));
     }
-    for (int i = 0; i < OF_MANAGER.length; i++) {
-      custom.put(OF_MANAGER[i], totals[i]);
+    for (OfManager of : OF_MANAGER) {
+      custom.put(of.metric(), of.value().applyAsLong(totals));
     }
     return new StateStoreMetrics(
-        now[0],
-        now[1],
+        now.counters().keys(),
+        now.counters().memoryBytes(),
         scala.collection.immutable.Map.from(CollectionConverters.asScala(custom)),
         Map$.MODULE$.<StateStoreInstanceMetric, Object>empty());
   }

@@ -11,7 +11,6 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeoutException;
-import java.util.function.LongFunction;
 import java.util.stream.Collectors;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -28,23 +27,15 @@ final class DurableFiles {
      * Files that an executor failed to sync, with its id: a later sync may succeed although bytes are
      * gone.
      */
-    final Map<String, String> lost = new ConcurrentHashMap<>();
+    final Map<FileId, String> lost = new ConcurrentHashMap<>();
 
     /** For the files that the last committed batch refers to: bytes known to be durable. */
-    Map<String, Long> durableBytes = new HashMap<>();
+    Map<FileId, Long> durableBytes = new HashMap<>();
   }
 
-  /** The executor of a term, as long as it is not known to be gone. */
-  record Writer(String executorId, ExecutorLink link) {
-    @Override
-    public String toString() {
-      return "executor " + executorId;
-    }
-  }
-
-  /** Files of one executor, and what became of the request to make them durable. */
+  /** Files of one executor with their ends, and what became of the request to make them durable. */
   private record Request(
-      Writer writer, Map<String, Long> files, CompletableFuture<SyncReply> reply) {}
+      Terms.Writer writer, Map<FileId, Long> files, CompletableFuture<ExecutorReply> reply) {}
 
   /**
    * A file that its writer does not answer for any more.
@@ -54,42 +45,43 @@ final class DurableFiles {
   private record Orphan(long end, String why) {}
 
   private final Map<String, Folder> folders = new ConcurrentHashMap<>();
+  private final Terms terms;
+
+  DurableFiles(Terms terms) {
+    this.terms = terms;
+  }
 
   private Folder of(String dir) {
     return folders.computeIfAbsent(dir, key -> new Folder());
   }
 
   void lost(LostFiles message) {
-    Folder folder = of(message.dir);
-    for (String name : message.names) {
-      folder.lost.put(name, message.executorId);
+    Folder folder = of(message.dir());
+    for (FileId file : message.files()) {
+      folder.lost.put(file, message.executorId());
     }
   }
 
   /**
    * Makes everything that the ids of a batch refer to survive a machine crash.
    *
-   * @param writers the writer of a term; null when it is gone
    * @throws InterruptedIOException if the query is stopped meanwhile
    */
-  void makeDurable(StateFolder where, String[] ids, LongFunction<Writer> writers)
-      throws IOException {
+  void makeDurable(SegmentFolder where, String[] ids) throws IOException {
     Folder folder = of(where.name);
     synchronized (folder) {
-      Map<String, Long> durable = new HashMap<>();
-      Map<String, Long> fresh = new LinkedHashMap<>();
-      for (String line : Native.referencedEnds(ids).lines().toList()) {
-        int space = line.indexOf(' ');
-        String file = line.substring(0, space);
-        long end = Long.parseLong(line.substring(space + 1));
+      Map<FileId, Long> durable = new HashMap<>();
+      Map<FileId, Long> fresh = new LinkedHashMap<>();
+      for (FileEnd referenced : Native.referencedEnds(ids)) {
+        FileId file = referenced.file();
         long before = folder.durableBytes.getOrDefault(file, 0L);
-        if (end > before) {
-          fresh.put(file, end);
+        if (referenced.end() > before) {
+          fresh.put(file, referenced.end());
         }
-        durable.put(file, Math.max(before, end));
+        durable.put(file, Math.max(before, referenced.end()));
       }
       refuseLost(where, folder, fresh);
-      Map<String, Orphan> orphans = askWriters(where, fresh, writers);
+      Map<FileId, Orphan> orphans = askWriters(where, fresh);
       // A writer that is gone may have reported a failure in the meantime.
       refuseLost(where, folder, fresh);
       orphans.forEach((file, orphan) -> adopt(where, file, orphan));
@@ -97,8 +89,8 @@ final class DurableFiles {
     }
   }
 
-  private static void refuseLost(StateFolder where, Folder folder, Map<String, Long> files) {
-    Map<String, Long> lost = new LinkedHashMap<>(files);
+  private static void refuseLost(SegmentFolder where, Folder folder, Map<FileId, Long> files) {
+    Map<FileId, Long> lost = new LinkedHashMap<>(files);
     lost.keySet().retainAll(folder.lost.keySet());
     if (!lost.isEmpty()) {
       String executors =
@@ -111,24 +103,23 @@ final class DurableFiles {
   }
 
   /** Asks all at once; returns the files whose writers are gone. */
-  private static Map<String, Orphan> askWriters(
-      StateFolder where, Map<String, Long> files, LongFunction<Writer> writers)
+  private Map<FileId, Orphan> askWriters(SegmentFolder where, Map<FileId, Long> files)
       throws IOException {
-    Map<Long, Map<String, Long>> byTerm = new LinkedHashMap<>();
+    Map<Long, Map<FileId, Long>> byTerm = new LinkedHashMap<>();
     files.forEach(
         (file, end) ->
-            byTerm.computeIfAbsent(termOf(file), key -> new LinkedHashMap<>()).put(file, end));
-    Map<String, Orphan> orphans = new LinkedHashMap<>();
+            byTerm.computeIfAbsent(file.term(), key -> new LinkedHashMap<>()).put(file, end));
+    Map<FileId, Orphan> orphans = new LinkedHashMap<>();
     List<Request> requests = new ArrayList<>();
     byTerm.forEach(
         (term, written) -> {
-          Writer writer = writers.apply(term);
+          Terms.Writer writer = terms.writerOf(where.name, term);
           if (writer == null) {
             leave(orphans, written, "its executor was lost");
           } else {
-            List<String> names = List.copyOf(written.keySet());
-            SyncRequest request = new SyncRequest(where.name, term, names);
-            requests.add(new Request(writer, written, writer.link().ask(request)));
+            long[] numbers = written.keySet().stream().mapToLong(FileId::number).toArray();
+            ExecutorRequest sync = new ExecutorRequest.SyncFiles(where.name, term, numbers);
+            requests.add(new Request(writer, written, writer.link().ask(sync)));
           }
         });
     for (Request request : requests) {
@@ -140,26 +131,27 @@ final class DurableFiles {
     return orphans;
   }
 
-  private static void leave(Map<String, Orphan> orphans, Map<String, Long> files, String why) {
+  private static void leave(Map<FileId, Orphan> orphans, Map<FileId, Long> files, String why) {
     files.forEach((file, end) -> orphans.put(file, new Orphan(end, why)));
   }
 
-  /** Waits for the answer; null if the files are durable, else why nobody answers for them. */
-  private static String whyGone(StateFolder where, Request request) throws IOException {
-    Writer writer = request.writer();
+  /** Waits for the answer; null if the files are durable, else why no writer answers for them. */
+  private static String whyGone(SegmentFolder where, Request request) throws IOException {
+    Terms.Writer writer = request.writer();
     try {
-      SyncReply reply = request.reply().get();
-      switch (reply.outcome) {
-        case DURABLE:
+      ExecutorReply reply = request.reply().get();
+      switch (reply.outcome()) {
+        case DONE:
           return null;
         case CLOSED:
           return writer + " closed it";
         default:
-          throw failed(where, request.files(), writer + ": " + reply.error, null);
+          throw failed(where, request.files(), writer + ": " + reply.error(), null);
       }
     } catch (ExecutionException e) {
-      if (e.getCause() instanceof TimeoutException) {
-        // It may be alive, and then only it knows whether its bytes are safe.
+      if (e.getCause() instanceof TimeoutException || e.getCause() instanceof HoldfastException) {
+        // It may be alive, or is and says what the driver cannot read: only it knows whether its
+        // bytes are safe.
         throw failed(where, request.files(), writer + " does not answer", e.getCause());
       }
       LOG.warn(
@@ -178,9 +170,10 @@ final class DurableFiles {
   }
 
   /** What a writer left is good if all of it is there. */
-  private static void adopt(StateFolder where, String file, Orphan orphan) {
+  private static void adopt(SegmentFolder where, FileId file, Orphan orphan) {
     try {
-      Native.adoptFile(where.name, where.files(), file, orphan.end());
+      Native.adoptFile(
+          where.name, where.files(), file.term(), file.number(), orphan.end());
     } catch (DamagedStateException e) {
       throw failed(
           where,
@@ -191,7 +184,7 @@ final class DurableFiles {
   }
 
   private static HoldfastException failed(
-      StateFolder where, Map<String, Long> files, String why, Throwable cause) {
+      SegmentFolder where, Map<FileId, Long> files, String why, Throwable cause) {
     String ends =
         files.entrySet().stream()
             .map(file -> file.getKey() + " up to offset " + file.getValue())
@@ -206,10 +199,5 @@ final class DurableFiles {
             + "). Nothing is lost: check the executor and the storage and restart the query, and"
             + " Spark replays the batch into new files.",
         cause);
-  }
-
-  /** A file is named by its term, 16 hexadecimal digits, and a number. */
-  private static long termOf(String file) {
-    return Long.parseUnsignedLong(file.substring(0, 16), 16);
   }
 }

@@ -15,15 +15,15 @@ final class ExecutorTotals {
   /**
    * Spark names them {@code plugin.io.holdfast.spark.HoldfastPlugin.<name>}.
    *
-   * @param written sums over all managers so far, see {@link Native#writerStats}. Asked for when
-   *     Spark reads a gauge: maintenance writes without a task that could report it.
+   * @param written sums over all managers so far. Asked for when Spark reads a gauge: maintenance
+   *     writes without a task that could report it.
    */
-  void register(MetricRegistry registry, LongSupplier memoryBytes, Supplier<long[]> written) {
+  void register(MetricRegistry registry, LongSupplier memoryBytes, Supplier<WriterStats> written) {
     gauge(registry, "memoryBytes", memoryBytes);
-    gauge(registry, "filesCreated", () -> written.get()[0]);
-    gauge(registry, "filesSealed", () -> written.get()[1]);
-    gauge(registry, "segments", () -> written.get()[2]);
-    gauge(registry, "storedBytes", () -> written.get()[3]);
+    gauge(registry, "filesCreated", () -> written.get().filesCreated());
+    gauge(registry, "filesSealed", () -> written.get().filesSealed());
+    gauge(registry, "segments", () -> written.get().segments());
+    gauge(registry, "storedBytes", () -> written.get().storedBytes());
     gauge(registry, "appendMs", () -> appendNanos.sum() / 1_000_000);
     gauge(registry, "sealMs", () -> sealNanos.sum() / 1_000_000);
     gauge(registry, "loadMs", () -> loadNanos.sum() / 1_000_000);

@@ -8,8 +8,8 @@ import java.nio.file.StandardCopyOption;
 import java.util.Locale;
 
 /**
- * The one class with native methods. Handles are numbers that are never reused, so a call after
- * close throws {@link IllegalStateException}. The native side is rust/jni.
+ * The one class with native methods. Handles are numbers with a generation, so a call
+ * after close throws {@link IllegalStateException}. The native side is rust/jni.
  *
  * <p>Errors arrive as {@link DamagedStateException}, {@link MissingStateException}, {@link
  * UnsupportedStateException}, {@link IllegalArgumentException} (a wrong call) or {@link
@@ -50,9 +50,6 @@ final class Native {
   static final int CHANGE_REMOVE = 1;
   static final int CHANGE_APPEND = 2;
 
-  /** How many numbers {@link #writerStats} returns. */
-  static final int WRITER_STATS = 4;
-
   static {
     load();
   }
@@ -66,19 +63,23 @@ final class Native {
    * @param files how to reach the files; null for a local folder
    * @param term 0 opens it for reading only
    */
-  static native long openManager(
+  static native long openFolder(
       String dir, HadoopFiles files, long term, long maxFileBytes, int compression);
 
-  /** Makes these files of the manager survive a machine crash; seals them on object stores. */
-  static native void syncFiles(long manager, String[] names);
+  /**
+   * Makes files of the manager survive a machine crash; seals them on object stores.
+   *
+   * @param numbers see {@link FileId#number}; the term is the manager's
+   */
+  static native void syncFiles(long folder, long[] numbers);
 
-  /** Closes the open file if somebody else deleted it. */
-  static native void leaveDeletedFile(long manager);
+  /** Closes the open file if it was deleted from outside. */
+  static native void leaveDeletedFile(long folder);
 
   /** Seals the open file. */
-  static native void seal(long manager);
+  static native void seal(long folder);
 
-  static native void closeManager(long manager);
+  static native void closeFolder(long folder);
 
   /** Limits the native memory of all stores of this process, in bytes; 0 is no limit. */
   static native void limitMemory(long bytes);
@@ -92,7 +93,7 @@ final class Native {
    *     families
    */
   static native long openStore(
-      long manager, String operator, String partition, String store, boolean columns, int options);
+      long folder, String operator, String partition, String store, boolean columns, int options);
 
   static native void closeStore(long store);
 
@@ -188,8 +189,7 @@ final class Native {
    */
   static native long writeBaseImage(long store, int minChangelogs, String[] wasteful);
 
-  /** Keys, memory bytes, loads, rewinds, bytes written, empty commits, rebuilds, commits. */
-  static native long[] storeStats(long store);
+  static native StoreStats storeStats(long store);
 
   /** What a driver knows about sealed files, from one reclaim to the next. */
   static native long openIndexCache();
@@ -199,20 +199,19 @@ final class Native {
   /** Highest term that a file in {@code dir} carries, 0 without files. */
   static native long newestTerm(String dir, HadoopFiles files);
 
-  /** Files created, files sealed, segments, bytes of these as stored. */
-  static native long[] writerStats(long manager);
+  static native WriterStats writerStats(long folder);
 
-  /** Names of files that could not be made durable, one a line; null without any. */
-  static native String lostFiles(long manager);
+  /** Numbers of the files that could not be made durable; their term is the manager's. */
+  static native long[] lostFiles(long folder);
 
   /** What went wrong with files and failed no call, for the log; told once. */
-  static native String[] takeWarnings(long manager);
+  static native String[] takeWarnings(long folder);
 
-  /** Files the ids refer to, a line each: name, space, end of the last segment referred to. */
-  static native String referencedEnds(String[] ids);
+  /** The files that the ids of a batch refer to. */
+  static native FileEnd[] referencedEnds(String[] ids);
 
   /** Makes a file whose writer is gone survive a machine crash, and checks that it has its end. */
-  static native void adoptFile(String dir, HadoopFiles files, String file, long end);
+  static native void adoptFile(String dir, HadoopFiles files, long term, long number, long end);
 
   /**
    * Deletes files that nobody appends to and that hold nothing a retained version needs.
@@ -253,7 +252,7 @@ final class Native {
   /** Closes the socket and all connections. */
   static native void stopListening(long listener);
 
-  /** Opens the executor's manager of a regional pipeline; see {@link #openManager}. */
+  /** Opens the executor's manager of a regional pipeline; see {@link #openFolder}. */
   static native long openRegional(
       String dir, HadoopFiles files, long term, long maxFileBytes, int compression);
 
@@ -262,9 +261,6 @@ final class Native {
 
   /** A message about a checkpoint; returns what the log should know. */
   static native String[] tellRegional(long manager, byte[] message);
-
-  /** Physical files, their bytes, live bytes, pinned bytes, live segments. */
-  static native long[] regionalStats(long manager);
 
   private static void load() {
     String os = System.getProperty("os.name").toLowerCase(Locale.ROOT);

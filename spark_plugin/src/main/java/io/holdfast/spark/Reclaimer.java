@@ -23,7 +23,19 @@ import org.slf4j.LoggerFactory;
 final class Reclaimer {
   private static final Logger LOG = LoggerFactory.getLogger(Reclaimer.class);
 
-  private final HoldfastDriver driver;
+  /** One pass over a folder. */
+  interface Pass {
+    /**
+     * Deletes what the oldest retained entry and everything after it do not need.
+     *
+     * @param partitions {@code operator/partition} of each id
+     * @param ids of the oldest retained entry
+     * @return what was done, for the log; empty when nothing was
+     */
+    String reclaim(SegmentFolder folder, String[] partitions, String[] ids);
+  }
+
+  private final Pass pass;
   private final AtomicBoolean busy = new AtomicBoolean();
   private final ExecutorService worker =
       Executors.newSingleThreadExecutor(
@@ -33,8 +45,8 @@ final class Reclaimer {
             return thread;
           });
 
-  Reclaimer(HoldfastDriver driver) {
-    this.driver = driver;
+  Reclaimer(Pass pass) {
+    this.pass = pass;
   }
 
   void published(Path entry, Configuration conf) {
@@ -67,7 +79,7 @@ final class Reclaimer {
       String[] partitions =
           oldest.stream().map(CommitLog.StoreId::partition).toArray(String[]::new);
       String[] ids = oldest.stream().map(store -> store.id).toArray(String[]::new);
-      String done = driver.reclaim(StateFolder.of(state.toString(), conf), partitions, ids);
+      String done = pass.reclaim(SegmentFolder.of(state.toString(), conf), partitions, ids);
       if (!done.isEmpty()) {
         LOG.info("Holdfast reclaimed {}: {}", state, done);
       }

@@ -1,14 +1,12 @@
 package io.holdfast.spark;
 
 import java.util.ArrayList;
-import java.util.Base64;
-import java.util.LinkedHashMap;
 import java.util.List;
-import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.function.LongFunction;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -40,9 +38,9 @@ public final class RegionalBridge {
    * executors seal their files. Closing one that is not open does nothing.
    */
   public static void close(String pipeline) {
-    StateFolder folder = pipelines().close(pipeline);
+    SegmentFolder folder = pipelines().close(pipeline);
     if (folder != null) {
-      ask(RegionalManagers.CLOSE, folder, "");
+      ask(folder, term -> new ExecutorRequest.CloseManager(folder.name, term));
     }
   }
 
@@ -65,16 +63,6 @@ public final class RegionalBridge {
   }
 
   /**
-   * Sets what workers that ask are answered from now on: everything they may need to know, not a
-   * change of it. Before the first call they are answered nothing.
-   *
-   * @throws IllegalStateException if the pipeline is not open
-   */
-  public static void respond(String pipeline, byte[] answer) {
-    pipelines().respond(pipeline, answer);
-  }
-
-  /**
    * Tells the managers of a folder about a checkpoint, on all executors that are known to live. Best
    * effort.
    *
@@ -82,30 +70,14 @@ public final class RegionalBridge {
    * @return how many carried it out
    */
   public static int tellManagers(String folder, byte[] message) {
-    String text = Base64.getEncoder().encodeToString(message);
-    return ask(RegionalManagers.TELL, pipelines().folder(folder), text).size();
-  }
-
-  /**
-   * Returns a row per executor that has a manager of this folder and answers: id of the executor,
-   * term, number of physical files, their bytes, live bytes, bytes of files that only owners who fell
-   * back keep alive, number of live segments.
-   */
-  public static String[][] managerStats(String folder) {
-    List<String[]> rows = new ArrayList<>();
-    ask(RegionalManagers.STATS, pipelines().folder(folder), "")
-        .forEach(
-            (executor, reply) -> {
-              String[] row = reply.clone();
-              row[0] = executor;
-              rows.add(row);
-            });
-    return rows.toArray(String[][]::new);
+    SegmentFolder where = pipelines().folder(folder);
+    return ask(where, term -> new ExecutorRequest.TellManager(where.name, term, message));
   }
 
   /** Returns the terms of managers of this folder whose executors are not known to be gone. */
   public static long[] liveTerms(String folder) {
-    return HoldfastPlugin.driver().writers(pipelines().folder(folder).name).keySet().stream()
+    String dir = pipelines().folder(folder).name;
+    return HoldfastPlugin.driver().terms().writers(dir).keySet().stream()
         .mapToLong(Long::longValue)
         .sorted()
         .toArray();
@@ -115,43 +87,45 @@ public final class RegionalBridge {
     return HoldfastPlugin.driver().regionalPipelines();
   }
 
-  /** Asks all executors at once; returns the answers of those that did what they were asked. */
-  private static Map<String, String[]> ask(String tag, StateFolder folder, String argument) {
-    Map<String, CompletableFuture<String[]>> asked = new LinkedHashMap<>();
+  /** A request that was sent, and to whom. */
+  private record Asked(Terms.Writer writer, CompletableFuture<ExecutorReply> reply) {}
+
+  /**
+   * Asks all managers of a folder at once.
+   *
+   * @param request for the manager of a term
+   * @return how many did it
+   */
+  private static int ask(SegmentFolder folder, LongFunction<ExecutorRequest> request) {
+    List<Asked> all = new ArrayList<>();
     HoldfastPlugin.driver()
+        .terms()
         .writers(folder.name)
         .forEach(
-            (term, writer) -> {
-              String[] wire = {tag, folder.name, Long.toString(term), argument};
-              asked.put(writer.executorId() + "/" + term, writer.link().ask(wire));
-            });
+            (term, writer) ->
+                all.add(new Asked(writer, writer.link().ask(request.apply(term)))));
     long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(ANSWER_MS);
-    Map<String, String[]> answers = new LinkedHashMap<>();
-    asked.forEach(
-        (executor, reply) -> {
-          String[] answer = answer(executor, reply, deadline - System.nanoTime());
-          if (answer != null) {
-            answers.put(executor.substring(0, executor.lastIndexOf('/')), answer);
-          }
-        });
-    return answers;
+    int done = 0;
+    for (Asked asked : all) {
+      done += isDone(asked, deadline - System.nanoTime()) ? 1 : 0;
+    }
+    return done;
   }
 
-  /** The answer of an executor; null when it has none, or could not do it. */
-  private static String[] answer(
-      String executor, CompletableFuture<String[]> reply, long nanosLeft) {
+  /** Whether the manager did it; waits for the answer. */
+  private static boolean isDone(Asked asked, long nanosLeft) {
     try {
-      String[] answer = reply.get(Math.max(0, nanosLeft), TimeUnit.NANOSECONDS);
-      if (answer[0].equals(RegionalManagers.FAILED)) {
-        LOG.warn("Executor {} could not do what it was told: {}", executor, answer[1]);
+      ExecutorReply reply = asked.reply().get(Math.max(0, nanosLeft), TimeUnit.NANOSECONDS);
+      if (reply.outcome() == ExecutorReply.Outcome.FAILED) {
+        LOG.warn("A manager on {} failed: {}", asked.writer(), reply.error());
       }
-      return answer[0].equals(RegionalManagers.DONE) ? answer : null;
+      return reply.outcome() == ExecutorReply.Outcome.DONE;
     } catch (ExecutionException | TimeoutException e) {
-      LOG.warn("Executor {} did not answer", executor, e);
-      return null;
+      LOG.warn("No answer of {}", asked.writer(), e);
+      return false;
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
-      return null;
+      return false;
     }
   }
 }

@@ -1,16 +1,10 @@
 package io.holdfast.spark;
 
-import java.util.Base64;
-import java.util.HashMap;
-import java.util.Iterator;
-import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.conf.Configuration;
-import org.apache.spark.api.plugin.PluginContext;
-import org.apache.spark.util.SerializableConfiguration;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -22,26 +16,26 @@ import org.slf4j.LoggerFactory;
 final class RegionalManagers {
   private static final Logger LOG = LoggerFactory.getLogger(RegionalManagers.class);
 
-  /** Kinds of requests of the driver: kind, folder, term, argument. */
-  static final String TELL = "regional-tell";
-
-  static final String STATS = "regional-stats";
-  static final String CLOSE = "regional-close";
-
-  /** Answers: the first word, then what else there is to say. */
-  static final String DONE = "done";
-
-  static final String FAILED = "failed";
-  private static final String UNKNOWN = "unknown";
-
   /** Between two attempts to accept a worker after the system refused one. */
   private static final long REFUSED_PAUSE_MS = 1_000;
 
-  private record Manager(long handle, long term, RegionalMessages.Run run) {}
+  private static final class Manager extends OpenManager {
+    final RegionalMessages.Run run;
 
-  private final PluginContext context;
-  private final ExecutorEndpoint endpoint;
-  private final Map<String, Manager> managers = new HashMap<>();
+    Manager(String dir, long term, long handle, RegionalMessages.Run run) {
+      super(dir, term, handle);
+      this.run = run;
+    }
+
+    @Override
+    String[] sealFiles() {
+      return Native.closeRegional(handle);
+    }
+  }
+
+  private final DriverLink driver;
+  private final ExecutorLink link;
+  private final ManagerPool<Manager> managers = new ManagerPool<>();
   private final CountDownLatch stopped = new CountDownLatch(1);
   private final ExecutorService threads =
       Executors.newCachedThreadPool(
@@ -54,14 +48,17 @@ final class RegionalManagers {
   /** Handle of the socket; 0 without one. */
   private long listener;
 
-  RegionalManagers(PluginContext context, ExecutorEndpoint endpoint) {
-    this.context = context;
-    this.endpoint = endpoint;
+  /**
+   * @param link the driver's way back to this executor
+   */
+  RegionalManagers(DriverLink driver, ExecutorLink link) {
+    this.driver = driver;
+    this.link = link;
   }
 
   /**
    * Listens for workers. An application without regional pipelines does not need it, so a failure is
-   * only told.
+   * only logged.
    */
   void start() {
     try {
@@ -92,13 +89,12 @@ final class RegionalManagers {
 
   /** A worker introduced itself. The native side calls this by name. */
   RegionalWorker connect(String pipeline, String folder, long maxFileBytes, int compression) {
-    Object answer =
-        ask(new RegionalMessages.Hello(pipeline, folder), "did not welcome a worker of " + pipeline);
-    Object[] welcome = (Object[]) RegionalWorker.accepted(answer);
-    String dir = (String) welcome[0];
-    RegionalMessages.Run run = new RegionalMessages.Run(pipeline, (Long) welcome[1]);
-    Manager manager = acquire(dir, run, maxFileBytes, compression);
-    return new RegionalWorker(this, run, manager.handle());
+    RegionalMessages.Hello hello = new RegionalMessages.Hello(pipeline, folder);
+    RegionalMessages.Welcome welcome =
+        ask(hello, "did not welcome a worker of " + pipeline, RegionalMessages.Welcome.class);
+    RegionalMessages.Run run = new RegionalMessages.Run(pipeline, welcome.run());
+    Manager manager = acquire(welcome.dir(), run, maxFileBytes, compression);
+    return new RegionalWorker(this, run, manager.handle);
   }
 
   private synchronized Manager acquire(
@@ -106,86 +102,64 @@ final class RegionalManagers {
     if (stopped.getCount() == 0) {
       throw new IllegalStateException("The executor is stopping");
     }
-    Manager manager = managers.get(dir);
-    if (manager != null && manager.run().number() > run.number()) {
+    Manager manager = managers.of(dir);
+    if (manager != null && manager.run.number() > run.number()) {
       throw new IllegalStateException("The pipeline " + run.pipeline() + " was begun again");
     }
-    if (manager != null && !manager.run().equals(run)) {
+    if (manager != null && !manager.run.equals(run)) {
       // Its view of what is retained is another run's: ids of checkpoints may begin again.
-      managers.remove(dir);
-      close(dir, manager);
+      managers.remove(manager);
+      close(manager);
       manager = null;
     }
-    if (manager == null) {
-      manager = open(dir, run, maxFileBytes, compression);
-      managers.put(dir, manager);
-    }
-    return manager;
+    return manager == null
+        ? managers.put(open(dir, run, maxFileBytes, compression))
+        : manager;
   }
 
   private Manager open(String dir, RegionalMessages.Run run, long maxFileBytes, int compression) {
     RegionalMessages.TermWanted wanted =
-        new RegionalMessages.TermWanted(run, context.executorID(), endpoint.link());
-    Object[] given =
-        (Object[]) RegionalWorker.accepted(ask(wanted, "gave no term for " + dir));
-    long term = (Long) given[0];
-    Configuration conf = given[1] == null ? null : ((SerializableConfiguration) given[1]).value();
-    LOG.info(
-        "Holdfast writes segments of {} to {} with term {}",
-        run.pipeline(),
-        dir,
-        Long.toHexString(term));
-    StateFolder folder = StateFolder.named(dir, conf);
-    long handle = Native.openRegional(dir, folder.files(), term, maxFileBytes, compression);
-    return new Manager(handle, term, run);
+        new RegionalMessages.TermWanted(run, driver.executorId(), link);
+    RegionalMessages.TermGiven given =
+        ask(wanted, "gave no term for " + dir, RegionalMessages.TermGiven.class);
+    Configuration conf = given.conf() == null ? null : given.conf().value();
+    SegmentFolder folder = SegmentFolder.named(dir, conf);
+    long handle =
+        Native.openRegional(dir, folder.files(), given.term(), maxFileBytes, compression);
+    return new Manager(dir, given.term(), handle, run);
   }
 
-  /** Whether {@link #handle} knows this request of the driver. */
-  static boolean takes(String[] wire) {
-    return wire[0].equals(TELL) || wire[0].equals(STATS) || wire[0].equals(CLOSE);
-  }
-
-  /** A request of the driver. */
-  String[] handle(String[] wire) {
-    try {
-      String dir = wire[1];
-      Manager manager = find(dir, Long.parseLong(wire[2]), wire[0].equals(CLOSE));
-      if (manager == null) {
-        return new String[] {UNKNOWN};
-      }
-      switch (wire[0]) {
-        case CLOSE:
-          close(dir, manager);
-          return new String[] {DONE};
-        case STATS:
-          return stats(manager);
-        default:
-          warn(Native.tellRegional(manager.handle(), Base64.getDecoder().decode(wire[3])));
-          return new String[] {DONE};
-      }
-    } catch (RuntimeException e) {
-      LOG.warn("Holdfast could not do what the driver wants: {}", wire[0], e);
-      return new String[] {FAILED, e.toString()};
+  /** Hands a message about a checkpoint to the manager that it is for. */
+  ExecutorReply tell(ExecutorRequest.TellManager request) {
+    Manager manager = find(request.dir(), request.term(), false);
+    if (manager == null) {
+      return ExecutorReply.closed();
     }
+    try {
+      OpenManager.warn(Native.tellRegional(manager.handle, request.message()));
+      return ExecutorReply.done();
+    } catch (RuntimeException e) {
+      LOG.warn("The manager of {} could not take a message of the driver", request.dir(), e);
+      return ExecutorReply.failed(e);
+    }
+  }
+
+  /** Closes the manager of a pipeline that the driver closed. */
+  ExecutorReply close(ExecutorRequest.CloseManager request) {
+    Manager manager = find(request.dir(), request.term(), true);
+    if (manager == null) {
+      return ExecutorReply.closed();
+    }
+    close(manager);
+    return ExecutorReply.done();
   }
 
   private synchronized Manager find(String dir, long term, boolean remove) {
-    Manager manager = managers.get(dir);
-    if (manager == null || manager.term() != term) {
-      return null;
+    Manager manager = managers.find(dir, term);
+    if (manager != null && remove) {
+      managers.remove(manager);
     }
-    return remove ? managers.remove(dir) : manager;
-  }
-
-  private static String[] stats(Manager manager) {
-    long[] stats = Native.regionalStats(manager.handle());
-    String[] reply = new String[2 + stats.length];
-    reply[0] = DONE;
-    reply[1] = Long.toString(manager.term());
-    for (int i = 0; i < stats.length; i++) {
-      reply[2 + i] = Long.toString(stats[i]);
-    }
-    return reply;
+    return manager;
   }
 
   void stop() {
@@ -195,49 +169,29 @@ final class RegionalManagers {
     }
     threads.shutdown();
     synchronized (this) {
-      Iterator<Map.Entry<String, Manager>> entries = managers.entrySet().iterator();
-      while (entries.hasNext()) {
-        Map.Entry<String, Manager> entry = entries.next();
-        entries.remove();
-        seal(entry.getKey(), entry.getValue());
-      }
+      managers.take(manager -> true).forEach(OpenManager::seal);
     }
   }
 
-  private void close(String dir, Manager manager) {
-    seal(dir, manager);
+  private void close(Manager manager) {
+    manager.seal();
+    RegionalMessages.TermEnded ended = new RegionalMessages.TermEnded(manager.dir, manager.term);
     try {
-      ask(new RegionalMessages.TermEnded(dir, manager.term()), "was not told of the end of a term");
+      driver.ask(ended, "was not told of the end of a term");
     } catch (RuntimeException e) {
       // The term counts as alive for as long as this executor: its files stay a little longer.
-      LOG.warn("The driver was not told that nothing is appended to {} any more", dir, e);
+      LOG.warn("The driver was not told that {} gets no more segments", manager.dir, e);
     }
   }
 
-  private static void seal(String dir, Manager manager) {
-    try {
-      warn(Native.closeRegional(manager.handle()));
-    } catch (RuntimeException e) {
-      // What was acknowledged is durable; whoever reads the file scans it.
-      LOG.warn("The last file in {} could not be sealed", dir, e);
-    }
+  /** Asks the driver; fails with its reason if it refuses. */
+  private <T> T ask(Object message, String failure, Class<T> kind) {
+    byte[] answer = (byte[]) RegionalWorker.accepted(driver.ask(message, failure));
+    return MessageBytes.read(answer, kind);
   }
 
-  private static void warn(String[] warnings) {
-    for (String warning : warnings) {
-      LOG.warn("{}", warning);
-    }
-  }
-
-  /** Asks the driver. */
-  Object ask(Object message, String failure) {
-    try {
-      return context.ask(message);
-    } catch (RuntimeException e) {
-      throw e;
-    } catch (Exception e) {
-      throw new HoldfastException("The driver " + failure, e);
-    }
+  DriverLink driver() {
+    return driver;
   }
 
   /** Waits before something is tried again; fails when the executor stops. */

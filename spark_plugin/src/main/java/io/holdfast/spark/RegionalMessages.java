@@ -1,11 +1,11 @@
 package io.holdfast.spark;
 
 import java.io.Serializable;
+import org.apache.spark.util.SerializableConfiguration;
 
 /**
- * What executors say to the driver about regional pipelines. Answers are classes of the JDK or of
- * Spark: an executor's messaging starts before it has the plugin's jar. A {@link String} refuses,
- * and says why.
+ * What executors say to the driver about regional pipelines. A {@link String} as the answer refuses,
+ * and says why. Answers that are classes of the plugin travel as {@link MessageBytes}.
  */
 final class RegionalMessages {
   private RegionalMessages() {}
@@ -13,21 +13,29 @@ final class RegionalMessages {
   /** Has room again later. */
   static final String FULL = "full";
 
-  /** A worker introduced itself. Answered with the folder's name and {@link Run#number}. */
+  /** A worker introduced itself. Answered with a {@link Welcome}. */
   record Hello(String pipeline, String folder) implements Serializable {}
+
+  /**
+   * @param dir name of the pipeline's folder
+   * @param run see {@link Run#number}
+   */
+  record Welcome(String dir, long run) implements Serializable {}
 
   /** One opening of a pipeline: what an earlier one left must not be mixed with it. */
   record Run(String pipeline, long number) implements Serializable {}
 
-  /** A manager wants a term. Answered with the term, and how to reach a folder that is not local. */
+  /** A manager wants a term. Answered with a {@link TermGiven}. */
   record TermWanted(Run run, String executorId, ExecutorLink executor) implements Serializable {}
+
+  /**
+   * @param conf how to reach the folder; null for a local one
+   */
+  record TermGiven(long term, SerializableConfiguration conf) implements Serializable {}
 
   /** A manager was closed: it appends no more. Answered with true. */
   record TermEnded(String dir, long term) implements Serializable {}
 
   /** Bytes of a worker. Answered with true, or {@link #FULL}. */
   record Sent(Run run, byte[] data) implements Serializable {}
-
-  /** What does the driver tell the workers? Answered with bytes. */
-  record Asked(Run run) implements Serializable {}
 }

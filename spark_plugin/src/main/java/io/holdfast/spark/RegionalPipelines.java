@@ -1,7 +1,6 @@
 package io.holdfast.spark;
 
 import java.util.ArrayDeque;
-import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.Objects;
@@ -18,14 +17,13 @@ final class RegionalPipelines {
 
   private static final class Pipeline {
     final RegionalMessages.Run run;
-    final StateFolder folder;
+    final SegmentFolder folder;
     private final ArrayDeque<byte[]> queue = new ArrayDeque<>();
     private long queuedBytes;
-    private byte[] answer = {};
     private boolean closed;
     private boolean woken;
 
-    Pipeline(RegionalMessages.Run run, StateFolder folder) {
+    Pipeline(RegionalMessages.Run run, SegmentFolder folder) {
       this.run = run;
       this.folder = folder;
     }
@@ -76,14 +74,6 @@ final class RegionalPipelines {
       notifyAll();
     }
 
-    synchronized void respond(byte[] bytes) {
-      answer = bytes;
-    }
-
-    synchronized byte[] answer() {
-      return answer;
-    }
-
     synchronized void close() {
       closed = true;
       queue.clear();
@@ -91,13 +81,13 @@ final class RegionalPipelines {
     }
   }
 
-  private final HoldfastDriver driver;
+  private final Terms terms;
   private final Configuration conf;
   private final Map<String, Pipeline> open = new HashMap<>();
   private long lastRun;
 
-  RegionalPipelines(HoldfastDriver driver, Configuration conf) {
-    this.driver = driver;
+  RegionalPipelines(Terms terms, Configuration conf) {
+    this.terms = terms;
     this.conf = conf;
   }
 
@@ -105,13 +95,13 @@ final class RegionalPipelines {
     return "The regional pipeline '" + pipeline + "' is not open in this application";
   }
 
-  StateFolder folder(String location) {
-    return StateFolder.at(location, conf);
+  SegmentFolder folder(String location) {
+    return SegmentFolder.at(location, conf);
   }
 
   /** Opens a pipeline with its segments in a folder that no other open pipeline uses. */
   synchronized void open(String name, String location) {
-    StateFolder folder = folder(location);
+    SegmentFolder folder = folder(location);
     if (folder.isOfStateStores()) {
       throw new IllegalArgumentException(
           folder.name + " belongs to state stores: a regional pipeline needs a folder of its own");
@@ -133,7 +123,7 @@ final class RegionalPipelines {
    *
    * @return the folder of its segments; null if it was not open
    */
-  StateFolder close(String name) {
+  SegmentFolder close(String name) {
     Pipeline pipeline;
     synchronized (this) {
       pipeline = open.remove(name);
@@ -145,7 +135,7 @@ final class RegionalPipelines {
     return pipeline.folder;
   }
 
-  /** The next message of a worker; null when none came in time, or somebody called wake. */
+  /** The next message of a worker; null when none came in time, or after a call of wake. */
   byte[] poll(String name, long timeoutMs) {
     return named(name).poll(timeoutMs);
   }
@@ -159,11 +149,6 @@ final class RegionalPipelines {
     if (pipeline != null) {
       pipeline.wake();
     }
-  }
-
-  /** What workers are answered from now on. */
-  void respond(String name, byte[] answer) {
-    named(name).respond(Arrays.copyOf(answer, answer.length));
   }
 
   synchronized void stop() {
@@ -180,16 +165,12 @@ final class RegionalPipelines {
       return term(wanted);
     }
     if (message instanceof RegionalMessages.TermEnded ended) {
-      driver.forgetTerm(ended.dir(), ended.term());
+      terms.forget(ended.dir(), ended.term());
       return true;
     }
     if (message instanceof RegionalMessages.Sent sent) {
       Pipeline pipeline = of(sent.run());
       return pipeline == null ? notOpen(sent.run().pipeline()) : pipeline.take(sent.data());
-    }
-    if (message instanceof RegionalMessages.Asked asked) {
-      Pipeline pipeline = of(asked.run());
-      return pipeline == null ? notOpen(asked.run().pipeline()) : pipeline.answer();
     }
     return null;
   }
@@ -211,7 +192,7 @@ final class RegionalPipelines {
           + ", not in "
           + dir;
     }
-    return new Object[] {dir, pipeline.run.number()};
+    return MessageBytes.of(new RegionalMessages.Welcome(dir, pipeline.run.number()));
   }
 
   private Object term(RegionalMessages.TermWanted wanted) {
@@ -219,17 +200,17 @@ final class RegionalPipelines {
     if (pipeline == null) {
       return notOpen(wanted.run().pipeline());
     }
-    StateFolder folder = pipeline.folder;
-    long term =
-        driver.nextTerm(folder, new DurableFiles.Writer(wanted.executorId(), wanted.executor()));
+    SegmentFolder folder = pipeline.folder;
+    Terms.Writer writer = new Terms.Writer(wanted.executorId(), wanted.executor());
+    long term = terms.next(folder, writer);
     if (of(wanted.run()) == null) {
-      // Closed meanwhile, maybe without knowing of this term: nobody would close its manager.
-      driver.forgetTerm(folder.name, term);
+      // Closed meanwhile, perhaps before this term was given: then close asked no manager of it.
+      terms.forget(folder.name, term);
       return notOpen(wanted.run().pipeline());
     }
-    return new Object[] {
-      term, folder.isLocal() ? null : new SerializableConfiguration(folder.conf)
-    };
+    SerializableConfiguration conf =
+        folder.isLocal() ? null : new SerializableConfiguration(folder.conf);
+    return MessageBytes.of(new RegionalMessages.TermGiven(term, conf));
   }
 
   /** The pipeline of this run; null when it was closed, or begun again. */

@@ -31,7 +31,7 @@ final class RegionalWorker {
     RegionalMessages.Sent message = new RegionalMessages.Sent(run, data);
     long pause = FIRST_PAUSE_MS;
     while (true) {
-      Object answer = managers.ask(message, "did not take a message of " + run.pipeline());
+      Object answer = managers.driver().ask(message, "did not take a message of " + run.pipeline());
       if (!RegionalMessages.FULL.equals(answer)) {
         accepted(answer);
         return;
@@ -39,12 +39,6 @@ final class RegionalWorker {
       managers.pause(pause);
       pause = Math.min(2 * pause, LONGEST_PAUSE_MS);
     }
-  }
-
-  /** What the driver tells the workers. */
-  byte[] ask() {
-    RegionalMessages.Asked message = new RegionalMessages.Asked(run);
-    return (byte[]) accepted(managers.ask(message, "told nothing about " + run.pipeline()));
   }
 
   /** An answer that is no refusal. */

@@ -5,31 +5,26 @@ import org.apache.spark.util.SerializableConfiguration;
 
 /**
  * From an executor to the driver: a manager incarnation wants a term. Answered with a new one, or with
- * {@link #held} as long as no other application has written to the folder since that was given.
+ * {@code held} as long as no other application has written to the folder since that was given.
+ *
+ * @param conf how to reach the folder; null for a local one
+ * @param held term of the manager that there is; 0 without one
+ * @param executor the way back to the executor
  */
-final class TermRequest implements Serializable {
-  private static final long serialVersionUID = 2L;
-
-  final String dir;
-  /** How to reach the folder, where it is not local. */
-  final SerializableConfiguration conf;
-
-  /** Term of the manager that there is; 0 without one. */
-  final long held;
-
-  final String executorId;
-  /** The way back to the executor. */
-  final ExecutorLink executor;
-
-  TermRequest(StateFolder folder, long held, String executorId, ExecutorLink executor) {
-    this.held = held;
-    dir = folder.name;
-    conf = folder.isLocal() ? null : new SerializableConfiguration(folder.conf);
-    this.executorId = executorId;
-    this.executor = executor;
+record TermRequest(
+    String dir,
+    SerializableConfiguration conf,
+    long held,
+    String executorId,
+    ExecutorLink executor)
+    implements Serializable {
+  static TermRequest of(SegmentFolder folder, long held, String executorId, ExecutorLink executor) {
+    SerializableConfiguration conf =
+        folder.isLocal() ? null : new SerializableConfiguration(folder.conf);
+    return new TermRequest(folder.name, conf, held, executorId, executor);
   }
 
-  StateFolder folder() {
-    return StateFolder.named(dir, conf == null ? null : conf.value());
+  SegmentFolder folder() {
+    return SegmentFolder.named(dir, conf == null ? null : conf.value());
   }
 }

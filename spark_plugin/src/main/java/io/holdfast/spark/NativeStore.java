@@ -1,8 +1,8 @@
 package io.holdfast.spark;
 
-import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.LongConsumer;
 import java.util.function.Supplier;
 import org.apache.spark.TaskContext;
 import org.apache.spark.unsafe.Platform;
@@ -14,8 +14,8 @@ import org.slf4j.LoggerFactory;
  * One native state store: rows in, rows out, used by one task attempt at a time. Independent of the
  * Spark minor.
  */
-final class TableHandle {
-  private static final Logger LOG = LoggerFactory.getLogger(TableHandle.class);
+final class NativeStore {
+  private static final Logger LOG = LoggerFactory.getLogger(NativeStore.class);
 
   /** How long a task waits for another attempt that still uses the store. */
   private static final long LOCK_TIMEOUT_MS = 60_000;
@@ -50,14 +50,19 @@ final class TableHandle {
   }
 
   private final Identity identity;
-  private final Supplier<HoldfastExecutor.Lease> leases;
+  private final Supplier<StoreManagers.Lease> leases;
   private final int versionsInMemory;
-  private final Runnable maintenance;
+  private final int minChangelogs;
+  private final LongConsumer snapshots;
+
+  /** Held by the one thread that maintains the store. */
+  private final Object maintaining = new Object();
+
   private final AtomicLong stamps = new AtomicLong();
   private long user = NOBODY;
 
   /** Null while the native store is closed. */
-  private HoldfastExecutor.Lease lease;
+  private StoreManagers.Lease lease;
 
   private long store;
 
@@ -75,22 +80,26 @@ final class TableHandle {
   /**
    * @param leases gives a share of the manager, whenever the native store is opened
    * @param versionsInMemory how many versions stay in memory between two tasks
-   * @param maintenance runs before a store forgets what is in memory
+   * @param minChangelogs so many changelogs make a base image due
+   * @param snapshots receives, after each maintenance, the version that loads from a base image and a
+   *     few changelogs; -1 when nothing is known of it
    */
-  TableHandle(
+  NativeStore(
       Identity identity,
-      Supplier<HoldfastExecutor.Lease> leases,
+      Supplier<StoreManagers.Lease> leases,
       int versionsInMemory,
-      Runnable maintenance) {
+      int minChangelogs,
+      LongConsumer snapshots) {
     this.identity = identity;
     this.leases = leases;
     this.versionsInMemory = versionsInMemory;
-    this.maintenance = maintenance;
+    this.minChangelogs = minChangelogs;
+    this.snapshots = snapshots;
     open();
   }
 
   private void open() {
-    HoldfastExecutor.Lease fresh = leases.get();
+    StoreManagers.Lease fresh = leases.get();
     try {
       store =
           Native.openStore(
@@ -208,7 +217,12 @@ final class TableHandle {
       committed = false;
     }
     if (forgets) {
-      maintain();
+      // Maintenance that comes by itself comes too late: it needs versions in memory.
+      try {
+        maintain();
+      } catch (RuntimeException e) {
+        LOG.warn("Maintenance of the state store of {} failed", identity, e);
+      }
     }
     synchronized (this) {
       try {
@@ -221,15 +235,6 @@ final class TableHandle {
         user = NOBODY;
         notifyAll();
       }
-    }
-  }
-
-  /** When maintenance comes by itself, nothing is in memory that an image could be written of. */
-  private void maintain() {
-    try {
-      maintenance.run();
-    } catch (RuntimeException e) {
-      LOG.warn("Maintenance of the state store of {} failed", identity, e);
     }
   }
 
@@ -315,9 +320,15 @@ final class TableHandle {
     }
   }
 
-  /** Version that loads from a base image and a few changelogs; -1 when nothing is known of it. */
-  long writeBaseImage(int minChangelogs) {
-    HoldfastExecutor.Lease held;
+  /** Writes a base image if one is due. */
+  void maintain() {
+    synchronized (maintaining) {
+      snapshots.accept(writeBaseImage());
+    }
+  }
+
+  private long writeBaseImage() {
+    StoreManagers.Lease held;
     synchronized (this) {
       held = lease;
     }
@@ -331,17 +342,13 @@ final class TableHandle {
     }
   }
 
-  /** {@link Native#storeStats}, then milliseconds spent on loads and on commits. */
-  long[] stats() {
-    long[] counters = Native.storeStats(store);
-    long[] all = Arrays.copyOf(counters, counters.length + 2);
-    all[counters.length] = loadNanos / 1_000_000;
-    all[counters.length + 1] = commitNanos / 1_000_000;
-    return all;
+  TimedStats stats() {
+    return new TimedStats(
+        Native.storeStats(store), loadNanos / 1_000_000, commitNanos / 1_000_000);
   }
 
-  /** See {@link HoldfastExecutor.Lease#takeTotals}. */
-  long[] takeTotals(long version) {
+  /** What the manager did since a store of it last asked. */
+  ManagerTotals takeTotals(long version) {
     return lease.takeTotals(version);
   }
 

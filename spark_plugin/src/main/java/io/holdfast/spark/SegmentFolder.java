@@ -8,40 +8,40 @@ import org.apache.hadoop.fs.Path;
  * A folder of merged files: {@code <checkpoint>/state/holdfast} of a query's state stores, or the
  * segments of a regional pipeline.
  */
-final class StateFolder {
+final class SegmentFolder {
   /** A local path, or the URI of a folder on another file system. */
   final String name;
 
   final Configuration conf;
 
-  private StateFolder(String name, Configuration conf) {
+  private SegmentFolder(String name, Configuration conf) {
     this.name = name;
     this.conf = conf;
   }
 
   /** The folder below Spark's state location, {@code <checkpoint>/state}. */
-  static StateFolder of(String stateLocation, Configuration conf) {
+  static SegmentFolder of(String stateLocation, Configuration conf) {
     return at(new Path(stateLocation, HoldfastConf.STATE_FOLDER).toString(), conf);
   }
 
   /** The folder at a path or URI. */
-  static StateFolder at(String location, Configuration conf) {
+  static SegmentFolder at(String location, Configuration conf) {
     Path path = new Path(location);
     try {
       Path qualified = path.getFileSystem(conf).makeQualified(path);
       boolean local = "file".equals(qualified.toUri().getScheme());
-      return new StateFolder(local ? qualified.toUri().getPath() : qualified.toString(), conf);
+      return new SegmentFolder(local ? qualified.toUri().getPath() : qualified.toString(), conf);
     } catch (IOException e) {
       throw new HoldfastException("Cannot resolve the folder " + location, e);
     }
   }
 
   /** The folder that another process calls {@code name}. */
-  static StateFolder named(String name, Configuration conf) {
-    return new StateFolder(name, conf);
+  static SegmentFolder named(String name, Configuration conf) {
+    return new SegmentFolder(name, conf);
   }
 
-  /** State stores keep their files here: who looks after those deletes what he does not know. */
+  /** State stores keep their files here: the driver deletes every file in it that they do not need. */
   boolean isOfStateStores() {
     return name.endsWith("/state/" + HoldfastConf.STATE_FOLDER);
   }

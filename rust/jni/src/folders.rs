@@ -1,0 +1,219 @@
+//! The folder of a query's state stores as one executor uses it: storage, and the writer of merged
+//! files.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use holdfast_core::format::Compression;
+use holdfast_core::manager::{SegmentWriter, WriterOptions};
+use holdfast_core::state::BaseImage;
+use holdfast_core::storage::{LocalStorage, Storage};
+use holdfast_core::{Error, OwnerTag, Term};
+use jni::objects::{JClass, JLongArray, JObject, JObjectArray, JString};
+use jni::sys::{jint, jlong};
+use jni::{Env, EnvUnowned, jni_sig, jni_str};
+use parking_lot::Mutex;
+
+use crate::convert::{LongRecord, file_id, java_longs, java_strings, longs};
+use crate::guard::{Failure, primitive, with_env};
+use crate::hadoop::HadoopStorage;
+use crate::handles::Handles;
+
+pub(crate) struct SegmentFolder {
+    pub(crate) storage: Arc<dyn Storage>,
+    /// Of all files that the writer makes; 0 in a folder that is only read.
+    term: Term,
+    /// Absent in a folder that is only read.
+    writer: Option<SegmentWriter>,
+    /// Base images of stores that were closed before commits could build on them, as they are after
+    /// every batch with Spark's `unloadOnCommit`: the next store of the owner goes on with them. At
+    /// most one per store of the query, of references only: about 1 KiB after ten changelogs, so
+    /// 1 MiB for a thousand stores. Java closes a folder that no store uses for a minute.
+    pub(crate) images: Mutex<HashMap<OwnerTag, BaseImage>>,
+}
+
+impl SegmentFolder {
+    pub(crate) fn writer(&self) -> Result<&SegmentWriter, Failure> {
+        self.writer.as_ref().ok_or_else(|| {
+            Failure::Core(Error::invalid_input(format!(
+                "{} was opened for reading only",
+                self.storage.location()
+            )))
+        })
+    }
+}
+
+pub(crate) static FOLDERS: Handles<SegmentFolder> = Handles::new("folder of state stores");
+
+pub(crate) fn compression(code: jint) -> Result<Compression, Failure> {
+    match code {
+        0 => Ok(Compression::None),
+        1 => Ok(Compression::Lz4),
+        other => Err(Failure::Core(Error::invalid_input(format!(
+            "unknown compression code {other}"
+        )))),
+    }
+}
+
+/// Inverse of [`compression`].
+pub(crate) fn compression_code(compression: Compression) -> jint {
+    match compression {
+        Compression::None => 0,
+        Compression::Lz4 => 1,
+    }
+}
+
+/// The folder `dir`: local, or reached through `files`, a `HadoopFiles`, unless that is null.
+pub(crate) fn storage(
+    env: &Env<'_>,
+    dir: &JString<'_>,
+    files: &JObject<'_>,
+) -> Result<Arc<dyn Storage>, Failure> {
+    let dir = dir.try_to_string(env)?;
+    Ok(if files.is_null() {
+        Arc::new(LocalStorage::new(dir))
+    } else {
+        Arc::new(HadoopStorage::new(env, files, dir)?)
+    })
+}
+
+/// `Native.openFolder(String dir, HadoopFiles files, long term, long maxFileBytes, int
+/// compression): long`. Term 0 opens for reading only.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_openFolder<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    dir: JString<'local>,
+    files: JObject<'local>,
+    term: jlong,
+    max_file_bytes: jlong,
+    compression_code: jint,
+) -> jlong {
+    with_env(env, |env| {
+        let storage = storage(env, &dir, &files)?;
+        let term = Term(u64::try_from(term).unwrap_or(0));
+        let writer = if term == Term(0) {
+            None
+        } else {
+            let options = WriterOptions {
+                max_file_bytes: max_file_bytes.max(1) as u64,
+                compression: compression(compression_code)?,
+            };
+            Some(SegmentWriter::open(Arc::clone(&storage), term, options))
+        };
+        Ok(FOLDERS.insert(SegmentFolder {
+            storage,
+            term,
+            writer,
+            images: Mutex::default(),
+        }))
+    })
+}
+
+/// `Native.leaveDeletedFile(long folder)`: closes the open file if it was deleted from outside.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_leaveDeletedFile<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    folder: jlong,
+) {
+    primitive(env, || {
+        Ok(FOLDERS.get(folder)?.writer()?.leave_deleted()?)
+    });
+}
+
+/// `Native.seal(long folder)`: seals the open file.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_seal<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    folder: jlong,
+) {
+    primitive(env, || Ok(FOLDERS.get(folder)?.writer()?.seal()?));
+}
+
+/// `Native.closeFolder(long folder)`. Closing twice does nothing.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_closeFolder<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    folder: jlong,
+) {
+    primitive(env, || {
+        FOLDERS.remove(folder);
+        Ok(())
+    });
+}
+
+/// `Native.syncFiles(long folder, long[] numbers)`: makes files of this writer, which have its
+/// term, survive a machine crash; on object stores this seals them.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_syncFiles<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    folder: jlong,
+    numbers: JLongArray<'local>,
+) {
+    with_env(env, |env| {
+        let folder = FOLDERS.get(folder)?;
+        let files = longs(env, &numbers)?
+            .into_iter()
+            .map(|number| file_id(folder.term, number))
+            .collect::<Result<BTreeSet<_>, _>>()?;
+        Ok(folder.writer()?.sync_files(&files)?)
+    });
+}
+
+/// `record WriterStats(long filesCreated, long filesSealed, long segments, long storedBytes)`.
+const WRITER_STATS: LongRecord = LongRecord {
+    class: jni_str!("io/holdfast/spark/WriterStats"),
+    constructor: jni_sig!("(JJJJ)V"),
+};
+
+/// `Native.writerStats(long folder): WriterStats`.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_writerStats<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    folder: jlong,
+) -> JObject<'local> {
+    with_env(env, |env| {
+        let stats = FOLDERS.get(folder)?.writer()?.stats();
+        let values = [
+            stats.files_created,
+            stats.files_sealed,
+            stats.segments,
+            stats.bytes,
+        ];
+        WRITER_STATS.object(env, &values)
+    })
+}
+
+/// `Native.takeWarnings(long folder): String[]`: what went wrong with files and failed no call, for
+/// the log; told once.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_takeWarnings<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    folder: jlong,
+) -> JObjectArray<'local, JString<'local>> {
+    with_env(env, |env| {
+        let warnings = FOLDERS.get(folder)?.writer()?.take_warnings();
+        java_strings(env, &warnings)
+    })
+}
+
+/// `Native.lostFiles(long folder): long[]`: numbers of the files that could not be made durable;
+/// they have the term of the writer.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_lostFiles<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    folder: jlong,
+) -> JLongArray<'local> {
+    with_env(env, |env| {
+        let lost = FOLDERS.get(folder)?.writer()?.lost_files();
+        let numbers: Vec<_> = lost.iter().map(|file| jlong::from(file.seq)).collect();
+        java_longs(env, &numbers)
+    })
+}
