@@ -69,9 +69,12 @@ soak-regional: $(VENV)/installed  ## 300 batches of a regional pipeline with ran
 	PYTHONPATH=tests/spark:tests/regional:examples $(BIN)/python -m regional_soak $(SOAK_ARGS)
 
 .PHONY: lint
-lint: $(VENV)/installed  ## formatting, clippy, ruff, mypy, stubs, javac; a warning is an error
+lint: $(VENV)/installed  ## formatting, clippy, rustdoc, ruff, mypy, stubs, javac; a warning is an error
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --features holdfast-jni/conformance --locked -- -D warnings
+	cargo clippy --workspace --all-targets --features holdfast-jni/conformance --locked -- \
+	    -D warnings -A clippy::disallowed-methods  # tests may call what libraries may not
+	cargo clippy --workspace --features holdfast-jni/conformance --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 	$(BIN)/ruff check $(LINTED_PYTHON)
 	$(BIN)/ruff format --check $(LINTED_PYTHON)
 	$(BIN)/mypy $(CHECKED_PYTHON)

@@ -29,7 +29,7 @@ for _sent in sys.stdin:
     _printed, _failed = io.StringIO(), None
     with contextlib.redirect_stdout(_printed):
         try:
-            exec(compile(json.loads(_sent), "README.md", "exec"), globals())
+            exec(compile(json.loads(_sent), "document", "exec"), globals())
         except Exception:
             _failed = traceback.format_exc()
     print(json.dumps([_printed.getvalue(), _failed]), file=_answers)

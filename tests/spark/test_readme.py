@@ -1,4 +1,4 @@
-"""README, done word for word and in order, as a reader would.
+"""README and docs/, done word for word and in order, as a reader would.
 
 Every block between fences is here: what is done with it, or why nothing is. In a clean environment
 all of it is done; the installed package alone does what needs no installation of its own.
@@ -28,7 +28,7 @@ Kind = Literal["not run", "installation", "program", "pasted", "printed", "termi
 
 @dataclass(frozen=True)
 class Step:
-    """A block of README: how it begins, and what the reader does with it.
+    """A block of a document: how it begins, and what the reader does with it.
 
     Attributes
     ----------
@@ -53,24 +53,36 @@ class Step:
 
 _DEMO_OUTPUT = "shows a run of `make demo`, with times and counts of one machine"
 
-STEPS = (
-    Step("not run", "make demo\nmake test\n", "runs this test"),
-    Step("not run", "query    provider       batches", _DEMO_OUTPUT),
-    Step("not run", "id  batch  outcome   failed regions", _DEMO_OUTPUT),
-    Step("installation", "make wheel\npip install"),
-    Step("program", "from pyspark.sql import SparkSession\n\nimport holdfast", "counts.py"),
-    Step("terminal", "$ find checkpoints/counts/state", varies="[0-9a-f]{16}-[0-9a-f]{8}"),
-    Step("terminal", "$ holdfast conf > holdfast.conf", varies="(?<= )/.*/site-packages"),
-    Step("pasted", "from pathlib import Path\n\nimport numpy", everywhere=True),
-    Step("pasted", "import numpy as np\nimport pyarrow as pa\nfrom pyspark", everywhere=True),
-    # Bytes and times in the last two columns.
-    Step("printed", "id  batch  outcome  failed", varies=r"(?<=[\d-]) \S+ \S+$", everywhere=True),
-    Step("pasted", "source = holdfast.FileSplits(", everywhere=True),
-    # The metadata has paths, so its size varies.
-    Step("terminal", "$ holdfast show checkpoints/dev", varies=r"\d+(?= -$)", everywhere=True),
-    Step("pasted", 'query = pipeline.write_parquet("deviations")', everywhere=True),
-    Step("not run", "make test    # all tests", "lists commands of this repository"),
-)
+#: The blocks of every document that has some. The documents are read in this order, in one folder
+#: and one Python session.
+DOCUMENTS = {
+    "README.md": (
+        Step("not run", "make demo\nmake test\n", "runs this test"),
+        Step("not run", "query    provider       batches", _DEMO_OUTPUT),
+        Step("installation", "make wheel\npip install"),
+        Step("program", "from pyspark.sql import SparkSession\n\nimport holdfast", "counts.py"),
+        Step("terminal", "$ find checkpoints/counts/state", varies="[0-9a-f]{16}-[0-9a-f]{8}"),
+        Step("pasted", "from pathlib import Path\n\nimport numpy", everywhere=True),
+        Step("pasted", "import numpy as np\nimport pyarrow as pa\nfrom pyspark", everywhere=True),
+        # Bytes and times in the last two columns.
+        Step(
+            "printed", "id  batch  outcome  failed", varies=r"(?<=[\d-]) \S+ \S+$", everywhere=True
+        ),
+    ),
+    "docs/state-stores.md": (
+        Step("terminal", "$ holdfast conf > holdfast.conf", varies="(?<= )/.*/site-packages"),
+    ),
+    "docs/regional-pipelines.md": (
+        Step("pasted", "source = holdfast.FileSplits(", everywhere=True),
+        Step("not run", "id  batch  outcome   failed regions", _DEMO_OUTPUT),
+        # The metadata has paths, so its size varies.
+        Step("terminal", "$ holdfast show checkpoints/dev", varies=r"\d+(?= -$)", everywhere=True),
+        Step("pasted", 'query = pipeline.write_parquet("deviations")', everywhere=True),
+    ),
+    "CONTRIBUTING.md": (
+        Step("not run", "make test    # all tests", "lists commands of this repository"),
+    ),
+}
 
 # A stateful operator in Python, which the plugin and the packages of the extra make possible.
 TRANSFORM = """
@@ -114,7 +126,7 @@ print(sorted(row.total for row in spark.table("totals").collect()))
 
 
 def do(reader: Reader, steps: Iterator[tuple[Step, Block]]) -> None:
-    """Do what the blocks say, and compare what they print with what README shows."""
+    """Do what the blocks say, and compare what they print with what the document shows."""
     printed: list[str] = []
     for step, block in steps:
         if step.kind == "installation":
@@ -138,30 +150,32 @@ def comparable(lines: list[str], step: Step) -> list[str]:
     return [re.sub(step.varies, "...", " ".join(line.split())) for line in lines]
 
 
-def of_readme(wanted: Callable[[Step], bool]) -> Iterator[tuple[Step, Block]]:
-    for step, block in zip(STEPS, blocks(ROOT / "README.md"), strict=True):
-        if wanted(step):
-            yield step, block
+def of_documents(wanted: Callable[[Step], bool]) -> Iterator[tuple[Step, Block]]:
+    for name, steps in DOCUMENTS.items():
+        for step, block in zip(steps, blocks(ROOT / name), strict=True):
+            if wanted(step):
+                yield step, block
 
 
-def test_every_block_of_readme_is_done_or_has_a_reason_not_to_be() -> None:
-    found = blocks(ROOT / "README.md")
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_block_of_a_document_is_done_or_has_a_reason_not_to_be(name: str) -> None:
+    steps, found = DOCUMENTS[name], blocks(ROOT / name)
     languages = {"program": "python", "pasted": "python", "terminal": "console"}
-    for step, block in zip(STEPS, found, strict=False):
-        where = f"README.md, line {block.line}: {block.text.splitlines()[0]}"
+    for step, block in zip(steps, found, strict=False):
+        where = f"{name}, line {block.line}: {block.text.splitlines()[0]}"
         assert block.text.startswith(step.begins), where
         assert block.language in (languages.get(step.kind, "sh"), "text"), where
         assert block.language != "text" or step.kind in ("not run", "printed"), where
         assert step.kind != "not run" or step.note, where
-    assert [block.line for block in found[len(STEPS) :]] == [], "blocks that STEPS does not have"
-    assert len(found) == len(STEPS), "STEPS has blocks that README.md has not"
+    assert [block.line for block in found[len(steps) :]] == [], "blocks that are not in DOCUMENTS"
+    assert len(found) == len(steps), f"DOCUMENTS has blocks that {name} has not"
 
 
 def test_other_documents_have_no_programs_and_no_commands() -> None:
     listed = subprocess.run(
         ["git", "ls-files", "*.md"], cwd=ROOT, check=True, capture_output=True, text=True
     )
-    others = [name for name in listed.stdout.split() if name != "README.md"]
+    others = [name for name in listed.stdout.split() if name not in DOCUMENTS]
     assert others
     for name in others:
         for block in blocks(ROOT / name):
@@ -170,17 +184,17 @@ def test_other_documents_have_no_programs_and_no_commands() -> None:
 
 
 @pytest.mark.spark
-def test_the_regional_programs_of_readme_run_in_order_and_print_what_it_shows(
+def test_the_regional_programs_of_the_documents_run_in_order_and_print_what_they_show(
     tmp_path: Path,
 ) -> None:
     with Reader(tmp_path, Path(sys.prefix)) as reader:
-        do(reader, of_readme(lambda step: step.everywhere))
+        do(reader, of_documents(lambda step: step.everywhere))
 
 
 @pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
-def test_all_of_readme_runs_in_order_with_nothing_but_the_wheel_and_its_extra(
+def test_all_of_the_documents_can_be_done_with_nothing_but_the_wheel_and_its_extra(
     tmp_path: Path,
 ) -> None:
     clean = tmp_path / "clean"
@@ -188,8 +202,8 @@ def test_all_of_readme_runs_in_order_with_nothing_but_the_wheel_and_its_extra(
     folder = tmp_path / "reader"
     folder.mkdir()
     with Reader(folder, clean) as reader:
-        do(reader, of_readme(lambda step: True))
-        # Words of README that have no program: operators in Python need the extra.
+        do(reader, of_documents(lambda step: True))
+        # Words of the documents that have no program: operators in Python need the extra.
         (folder / "totals.py").write_text(TRANSFORM)
         assert "[1, 3]" in reader.shell("python totals.py")
         assert reader.shell("python -c 'import holdfast; print(holdfast.__file__)'") == [

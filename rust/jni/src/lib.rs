@@ -1,8 +1,8 @@
 //! JNI library of the Holdfast state store plugin: the native half of
 //! `io.holdfast.spark.Native`.
 //!
-//! Every entry goes through one guard ([`guard`]) that turns Rust errors and panics into typed
-//! Java exceptions. Objects are named by handles of index and generation ([`handles`]), so use
+//! Every entry goes through one guard (`guard`) that turns Rust errors and panics into typed
+//! Java exceptions. Objects are named by handles of index and generation (`handles`), so use
 //! after close throws instead of crashing.
 
 #[cfg(feature = "conformance")]

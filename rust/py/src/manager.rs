@@ -135,6 +135,7 @@ impl SnapshotManager {
         let path = storage.root().to_path_buf();
         // A term names the files of one incarnation for ever, also after its files are deleted and
         // listing shows nothing of it any more: so it is never before the time in milliseconds.
+        #[expect(clippy::disallowed_methods, reason = "the one look at a clock")]
         let now_ms = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(1, |elapsed| u64::try_from(elapsed.as_millis()).unwrap_or(1));

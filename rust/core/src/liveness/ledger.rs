@@ -212,7 +212,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Takes in a checkpoint that is restored, as [`View::restore`].
+    /// Takes in a checkpoint that is restored, as `View::restore`.
     pub fn restore_checkpoint(&mut self, id: CheckpointId, fallbacks: Fallbacks) {
         let change = self.view.restore(id, fallbacks);
         self.wake(change);

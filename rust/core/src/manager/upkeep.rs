@@ -150,6 +150,10 @@ impl Upkeep {
         }
     }
 
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one thread of a manager, which deletes files"
+    )]
     fn hire(self: &Arc<Self>, registry: &mut Registry) {
         let queue = &mut registry.queue;
         let wanted = self.background && !queue.stopped && !queue.is_empty();

@@ -640,7 +640,7 @@ impl StateStore {
 
     /// The merge that is due: at least `min_changelogs` durable ones lie above the base image, and
     /// either they are half its size, so that a load is not much longer than it must be and images
-    /// cost at most three times what commits write, or there are [`MAX_WAIT`] times as many. Also as
+    /// cost at most three times what commits write, or there are `MAX_WAIT` times as many. Also as
     /// soon as any segment lies in one of the `wasteful` files, which go once nobody needs them.
     /// `None` while an earlier image waits for its file to become durable.
     pub fn base_image_task(

@@ -11,6 +11,10 @@
 //! });
 //! ```
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the suite, which tests run, calls a storage from several threads"
+)]
 // A failed expectation is reported by a panic, as in any test.
 #![allow(clippy::expect_used)]
 

@@ -4,6 +4,11 @@
 //! bytes survive the death of this process. A machine crash is survived after `sync`, which also
 //! makes the name durable by syncing the directory.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the storage of local paths is where files are opened"
+)]
+
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;

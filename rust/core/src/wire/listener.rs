@@ -1,5 +1,10 @@
 //! The socket: in a private folder, for this user alone.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a socket is a path with permissions, beside storage"
+)]
+
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, PipeReader, PipeWriter};

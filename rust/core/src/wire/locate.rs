@@ -1,6 +1,11 @@
 //! Where an executor's socket is. The executor puts it where its workers look: both sides compute the
 //! place from the user and the executor's process, so nothing has to be handed down.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the sockets and the parents of a process are looked up in the file system"
+)]
+
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;

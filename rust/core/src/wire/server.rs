@@ -154,6 +154,10 @@ fn serve_apart(connection: Connection, host: &Arc<dyn Host>) -> io::Result<JoinH
     })
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the threads of a server, which joins them"
+)]
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name(name.to_owned()).spawn(work)
 }
