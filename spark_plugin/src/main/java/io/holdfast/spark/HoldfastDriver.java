@@ -164,7 +164,7 @@ final class HoldfastDriver implements DriverPlugin {
   void requireNewest(StateFolder folder) {
     // Listed first: a term given meanwhile is in lastTerm before its first file exists.
     long found = Native.newestTerm(folder.name, folder.files());
-    long given = lastTerm.getOrDefault(folder.name, 0L);
+    long given = newestGiven(folder.name);
     if (found > given) {
       throw new HoldfastException(
           "Another query took over this checkpoint: "
@@ -209,6 +209,11 @@ final class HoldfastDriver implements DriverPlugin {
     lastTerm.put(dir, term);
     liveTerms.computeIfAbsent(dir, key -> new HashMap<>()).put(term, writer);
     return term;
+  }
+
+  /** The newest term of a folder that this application gave; 0 if none. */
+  long newestGiven(String dir) {
+    return lastTerm.getOrDefault(dir, 0L);
   }
 
   /** Writers of a folder by their terms. */

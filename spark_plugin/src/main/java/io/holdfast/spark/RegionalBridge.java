@@ -111,6 +111,11 @@ public final class RegionalBridge {
         .toArray();
   }
 
+  /** Returns the newest term that this application gave to a manager of this folder; 0 if none. */
+  public static long newestTerm(String folder) {
+    return HoldfastPlugin.driver().newestGiven(pipelines().folder(folder).name);
+  }
+
   private static RegionalPipelines pipelines() {
     return HoldfastPlugin.driver().regionalPipelines();
   }
