@@ -451,7 +451,10 @@ fn of_managers_that_are_gone_what_no_checkpoint_refers_to_goes() {
     assert_eq!(report.deleted, [orphan.file]);
     assert_eq!(left(&storage), [needed.file, open.file]);
     // The state is reused, and the checkpoint that it was written for goes.
-    let reused = [checkpoint(5, &[("a", 5, needed)]), checkpoint(6, &[("a", 5, needed)])];
+    let reused = [
+        checkpoint(5, &[("a", 5, needed)]),
+        checkpoint(6, &[("a", 5, needed)]),
+    ];
     let report = orphans(&storage, &[3], &reused).unwrap();
     assert_eq!((report.kept, report.deleted), (vec![needed.file], vec![]));
     let report = orphans(&storage, &[3], &[]).unwrap();
@@ -493,14 +496,18 @@ fn nothing_goes_while_checkpoints_are_not_what_they_should_be() {
         len: 10,
         digest: 0,
     };
-    let kind = |retained: &[RestoredCheckpoint]| orphans(&storage, &[3], retained).unwrap_err().kind();
+    let kind =
+        |retained: &[RestoredCheckpoint]| orphans(&storage, &[3], retained).unwrap_err().kind();
     let missing = checkpoint(1, &[("a", 1, at(file(2, 1)))]);
     assert_eq!(kind(&[missing]), ErrorKind::NotFound);
     let cut = SegmentRef {
         len: 1 << 20,
         ..at(orphan)
     };
-    assert_eq!(kind(&[checkpoint(1, &[("a", 1, cut)])]), ErrorKind::NotFound);
+    assert_eq!(
+        kind(&[checkpoint(1, &[("a", 1, cut)])]),
+        ErrorKind::NotFound
+    );
     let two = [("a", 1, at(orphan)), ("a", 2, at(orphan))];
     assert_eq!(kind(&[checkpoint(2, &two)]), ErrorKind::InvalidInput);
     assert_eq!(kind(&[checkpoint(1, &two[1..])]), ErrorKind::InvalidInput);
@@ -513,7 +520,10 @@ fn nothing_goes_while_checkpoints_are_not_what_they_should_be() {
     // What a living manager deletes is not missed.
     storage.delete(&newer.file_name()).unwrap();
     let deleted = checkpoint(1, &[("a", 1, at(file(3, 1)))]);
-    assert_eq!(orphans(&storage, &[3], &[deleted]).unwrap().deleted, [orphan]);
+    assert_eq!(
+        orphans(&storage, &[3], &[deleted]).unwrap().deleted,
+        [orphan]
+    );
 }
 
 proptest! {

@@ -84,7 +84,7 @@ extern "system" fn Java_io_holdfast_spark_Native_referencedEnds<'local>(
 }
 
 /// `Native.adoptFile(String dir, HadoopFiles files, String file, long end)`: makes a file whose
-/// writer is gone survive a machine crash, as far as storage can do that for somebody else's file,
+/// writer is gone survive a machine crash, as far as storage can do that for a file of another writer,
 /// and checks that nothing of it is missing before `end`. A file that is gone, or shorter, is an
 /// error.
 #[unsafe(no_mangle)]

@@ -122,5 +122,7 @@ pub fn sort_out(
 fn needed_bytes(facts: &ListedFile, evidence: &dyn Evidence) -> Option<u64> {
     let segments = facts.segments.iter();
     let needed = segments.filter(|s| is_live(evidence, &s.owner, s.created, s.created));
-    needed.map(|segment| segment.len).reduce(|sum, len| sum + len)
+    needed
+        .map(|segment| segment.len)
+        .reduce(|sum, len| sum + len)
 }

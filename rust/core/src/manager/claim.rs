@@ -159,8 +159,9 @@ impl Claim {
         match &*self.standing.lock() {
             Standing::Opened => true,
             Standing::Unclaimed | Standing::Fenced(_) => false,
-            Standing::TakenOver => files(self.storage.as_ref())
-                .is_ok_and(|mut files| files.any(|file| file.term >= self.term && !file.is_claim())),
+            Standing::TakenOver => files(self.storage.as_ref()).is_ok_and(|mut files| {
+                files.any(|file| file.term >= self.term && !file.is_claim())
+            }),
         }
     }
 }

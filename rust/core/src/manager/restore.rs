@@ -38,14 +38,18 @@ impl SnapshotManager {
             }
             let location = self.storage.location();
             let ledger = &mut registry.ledger;
-            RestoredCheckpoint::require_present(&location, checkpoints, |owner, origin, reference| {
-                let end = reference.offset.saturating_add(reference.len);
-                let size = sizes.get(&reference.file).copied();
-                if let Some(size) = size {
-                    ledger.add_file(reference.file, FileFacts::found(size));
-                }
-                size.is_some_and(|size| end <= size) && ledger.restore(owner, origin, reference)
-            })
+            RestoredCheckpoint::require_present(
+                &location,
+                checkpoints,
+                |owner, origin, reference| {
+                    let end = reference.offset.saturating_add(reference.len);
+                    let size = sizes.get(&reference.file).copied();
+                    if let Some(size) = size {
+                        ledger.add_file(reference.file, FileFacts::found(size));
+                    }
+                    size.is_some_and(|size| end <= size) && ledger.restore(owner, origin, reference)
+                },
+            )
         };
         self.upkeep.settle(Occasion::Message);
         present

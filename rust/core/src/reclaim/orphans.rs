@@ -69,11 +69,14 @@ fn segments_by_file(
     }
     let mut by_file: BTreeMap<FileId, Vec<ListedSegment>> = BTreeMap::new();
     for (reference, (owner, created)) in found {
-        by_file.entry(reference.file).or_default().push(ListedSegment {
-            owner: Arc::new(owner.clone()),
-            created,
-            len: reference.len,
-        });
+        by_file
+            .entry(reference.file)
+            .or_default()
+            .push(ListedSegment {
+                owner: Arc::new(owner.clone()),
+                created,
+                len: reference.len,
+            });
     }
     by_file
 }
