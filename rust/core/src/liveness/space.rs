@@ -66,6 +66,9 @@ pub(super) fn wasteful(
     goal: f64,
     max_space_amplification: f64,
 ) -> Vec<FileId> {
+    if physical as f64 <= goal {
+        return Vec::new();
+    }
     let waste = |file: &ClosedFile| file.physical_bytes.saturating_sub(file.live_bytes);
     // Equal waste is told apart by name: two files never collapse into one entry.
     closed.sort_by_key(|file| (std::cmp::Reverse(waste(file)), file.file));
