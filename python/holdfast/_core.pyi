@@ -17,6 +17,7 @@ __all__ = [
     "ManagerClient",
     "ManagerServer",
     "OperatorEntry",
+    "OrphanReclaimer",
     "Owner",
     "Piece",
     "RegionEntry",
@@ -196,7 +197,6 @@ class SnapshotManager:
     ) -> None: ...
     def restore(self, checkpoints: dict[int, Sequence[tuple[Owner, int, SegmentRef]]]) -> None: ...
     def sweep(self) -> int: ...
-    def adopt(self, terms: Set[int]) -> int: ...
     def wait_for_deletes(self) -> None: ...
     def stats(self) -> Stats: ...
     def files(self) -> list[FileStatus]: ...
@@ -212,6 +212,17 @@ class SnapshotManager:
         traceback: TracebackType | None,
         /,
     ) -> None: ...
+
+@final
+class OrphanReclaimer:
+    def __new__(cls, folder: str | PathLike[str], pipeline: str) -> Self: ...
+    def reclaim(
+        self,
+        retained: Sequence[CheckpointMetadata],
+        *,
+        live_terms: Set[int],
+        newest_term: int,
+    ) -> str: ...
 
 @final
 class Piece:

@@ -6,7 +6,7 @@ import json
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +35,7 @@ from holdfast.regions.coordinator import (
     Topology,
 )
 from holdfast.regions.coordinator_host import CoordinatorHost
-from holdfast.regions.driver import PipelineDriver, Segments, TasksLostError
+from holdfast.regions.driver import PipelineDriver, TasksLostError
 from holdfast.regions.errors import RegionalQueryError
 from holdfast.regions.folders import CheckpointFolders
 from holdfast.regions.managers import tell
@@ -625,11 +625,11 @@ class HostileRunner:
         tell(world.manager, message)
         world.check_segments()
 
-    def restore(self, checkpoints: Mapping[int, Segments]) -> None:
-        assert sorted(checkpoints) == sorted(self.world.disk)
+    def restore(self, retained: Sequence[CheckpointMetadata]) -> None:
+        assert sorted(metadata.id for metadata in retained) == sorted(self.world.disk)
 
-    def adopt(self, retained: Callable[[], Mapping[int, Segments]]) -> None:
-        assert sorted(retained()) == sorted(self.world.disk)
+    def reclaim(self, retained: Sequence[CheckpointMetadata]) -> None:
+        assert sorted(metadata.id for metadata in retained) == sorted(self.world.disk)
 
     def close_operators(self, order: ClosingOrder) -> None:
         newest = self.world.newest

@@ -34,7 +34,7 @@ def test_damage_is_named_with_the_way_out_and_nothing_is_changed(tmp_path: Path)
     error = str(raised.value)
     assert "checkpoint 4 cannot be restored" in error
     assert f"{file} at offset " in error
-    assert "pipeline pipeline, operator count, partition r0" in error
+    assert "pipeline pipeline, operator count, region r0" in error
     assert "checkpoint_id=3" in error
     assert (raised.value.checkpoint, raised.value.intact) == (4, 3)
     after = [path for path in sorted((tmp_path / "ckpt").rglob("*")) if path in before]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, assert_never
 
-from holdfast._core import CheckpointMetadata, Owner, SegmentRef
+from holdfast._core import CheckpointMetadata
 from holdfast._inspect import (
     IDENTITY_PROPERTY,
     OUTPUT_PROPERTY,
@@ -74,9 +74,6 @@ LOG: Final = logging.getLogger(__name__)
 
 Kind = Literal["checkpoint", "savepoint", "final"]
 
-Segments = Sequence[tuple[Owner, int, SegmentRef]]
-"""What a checkpoint needs: owner, origin of its state, reference."""
-
 
 class TasksLostError(RuntimeError):
     """Tasks of an attempt ended, or were ended, without an answer for all of their regions.
@@ -124,16 +121,16 @@ class TaskRunner(Protocol):
     def tell_managers(self, message: NotifyManagers) -> None:
         """Pass a message on to every manager; best effort."""
 
-    def restore(self, checkpoints: Mapping[int, Segments]) -> None:
-        """Make the segments of retained checkpoints known, and sweep what nobody needs."""
+    def restore(self, retained: Sequence[CheckpointMetadata]) -> None:
+        """Begin with these checkpoints, and delete files that none of them needs."""
 
-    def adopt(self, retained: Callable[[], Mapping[int, Segments]]) -> None:
-        """Take care of the files of managers that are gone since, if there are any.
+    def reclaim(self, retained: Sequence[CheckpointMetadata]) -> None:
+        """Delete files of managers that are gone, if no checkpoint needs them; best effort.
 
         Parameters
         ----------
-        retained : callable
-            Returns the segments of all retained checkpoints. No attempt is under way.
+        retained : sequence of CheckpointMetadata
+            All retained checkpoints. No attempt is under way.
         """
 
     def close(self) -> None:
@@ -233,7 +230,7 @@ class PipelineDriver:
         identity = self._folders.read_identity()
         if identity is not None:
             self._properties[IDENTITY_PROPERTY] = identity
-        self._runner.restore(self._segments(retained))
+        self._runner.restore(retained)
         self._coordinator = CheckpointCoordinator(
             self._options,
             self._topology,
@@ -468,7 +465,7 @@ class PipelineDriver:
                 self._folders.drop(action.ids)
             case NotifyManagers():
                 self._runner.tell_managers(action)
-                self._runner.adopt(lambda: self._segments(self.coordinator.retained))
+                self._runner.reclaim(list(self.coordinator.retained))
             case ResetCoordinator():
                 self._coordinators.reset(action)
             case ResetRegion():
@@ -526,9 +523,6 @@ class PipelineDriver:
     def _note_delivered(self, regions: Iterable[str]) -> None:
         for region in regions:
             self.coordinator.handle(NoticeDelivered(checkpoint=self.latest.id, region=region))
-
-    def _segments(self, retained: Iterable[CheckpointMetadata]) -> dict[int, Segments]:
-        return {metadata.id: metadata.segments(self._plan.pipeline) for metadata in retained}
 
     # --- tasks ----------------------------------------------------------------------------------
 

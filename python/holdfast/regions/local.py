@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from holdfast._core import CheckpointMetadata, SnapshotManager
 from holdfast.regions.answers import Answer
 from holdfast.regions.coordinator import HistoryRecord, NotifyManagers
-from holdfast.regions.driver import PipelineDriver, Segments, TasksLostError
+from holdfast.regions.driver import PipelineDriver, TasksLostError
 from holdfast.regions.local_path import local_folder
 from holdfast.regions.managers import tell
 from holdfast.regions.orders import AttemptOrder, ClosingOrder, PipelinePlan
@@ -100,12 +100,13 @@ class LocalRunner:
         """See `holdfast.regions.driver.TaskRunner`."""
         tell(self.manager, message)
 
-    def restore(self, checkpoints: Mapping[int, Segments]) -> None:
+    def restore(self, retained: Sequence[CheckpointMetadata]) -> None:
         """See `holdfast.regions.driver.TaskRunner`."""
-        self.manager.restore(dict(checkpoints))
+        pipeline = self._plan.pipeline
+        self.manager.restore({metadata.id: metadata.segments(pipeline) for metadata in retained})
         self.manager.sweep()
 
-    def adopt(self, retained: Callable[[], Mapping[int, Segments]]) -> None:
+    def reclaim(self, retained: Sequence[CheckpointMetadata]) -> None:
         """See `holdfast.regions.driver.TaskRunner`. The only manager lives as long as this."""
 
     def close(self) -> None:

@@ -80,12 +80,17 @@ pub struct OwnerTag(pub u64);
 
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Only regional pipelines have names here; stores are of partitions.
+        let region = match self.pipeline.is_empty() {
+            true => "partition",
+            false => "region",
+        };
         if !self.pipeline.is_empty() {
             write!(f, "pipeline {}, ", self.pipeline)?;
         }
         write!(
             f,
-            "operator {}, partition {}, store {}",
+            "operator {}, {region} {}, store {}",
             self.operator, self.region, self.store
         )
     }
@@ -102,7 +107,16 @@ pub struct FileId {
 
 const FILE_SUFFIX: &str = ".hf";
 
+/// Number of the file that is a claim.
+pub(crate) const CLAIM_SEQ: u32 = 0;
+
 impl FileId {
+    /// Whether the file is a manager's claim on the folder: it is empty, and no segment is ever
+    /// written to it.
+    pub fn is_claim(&self) -> bool {
+        self.seq == CLAIM_SEQ
+    }
+
     /// Name of the file inside its storage root, for example
     /// `000000000000002a-00000001.hf`.
     pub fn file_name(&self) -> String {

@@ -72,7 +72,7 @@ impl Sample {
                 for part in [
                     self.path.to_str().unwrap(),
                     &format!("offset {}", reference.offset),
-                    &format!("partition {region}"),
+                    &format!("region {region}"),
                     "expected",
                     "found",
                 ] {
@@ -203,7 +203,7 @@ fn a_reference_to_other_bytes_is_refused() {
     }
     let error = read_segment(&sample.storage, good, &owner("z")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
-    assert!(error.to_string().contains("partition z"), "{error}");
+    assert!(error.to_string().contains("region z"), "{error}");
     let mut absent = *good;
     absent.file.seq = 7;
     let error = read_segment(&sample.storage, &absent, &owner(region)).unwrap_err();

@@ -3,16 +3,17 @@
 
 mod common;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use common::{append, faulty, options, owner};
 use holdfast_core::format::Compression;
-use holdfast_core::gc::{FileFacts, IndexCache, ReclaimReport, SegmentFacts, plan, reclaim, space};
-use holdfast_core::manager::SegmentWriter;
+use holdfast_core::liveness::{Floors, ListedFile, ListedSegment, RestoredCheckpoint, sort_out};
+use holdfast_core::manager::{ManagerOptions, SegmentWriter, SnapshotManager};
+use holdfast_core::reclaim::{IndexCache, ReclaimReport, reclaim, reclaim_orphans};
 use holdfast_core::storage::{FaultyStorage, Operation, Storage};
-use holdfast_core::{CheckpointId, ErrorKind, FileId, Owner, Term};
+use holdfast_core::{CheckpointId, ErrorKind, FileId, Result, SegmentRef, Term};
 use proptest::prelude::*;
 
 fn file(term: u64, seq: u32) -> FileId {
@@ -22,12 +23,13 @@ fn file(term: u64, seq: u32) -> FileId {
     }
 }
 
-fn floors(list: &[(&str, u64)]) -> impl Fn(&Owner) -> Option<CheckpointId> + use<> {
-    let known: HashMap<Owner, CheckpointId> = list
-        .iter()
-        .map(|(region, floor)| (owner(region), CheckpointId(*floor)))
-        .collect();
-    move |owner| known.get(owner).copied()
+fn floors(list: &[(&str, u64)]) -> Floors {
+    let mut floors = Floors::default();
+    for (region, floor) in list {
+        let partition = format!("op-1/{region}");
+        floors.add(&partition, Some(owner(region).tag()), CheckpointId(*floor));
+    }
+    floors
 }
 
 fn terms(list: &[u64]) -> impl Fn(Term) -> bool + 'static {
@@ -35,8 +37,8 @@ fn terms(list: &[u64]) -> impl Fn(Term) -> bool + 'static {
     move |term| live.contains(&term.0)
 }
 
-fn segment(region: &str, created: u64, len: u64) -> SegmentFacts {
-    SegmentFacts {
+fn segment(region: &str, created: u64, len: u64) -> ListedSegment {
+    ListedSegment {
         owner: owner(region).into(),
         created: CheckpointId(created),
         len,
@@ -205,6 +207,8 @@ fn an_absent_root_has_nothing_to_reclaim() {
     let (_dir, storage) = faulty();
     let report = clean(&storage, &[("a", 9)], &[]);
     assert!(report.deleted.is_empty() && report.kept.is_empty());
+    let report = orphans(&storage, &[], &[]).unwrap();
+    assert!(report.deleted.is_empty() && report.kept.is_empty());
 }
 
 #[test]
@@ -344,37 +348,182 @@ fn the_folder_not_cleaned_for_longest_makes_room() {
     assert_eq!(opened, [1, 1, 0, 1, 0, 1]);
 }
 
-#[test]
-fn the_most_wasteful_files_are_named_until_the_bound_holds() {
-    let facts = |seq, sealed, physical_bytes, segments: &[(&str, u64, u64)]| FileFacts {
+fn listed(seq: u32, sealed: bool, bytes: u64, segments: &[(&str, u64, u64)]) -> ListedFile {
+    let segments = segments.iter();
+    ListedFile {
         file: file(1, seq),
         sealed,
         damaged: false,
-        physical_bytes,
+        physical_bytes: bytes,
         segments: segments
-            .iter()
             .map(|(region, created, len)| segment(region, *created, *len))
             .collect(),
-    };
+    }
+}
+
+#[test]
+fn the_most_wasteful_files_are_named_until_the_bound_holds() {
     let files = [
         // One idle owner keeps a large file alive.
-        facts(1, true, 10_000, &[("idle", 5, 100), ("busy", 1, 9_900)]),
-        facts(2, true, 5_000, &[("busy", 3, 4_000), ("busy", 9, 1_000)]),
-        facts(3, true, 6_000, &[("busy", 9, 6_000)]),
+        listed(1, true, 10_000, &[("idle", 5, 100), ("busy", 1, 9_900)]),
+        listed(2, true, 5_000, &[("busy", 3, 4_000), ("busy", 9, 1_000)]),
+        listed(3, true, 6_000, &[("busy", 9, 6_000)]),
         // Still written to: not counted.
-        facts(4, false, 90_000, &[]),
+        listed(4, false, 90_000, &[]),
     ];
     let floors = floors(&[("idle", 5), ("busy", 8)]);
-    let report = space(&files, &floors, &terms(&[1]), 2.0);
+    let space = |bound| {
+        let sorted = sort_out(files.to_vec(), &floors, &terms(&[1]), bound);
+        assert_eq!(sorted.staying, files);
+        sorted.space
+    };
+    let report = space(2.0);
     assert_eq!(
         (report.physical_bytes, report.needed_bytes),
         (21_000, 7_100)
     );
     assert_eq!(report.pinned_bytes(), 13_900);
     assert_eq!(report.wasteful, [file(1, 1)], "without it the bound holds");
-    let report = space(&files, &floors, &terms(&[1]), 1.1);
-    assert_eq!(report.wasteful, [file(1, 1), file(1, 2)]);
-    assert_eq!(space(&files, &floors, &terms(&[1]), 3.0).wasteful, []);
+    assert_eq!(space(1.1).wasteful, [file(1, 1), file(1, 2)]);
+    assert_eq!(space(3.0).wasteful, []);
+}
+
+/// As for the view of a manager, see the test of this name in `liveness`.
+#[test]
+fn a_file_within_the_bound_does_not_hide_a_smaller_one_that_is_not() {
+    let files = [
+        listed(1, true, 100, &[("a", 9, 60), ("a", 1, 40)]),
+        listed(2, true, 30, &[("a", 9, 1), ("a", 1, 29)]),
+    ];
+    let sorted = sort_out(files.to_vec(), &floors(&[("a", 9)]), &terms(&[]), 2.0);
+    assert_eq!(sorted.space.wasteful, [file(1, 2)]);
+}
+
+/// A pass of a driver over files of managers, of which those with these terms are alive.
+fn orphans(
+    storage: &Arc<FaultyStorage>,
+    live: &[u64],
+    retained: &[RestoredCheckpoint],
+) -> Result<ReclaimReport> {
+    let retained = || Ok(retained.to_vec());
+    reclaim_orphans(storage.as_ref(), retained, &terms(live), Term(9))
+}
+
+/// A checkpoint with these segments: whose, origin, which.
+fn checkpoint(id: u64, segments: &[(&str, u64, SegmentRef)]) -> RestoredCheckpoint {
+    let segments = segments.iter();
+    RestoredCheckpoint {
+        id: CheckpointId(id),
+        segments: segments
+            .map(|(region, origin, at)| (owner(region), CheckpointId(*origin), *at))
+            .collect(),
+    }
+}
+
+#[test]
+fn of_managers_that_are_gone_what_no_checkpoint_refers_to_goes() {
+    let (_dir, storage) = faulty();
+    let manager = |term| {
+        SnapshotManager::open(storage.clone(), Term(term), ManagerOptions::default()).unwrap()
+    };
+    let write = |manager: &SnapshotManager, region: &str, id: u64| {
+        let owner = owner(region);
+        let new = holdfast_core::format::NewSegment {
+            owner: &owner,
+            created: CheckpointId(id),
+            kind: holdfast_core::format::SegmentKind::Snapshot,
+            lineage: &[],
+            replaced: None,
+            entries: 1,
+        };
+        manager.append(&new, b"state").unwrap()
+    };
+    let (gone, alive) = (manager(2), manager(3));
+    let needed = write(&gone, "a", 1);
+    gone.persist(CheckpointId(1)).unwrap();
+    drop(gone);
+    let gone = manager(4);
+    let orphan = write(&gone, "a", 2);
+    drop(gone);
+    let open = write(&alive, "b", 1);
+    let first = checkpoint(1, &[("a", 1, needed), ("b", 1, open)]);
+    let report = orphans(&storage, &[3], std::slice::from_ref(&first)).unwrap();
+    assert_eq!(report.deleted, [orphan.file]);
+    assert_eq!(left(&storage), [needed.file, open.file]);
+    // The state is reused, and the checkpoint that it was written for goes.
+    let reused = [
+        checkpoint(5, &[("a", 5, needed)]),
+        checkpoint(6, &[("a", 5, needed)]),
+    ];
+    let report = orphans(&storage, &[3], &reused).unwrap();
+    assert_eq!((report.kept, report.deleted), (vec![needed.file], vec![]));
+    let report = orphans(&storage, &[3], &[]).unwrap();
+    assert_eq!(report.deleted, [needed.file]);
+    assert_eq!(left(&storage), [open.file], "its manager is alive");
+    assert_eq!(orphans(&storage, &[], &[]).unwrap().deleted, [open.file]);
+}
+
+#[test]
+fn nothing_of_a_manager_that_is_gone_is_read() {
+    let (dir, storage) = faulty();
+    let torn = write(&storage, 1, &[("a", 9)], false);
+    cut(&dir, torn, 1);
+    let garbage = file(2, 1);
+    std::fs::write(path(&dir, garbage), b"no header").unwrap();
+    let (opened, report) = opens(&storage, || orphans(&storage, &[], &[]).unwrap());
+    assert_eq!((opened, report.deleted), (0, vec![torn, garbage]));
+}
+
+#[test]
+fn a_claim_is_left_to_the_manager_that_takes_the_folder_over() {
+    let (dir, storage) = faulty();
+    write(&storage, 1, &[("a", 1)], true);
+    for term in [1, 20] {
+        std::fs::write(path(&dir, file(term, 0)), b"").unwrap();
+    }
+    orphans(&storage, &[], &[]).unwrap();
+    clean(&storage, &[], &[]);
+    assert_eq!(left(&storage), [file(1, 0), file(20, 0)]);
+}
+
+#[test]
+fn nothing_goes_while_checkpoints_are_not_what_they_should_be() {
+    let (_dir, storage) = faulty();
+    let orphan = write(&storage, 1, &[("a", 1)], true);
+    let at = |file| SegmentRef {
+        file,
+        offset: 0,
+        len: 10,
+        digest: 0,
+    };
+    let kind =
+        |retained: &[RestoredCheckpoint]| orphans(&storage, &[3], retained).unwrap_err().kind();
+    let missing = checkpoint(1, &[("a", 1, at(file(2, 1)))]);
+    assert_eq!(kind(&[missing]), ErrorKind::NotFound);
+    let cut = SegmentRef {
+        len: 1 << 20,
+        ..at(orphan)
+    };
+    assert_eq!(
+        kind(&[checkpoint(1, &[("a", 1, cut)])]),
+        ErrorKind::NotFound
+    );
+    let two = [("a", 1, at(orphan)), ("a", 2, at(orphan))];
+    assert_eq!(kind(&[checkpoint(2, &two)]), ErrorKind::InvalidInput);
+    assert_eq!(kind(&[checkpoint(1, &two[1..])]), ErrorKind::InvalidInput);
+    let unreadable = || Err(holdfast_core::Error::corrupt("metadata"));
+    let error = reclaim_orphans(storage.as_ref(), unreadable, &terms(&[]), Term(9)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    let newer = write(&storage, 10, &[("a", 1)], true);
+    assert_eq!(kind(&[]), ErrorKind::Fenced);
+    assert_eq!(left(&storage), [orphan, newer]);
+    // What a living manager deletes is not missed.
+    storage.delete(&newer.file_name()).unwrap();
+    let deleted = checkpoint(1, &[("a", 1, at(file(3, 1)))]);
+    assert_eq!(
+        orphans(&storage, &[3], &[deleted]).unwrap().deleted,
+        [orphan]
+    );
 }
 
 proptest! {
@@ -392,10 +541,10 @@ proptest! {
         live in prop::collection::hash_set(0..4u64, 0..4),
     ) {
         let regions = ["a", "b", "c", "unknown"];
-        let facts: Vec<FileFacts> = files
+        let facts: Vec<ListedFile> = files
             .iter()
             .enumerate()
-            .map(|(seq, (term, sealed, damaged, segments))| FileFacts {
+            .map(|(seq, (term, sealed, damaged, segments))| ListedFile {
                 file: file(*term, seq as u32),
                 sealed: *sealed,
                 damaged: *damaged,
@@ -408,14 +557,15 @@ proptest! {
             .collect();
         let floors: Vec<_> = regions.iter().copied().zip(floor.iter().copied()).collect();
         let live: Vec<u64> = live.into_iter().collect();
-        let going = plan(&facts, &self::floors(&floors), &terms(&live));
+        let sorted = sort_out(facts.clone(), &self::floors(&floors), &terms(&live), 2.0);
+        prop_assert_eq!(sorted.going.len() + sorted.staying.len(), facts.len());
         for (facts, (term, sealed, damaged, segments)) in facts.iter().zip(&files) {
             let protected = *damaged
                 || (!sealed && live.contains(term))
                 || segments.iter().any(|(region, created)| {
                     floor.get(*region).is_none_or(|floor| created >= floor)
                 });
-            prop_assert_eq!(going.contains(&facts.file), !protected);
+            prop_assert_eq!(sorted.going.contains(facts), !protected);
         }
     }
 }

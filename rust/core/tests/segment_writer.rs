@@ -157,7 +157,7 @@ fn a_short_append_cuts_the_segment_and_spares_its_neighbours() {
         storage.short_append_nth(1, kept);
         let error = append(&writer, &owner("b"), 1, &payload(2, 900)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Storage);
-        assert!(error.to_string().contains("partition b"), "{error}");
+        assert!(error.to_string().contains("region b"), "{error}");
         let after = append(&writer, &owner("b"), 1, &payload(2, 900)).unwrap();
         writer.sync().unwrap();
         assert_ne!(before.file, after.file, "a retry goes to a new file");

@@ -522,7 +522,7 @@ fn a_failed_sync_costs_only_the_segments_of_that_file() {
             .expect("its own file is fine");
         let error = manager.persist(id(1)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Poisoned, "{error}");
-        assert!(error.to_string().contains("partition a"), "{error}");
+        assert!(error.to_string().contains("region a"), "{error}");
         assert_eq!(manager.lease(&a, id(1), &[lost]).unwrap(), [false]);
         manager.release(&a, &[lost]);
         append(&manager, &a, 1).unwrap();
@@ -582,40 +582,6 @@ fn a_restarted_manager_rebuilds_from_retained_checkpoints_and_sweeps_the_rest() 
 }
 
 #[test]
-fn files_of_managers_that_are_gone_are_taken_over_also_if_their_terms_are_newer() {
-    let (_dir, storage) = faulty();
-    let opened = |term| {
-        SnapshotManager::open(storage.clone(), Term(term), ManagerOptions::default()).unwrap()
-    };
-    let (keeper, gone, alive) = (opened(1), opened(2), opened(3));
-    keeper.restore(&[]).unwrap();
-    let needed = append(&gone, &owner("a"), 1).unwrap();
-    gone.persist(id(1)).unwrap();
-    drop(gone);
-    let gone = opened(4);
-    let orphan = append(&gone, &owner("a"), 2).unwrap();
-    drop(gone);
-    let open = append(&alive, &owner("b"), 1).unwrap();
-    let terms = BTreeSet::from([Term(2), Term(4)]);
-    keeper
-        .restore(&[checkpoint(1, &[("a", 1, needed)])])
-        .unwrap();
-    assert_eq!(keeper.sweep().unwrap(), 0, "none is older");
-    assert_eq!(keeper.adopt(&terms).unwrap(), 1, "one was known");
-    assert_eq!(
-        names_when_done(&keeper, &storage),
-        BTreeSet::from([needed.file, open.file]),
-        "not {}",
-        orphan.file
-    );
-    keeper.completed(id(2), &retained(2, &[(2, &[])])).unwrap();
-    assert_eq!(
-        names_when_done(&keeper, &storage),
-        BTreeSet::from([open.file])
-    );
-}
-
-#[test]
 fn restore_names_what_is_missing_and_knows_the_rest() {
     let (_dir, storage) = faulty();
     let first = manager(&storage, false);
@@ -630,7 +596,7 @@ fn restore_names_what_is_missing_and_knows_the_rest() {
         .restore(&[checkpoint(1, &[("a", 1, a), ("b", 1, b)])])
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
-    for part in ["partition b", "checkpoint 1", &b.file.to_string()] {
+    for part in ["region b", "checkpoint 1", &b.file.to_string()] {
         assert!(error.to_string().contains(part), "{part} in {error}");
     }
     second.sweep().unwrap();

@@ -5,8 +5,9 @@ mod common;
 
 use common::{append, faulty, options, owner};
 use holdfast_core::format::Compression;
-use holdfast_core::gc::{IndexCache, reclaim};
+use holdfast_core::liveness::Floors;
 use holdfast_core::manager::{ManagerOptions, SegmentWriter, SnapshotManager};
+use holdfast_core::reclaim::{IndexCache, reclaim};
 use holdfast_core::storage::Storage;
 use holdfast_core::{CheckpointId, FileId, Term};
 
@@ -46,10 +47,12 @@ fn a_clean_up_leaves_strays_alone_and_does_its_work() {
             .finish()
             .unwrap();
     }
+    let mut floors = Floors::default();
+    floors.add("op-1/0", Some(owner("0").tag()), CheckpointId(2));
     let report = reclaim(
         storage.as_ref(),
         &mut IndexCache::default(),
-        &|_| Some(CheckpointId(2)),
+        &floors,
         &|_| false,
         Term(7),
     )

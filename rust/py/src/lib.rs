@@ -10,6 +10,7 @@ mod client;
 mod digest;
 mod errors;
 mod manager;
+mod orphans;
 mod segments;
 mod server;
 mod status;
@@ -36,6 +37,8 @@ mod _core {
     use crate::errors::{AttemptEndedError, CorruptSegmentError, FencedError};
     #[pymodule_export]
     use crate::manager::SnapshotManager;
+    #[pymodule_export]
+    use crate::orphans::OrphanReclaimer;
     #[pymodule_export]
     use crate::segments::read_segment;
     #[pymodule_export]

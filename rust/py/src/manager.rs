@@ -1,6 +1,6 @@
 //! The snapshot manager's Python face.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use holdfast_core::format::NewSegment;
 use holdfast_core::manager::{RestoredCheckpoint, SnapshotManager as Core};
 use holdfast_core::storage::LocalStorage;
-use holdfast_core::{CheckpointId, Error, Term};
+use holdfast_core::{CheckpointId, Error};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -574,30 +574,6 @@ impl SnapshotManager {
     ///     If the folder cannot be listed.
     fn sweep(&self, py: Python<'_>) -> PyResult<u64> {
         self.detached(py, Core::sweep)
-    }
-
-    /// Take over the files of other managers that are gone, whatever their terms.
-    ///
-    /// Those that no restored checkpoint needs are deleted at once, the others when that is no
-    /// longer so. Before, `restore` must have been told what retained checkpoints need of them.
-    ///
-    /// Parameters
-    /// ----------
-    /// terms : iterable of int
-    ///     Terms whose managers write no more. Other managers' files are left alone.
-    ///
-    /// Returns
-    /// -------
-    /// int
-    ///     Number of files found.
-    ///
-    /// Raises
-    /// ------
-    /// ValueError, OSError
-    ///     As `sweep`.
-    fn adopt(&self, py: Python<'_>, terms: BTreeSet<u64>) -> PyResult<u64> {
-        let gone = terms.into_iter().map(Term).collect();
-        self.detached(py, |core| core.adopt(&gone))
     }
 
     /// Wait until every file that is due was deleted.

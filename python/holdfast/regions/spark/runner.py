@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 import threading
 import uuid
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast._core import SnapshotManager, manager_message
+from holdfast._core import CheckpointMetadata, OrphanReclaimer, manager_message
 from holdfast.regions import answers
 from holdfast.regions.clock import now_ms
 from holdfast.regions.coordinator import NotifyManagers
-from holdfast.regions.driver import Segments, TasksLostError
+from holdfast.regions.driver import TasksLostError
 from holdfast.regions.folders import CheckpointFolders
-from holdfast.regions.managers import tell
 from holdfast.regions.orders import AttemptOrder, ClosingOrder, PipelinePlan
 from holdfast.regions.spark.worker import close_kept_operators, run_region_task
 
@@ -42,9 +40,6 @@ KEEP_FREED_MEMORY: Final = {
 }
 
 SUMMARY: Final = "partition int, regions int"
-
-#: Of a merged file; the term comes first. With the number 0 it is a manager's claim, and empty.
-_MERGED_FILE: Final = re.compile(r"([0-9a-f]{16})-(?!0{8})[0-9a-f]{8}\.hf")
 
 #: What PySpark puts between Java's words and those of a worker.
 PYTHON_TRACEBACK: Final = "Traceback (most recent call last):"
@@ -92,10 +87,7 @@ class SparkRunner:
         for variable, value in KEEP_FREED_MEMORY.items():
             self._context.environment.setdefault(variable, value)
         self._plan_value = self._context.broadcast(plan)
-        # Files of executors that are gone: this manager deletes them once nobody needs them.
-        self._older = SnapshotManager(folders.segments, max_file_bytes=max_file_bytes)
-        # Terms of files that it knows.
-        self._adopted: set[int] = set()
+        self._reclaimer = OrphanReclaimer(folders.segments, plan.pipeline)
 
     def run(
         self, order: AttemptOrder, source: object | None, owed: Sequence[str]
@@ -145,27 +137,23 @@ class SparkRunner:
             released=message.released,
         )
         self._bridge.tellManagers(self._folder, encoded)
-        tell(self._older, message)
 
-    def restore(self, checkpoints: Mapping[int, Segments]) -> None:
+    def restore(self, retained: Sequence[CheckpointMetadata]) -> None:
         """See `holdfast.regions.driver.TaskRunner`."""
-        self._older.restore(dict(checkpoints))
-        self._older.sweep()
-        self._adopted = self._terms()
+        self._reclaim(retained)
 
-    def adopt(self, retained: Callable[[], Mapping[int, Segments]]) -> None:
+    def reclaim(self, retained: Sequence[CheckpointMetadata]) -> None:
         """See `holdfast.regions.driver.TaskRunner`."""
         try:
-            self._adopt(retained)
+            self._reclaim(retained)
         except OSError:
             # What the next batch cannot do without, it will miss by itself.
-            LOG.warning("files of lost executors could not be taken over", exc_info=True)
+            LOG.warning("files of lost executors could not be reclaimed", exc_info=True)
 
     def close(self) -> None:
         """Let go of the cluster's side, as far as there still is one."""
         with ExitStack() as closing:
             closing.callback(_best_effort, self._plan_value.destroy)
-            closing.callback(self._older.close)
             closing.callback(_best_effort, lambda: self._bridge.close(self._plan.pipeline))
 
     # --- details --------------------------------------------------------------------------------
@@ -203,30 +191,13 @@ class SparkRunner:
         except (Py4JJavaError, PySparkException) as e:
             raise RuntimeError(f"cannot start: {_reason(e)}") from e
 
-    def _adopt(self, retained: Callable[[], Mapping[int, Segments]]) -> None:
-        # In this order: a term is given before its first file is there.
-        found = self._terms()
+    def _reclaim(self, retained: Sequence[CheckpointMetadata]) -> None:
+        # In this order: a term given in between is newer, and its files stop the pass.
+        newest = self._bridge.newestTerm(self._folder)
         live = set(self._bridge.liveTerms(self._folder))
-        gone = found - self._adopted - live
-        if not gone:
-            return
-        LOG.info("files of %d managers that are gone are taken over", len(gone))
-        # What lies in files of live executors is theirs to delete.
-        needed: dict[int, Segments] = {
-            id: [segment for segment in segments if segment[2].term not in live]
-            for id, segments in retained().items()
-        }
-        self._older.restore(needed)
-        self._older.adopt(gone)
-        self._adopted |= gone
-
-    def _terms(self) -> set[int]:
-        """Terms of all merged files that are there; the first one makes the folder."""
-        try:
-            names = os.listdir(self._folder)
-        except FileNotFoundError:
-            return set()
-        return {int(found[1], 16) for name in names if (found := _MERGED_FILE.fullmatch(name))}
+        done = self._reclaimer.reclaim(retained, live_terms=live, newest_term=newest)
+        if done:
+            LOG.info("files of executors that are gone: %s", done)
 
 
 class _Job:

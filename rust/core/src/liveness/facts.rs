@@ -42,7 +42,7 @@ impl SegmentFacts {
 /// What is known about a physical file, by offset of its segments. Dead segments are not kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileFacts {
-    /// Takes appends, or somebody is still closing it.
+    /// Takes appends, or its writer is still closing it.
     pub open: bool,
     /// It was decided to seal it: as good as closed.
     pub(super) sealing: bool,

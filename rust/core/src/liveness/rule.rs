@@ -3,8 +3,16 @@
 use std::collections::BTreeSet;
 
 use super::facts::SegmentFacts;
-use super::view::View;
-use crate::ids::CheckpointId;
+use crate::ids::{CheckpointId, Owner};
+
+/// What is known about checkpoints. The rule needs no more to judge a segment.
+pub trait Evidence {
+    /// The attempt is not decided: it may still become a checkpoint.
+    fn is_open(&self, attempt: CheckpointId) -> bool;
+
+    /// The live set of the owner meets `[first, last]`.
+    fn is_needed(&self, owner: &Owner, first: CheckpointId, last: CheckpointId) -> bool;
+}
 
 /// What is to be remembered about a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,23 +28,31 @@ pub enum Verdict {
     },
 }
 
+/// The rule, for a segment that no open attempt holds a lease on.
+pub(super) fn is_live(
+    evidence: &dyn Evidence,
+    owner: &Owner,
+    created: CheckpointId,
+    last_used: CheckpointId,
+) -> bool {
+    evidence.is_open(created) || evidence.is_needed(owner, created, last_used)
+}
+
 /// Applies the rule; `None` when nothing about the segment changes.
-pub(super) fn judge(view: &View, segment: &SegmentFacts) -> Option<Verdict> {
-    let live_set = view.live_set(&segment.owner);
+pub(super) fn judge(evidence: &dyn Evidence, segment: &SegmentFacts) -> Option<Verdict> {
+    let owner = &*segment.owner;
     let mut last_used = segment.last_used;
     let mut leases = segment.leases.clone();
     leases.retain(|attempt| {
-        let open = !view.is_decided(*attempt);
+        let open = evidence.is_open(*attempt);
         // The attempt is decided. Either its checkpoint contains what the owner reused, or no
         // later checkpoint ever can: a later origin is a later id, or one of today's live set.
-        if !open && live_set.contains(attempt) {
+        if !open && evidence.is_needed(owner, *attempt, *attempt) {
             last_used = last_used.max(*attempt);
         }
         open
     });
-    let undecided = !view.is_decided(segment.created);
-    let needed = live_set.range(segment.created..=last_used).next().is_some();
-    if !undecided && leases.is_empty() && !needed {
+    if leases.is_empty() && !is_live(evidence, owner, segment.created, last_used) {
         return Some(Verdict::Dead);
     }
     let changed = last_used != segment.last_used || leases != segment.leases;

@@ -39,34 +39,48 @@ pub(super) fn space(files: &BTreeMap<FileId, FileFacts>, max_space_amplification
     let physical: u64 = counted.iter().map(|(_, file)| file.physical_bytes).sum();
     let goal = live as f64 * max_space_amplification;
     found.full = full(&counted, physical, goal);
-    found.wasteful = wasteful(counted, physical, goal, max_space_amplification);
+    let closed = counted.iter().filter(|(_, file)| !file.stays_open());
+    let closed = closed.map(|(id, file)| ClosedFile {
+        file: *id,
+        physical_bytes: file.physical_bytes,
+        live_bytes: file.live_bytes,
+    });
+    let chosen = wasteful(closed.collect(), physical, goal, max_space_amplification);
+    found.wasteful = chosen.into_iter().collect();
     found
 }
 
-/// The most wasteful closed files, as many as must go to come back below the bound.
-fn wasteful(
-    counted: Vec<(FileId, &FileFacts)>,
+/// What a closed file takes, and how much of it is live.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClosedFile {
+    pub file: FileId,
+    pub physical_bytes: u64,
+    pub live_bytes: u64,
+}
+
+/// The most wasteful closed files, as many as must go to come back to the goal for `physical`, worst
+/// first. A file within the bound is left alone: to empty it would write more than it frees.
+pub(super) fn wasteful(
+    mut closed: Vec<ClosedFile>,
     mut physical: u64,
     goal: f64,
     max_space_amplification: f64,
-) -> BTreeSet<FileId> {
-    let mut chosen = BTreeSet::new();
+) -> Vec<FileId> {
     if physical as f64 <= goal {
-        return chosen;
+        return Vec::new();
     }
-    let mut closed: Vec<_> = counted
-        .into_iter()
-        .filter(|(_, file)| !file.stays_open())
-        .collect();
+    let waste = |file: &ClosedFile| file.physical_bytes.saturating_sub(file.live_bytes);
     // Equal waste is told apart by name: two files never collapse into one entry.
-    closed.sort_by_key(|(id, file)| (std::cmp::Reverse(waste(file)), *id));
-    for (id, file) in closed {
+    closed.sort_by_key(|file| (std::cmp::Reverse(waste(file)), file.file));
+    let mut chosen = Vec::new();
+    for file in closed {
         if physical as f64 <= goal {
             break;
         }
         if file.live_bytes as f64 * max_space_amplification < file.physical_bytes as f64 {
-            physical -= waste(file);
-            chosen.insert(id);
+            // What is live of it is written again elsewhere.
+            physical -= waste(&file);
+            chosen.push(file.file);
         }
     }
     chosen

@@ -276,6 +276,23 @@ fn the_most_wasteful_files_stop_being_reused_until_the_bound_holds() {
     );
 }
 
+/// As for floors, see the test of this name in `tests/reclaim.rs`.
+#[test]
+fn a_file_within_the_bound_does_not_hide_a_smaller_one_that_is_not() {
+    let mut ledger = Ledger::default();
+    for (seq, physical_bytes, live_bytes) in [(1, 100, 60), (2, 30, 1)] {
+        ledger.add_file(file(seq), FileFacts::found(physical_bytes));
+        let reference = SegmentRef {
+            len: live_bytes,
+            ..reference(file(seq), 0)
+        };
+        ledger.append(&owner("a"), &reference, id(1));
+    }
+    ledger.merge(&retained(1, &[(1, &[])])).unwrap();
+    ledger.settle(Occasion::Message, 2.0);
+    assert!(!ledger.is_wasteful(file(1)) && ledger.is_wasteful(file(2)));
+}
+
 #[test]
 fn files_pinned_by_owners_that_fell_back_are_not_blamed() {
     let files: [&[_]; 2] = [&[("b", 2)], &[("a", 5); 9]];

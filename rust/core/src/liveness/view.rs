@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::restored::RestoredCheckpoint;
+use super::rule::Evidence;
 use crate::error::{Error, Result};
 use crate::ids::{CheckpointId, Owner};
 
@@ -79,6 +81,19 @@ pub struct View {
 }
 
 impl View {
+    /// What these checkpoints tell, if they are all that are retained.
+    ///
+    /// # Errors
+    /// As [`RestoredCheckpoint::check`].
+    pub fn of(checkpoints: &[RestoredCheckpoint]) -> Result<Self> {
+        let mut view = Self::default();
+        for checkpoint in checkpoints {
+            checkpoint.check()?;
+            view.restore(checkpoint.id, checkpoint.fallbacks());
+        }
+        Ok(view)
+    }
+
     /// The last decided checkpoint attempt.
     pub fn decided(&self) -> Option<CheckpointId> {
         self.decided
@@ -198,6 +213,16 @@ impl View {
                 .cloned()
                 .collect(),
         }
+    }
+}
+
+impl Evidence for View {
+    fn is_open(&self, attempt: CheckpointId) -> bool {
+        !self.is_decided(attempt)
+    }
+
+    fn is_needed(&self, owner: &Owner, first: CheckpointId, last: CheckpointId) -> bool {
+        self.live_set(owner).range(first..=last).next().is_some()
     }
 }
 

@@ -11,19 +11,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::ids::{FileId, Term};
+use crate::ids::{CLAIM_SEQ, FileId, Term};
 use crate::storage::Storage;
-
-/// Number of the file that is a claim; files with segments begin at 1.
-const CLAIM_SEQ: u32 = 0;
 
 /// So many terms are tried before a manager that cannot write is one that can only read.
 const TRIES: u32 = 8;
-
-/// Whether a file is a claim.
-pub(super) fn is_claim(file: FileId) -> bool {
-    file.seq == CLAIM_SEQ
-}
 
 #[derive(Debug)]
 enum Standing {
@@ -167,8 +159,9 @@ impl Claim {
         match &*self.standing.lock() {
             Standing::Opened => true,
             Standing::Unclaimed | Standing::Fenced(_) => false,
-            Standing::TakenOver => files(self.storage.as_ref())
-                .is_ok_and(|mut files| files.any(|file| file.term >= self.term && !is_claim(file))),
+            Standing::TakenOver => files(self.storage.as_ref()).is_ok_and(|mut files| {
+                files.any(|file| file.term >= self.term && !file.is_claim())
+            }),
         }
     }
 }
@@ -204,7 +197,7 @@ fn newest_term(storage: &dyn Storage) -> Result<Option<Term>> {
 }
 
 fn claims(storage: &dyn Storage) -> Result<impl Iterator<Item = Term> + use<>> {
-    let claims = files(storage)?.filter(|file| is_claim(*file));
+    let claims = files(storage)?.filter(|file| file.is_claim());
     Ok(claims.map(|file| file.term))
 }
 

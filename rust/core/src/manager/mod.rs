@@ -12,9 +12,8 @@ mod upkeep;
 mod writer;
 mod writer_stats;
 
-pub use crate::liveness::{Fallbacks, Retained};
+pub use crate::liveness::{Fallbacks, RestoredCheckpoint, Retained};
 pub use open_file::Durability;
-pub use restore::RestoredCheckpoint;
 pub use snapshot_manager::{ManagerOptions, SnapshotManager};
 pub use status::{FileStatus, ManagerStats, SegmentStatus};
 pub use writer::{SegmentWriter, WriterOptions};

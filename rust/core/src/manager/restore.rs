@@ -1,22 +1,12 @@
 //! After a restart: making the segments of retained checkpoints known, sweeping the rest.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use super::claim::is_claim;
 use super::snapshot_manager::SnapshotManager;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{read_any_head, read_sealed_index};
-use crate::ids::{CheckpointId, FileId, Owner, SegmentRef, Term};
-use crate::liveness::{FileFacts, Occasion};
-
-/// A retained checkpoint, as its metadata describes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RestoredCheckpoint {
-    /// The checkpoint.
-    pub id: CheckpointId,
-    /// Every segment it needs: its owner, the origin of that owner's state, the reference.
-    pub segments: Vec<(Owner, CheckpointId, SegmentRef)>,
-}
+use crate::ids::{FileId, Owner, SegmentRef};
+use crate::liveness::{FileFacts, Occasion, RestoredCheckpoint};
 
 impl SnapshotManager {
     /// Makes the segments of retained checkpoints known: after a restart with all of them, or in a
@@ -31,7 +21,7 @@ impl SnapshotManager {
     /// nevertheless, so the states of other owners can be read and are not swept).
     pub fn restore(&self, checkpoints: &[RestoredCheckpoint]) -> Result<()> {
         self.check_ours()?;
-        check_origins(checkpoints)?;
+        checkpoints.iter().try_for_each(RestoredCheckpoint::check)?;
         self.check_owners(checkpoints)?;
         let sizes: BTreeMap<FileId, u64> = self
             .storage
@@ -39,41 +29,30 @@ impl SnapshotManager {
             .into_iter()
             .filter_map(|object| Some((FileId::parse(&object.name)?, object.len)))
             .collect();
-        let mut missing = Vec::new();
-        {
+        let present = {
             let mut registry = self.shared.registry.lock();
             registry.restored = true;
-            for RestoredCheckpoint { id, segments } in checkpoints {
-                let origins = segments.iter().filter(|(_, origin, _)| origin != id);
-                let fallbacks = origins.map(|(owner, origin, _)| (owner.clone(), *origin));
-                registry.ledger.restore_checkpoint(*id, fallbacks.collect());
-                for (owner, origin, reference) in segments {
+            for checkpoint in checkpoints {
+                let fallbacks = checkpoint.fallbacks();
+                registry.ledger.restore_checkpoint(checkpoint.id, fallbacks);
+            }
+            let location = self.storage.location();
+            let ledger = &mut registry.ledger;
+            RestoredCheckpoint::require_present(
+                &location,
+                checkpoints,
+                |owner, origin, reference| {
                     let end = reference.offset.saturating_add(reference.len);
                     let size = sizes.get(&reference.file).copied();
                     if let Some(size) = size {
-                        registry
-                            .ledger
-                            .add_file(reference.file, FileFacts::found(size));
+                        ledger.add_file(reference.file, FileFacts::found(size));
                     }
-                    let present = size.is_some_and(|size| end <= size);
-                    if !present || !registry.ledger.restore(owner, *origin, reference) {
-                        missing.push(format!("{reference} of {owner} in checkpoint {id}"));
-                    }
-                }
-            }
-        }
+                    size.is_some_and(|size| end <= size) && ledger.restore(owner, origin, reference)
+                },
+            )
+        };
         self.upkeep.settle(Occasion::Message);
-        match missing.first() {
-            None => Ok(()),
-            Some(first) => Err(Error::new(
-                ErrorKind::NotFound,
-                format!(
-                    "{}: {} segments of retained checkpoints are missing, first {first}",
-                    self.storage.location(),
-                    missing.len()
-                ),
-            )),
-        }
+        present
     }
 
     /// Refuses owners that name segments of others: the live sets of the wrong ones would decide
@@ -142,21 +121,6 @@ impl SnapshotManager {
     /// `InvalidInput` before `restore` was called, if only with an empty list: nothing would be
     /// known to be needed. `Fenced` when a newer manager took the folder over. Else those of listing.
     pub fn sweep(&self) -> Result<u64> {
-        self.take_over(|term| term < self.term)
-    }
-
-    /// Takes over the files of other managers that are gone, whatever their terms: those that no
-    /// restored checkpoint references are deleted, the others when that is no longer so. Returns
-    /// how many were found. Before, `restore` must have been told what the retained checkpoints
-    /// need of them.
-    ///
-    /// # Errors
-    /// As [`Self::sweep`].
-    pub fn adopt(&self, gone: &BTreeSet<Term>) -> Result<u64> {
-        self.take_over(|term| term != self.term && gone.contains(&term))
-    }
-
-    fn take_over(&self, taken: impl Fn(Term) -> bool) -> Result<u64> {
         self.check_ours()?;
         let objects = self.storage.list()?;
         let found = {
@@ -170,7 +134,7 @@ impl SnapshotManager {
                 .iter()
                 .filter_map(|object| Some((FileId::parse(&object.name)?, object.len)))
                 // A claim is deleted by the manager that takes the folder over, and by nothing else.
-                .filter(|(file, _)| taken(file.term) && !is_claim(*file))
+                .filter(|(file, _)| file.term < self.term && !file.is_claim())
                 .filter(|(file, _)| !registry.ledger.files().contains_key(file))
                 .collect::<Vec<_>>();
             for (file, bytes) in &found {
@@ -182,23 +146,6 @@ impl SnapshotManager {
         self.upkeep.finish();
         Ok(found)
     }
-}
-
-/// Refuses what no checkpoint can be.
-fn check_origins(checkpoints: &[RestoredCheckpoint]) -> Result<()> {
-    for RestoredCheckpoint { id, segments } in checkpoints {
-        let mut origins: BTreeMap<&Owner, CheckpointId> = BTreeMap::new();
-        for (owner, origin, _) in segments {
-            let first = *origins.entry(owner).or_insert(*origin);
-            if first != *origin || origin > id {
-                return Err(Error::invalid_input(format!(
-                    "restored checkpoint {id} names {origin} as the origin of {owner}: expected one \
-                     origin per owner, {id} or older, found {first} and {origin}"
-                )));
-            }
-        }
-    }
-    Ok(())
 }
 
 fn not_of(reference: &SegmentRef, owner: &Owner, found: &Owner) -> Error {

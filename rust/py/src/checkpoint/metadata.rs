@@ -8,6 +8,7 @@ use std::sync::Arc;
 use holdfast_core::checkpoint::{
     self, CheckpointKind, Metadata, NewMetadata, RegionEntry as CoreEntry,
 };
+use holdfast_core::manager::RestoredCheckpoint;
 use holdfast_core::storage::LocalStorage;
 use holdfast_core::{CheckpointId, Error};
 use pyo3::exceptions::PyValueError;
@@ -61,6 +62,17 @@ use crate::values::{Owner, SegmentRef};
 pub(crate) struct CheckpointMetadata(Arc<Metadata>);
 
 impl CheckpointMetadata {
+    /// What the checkpoint needs.
+    pub(crate) fn restored(&self, pipeline: &str) -> Result<RestoredCheckpoint, Error> {
+        let references = self.0.references(pipeline)?.into_iter();
+        Ok(RestoredCheckpoint {
+            id: self.0.id(),
+            segments: references
+                .map(|found| (found.owner, found.origin, found.reference))
+                .collect(),
+        })
+    }
+
     fn fields(&self) -> &NewMetadata {
         self.0.fields()
     }

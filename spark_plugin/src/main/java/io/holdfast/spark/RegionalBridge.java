@@ -83,6 +83,11 @@ public final class RegionalBridge {
         .toArray();
   }
 
+  /** Returns the newest term that this application gave to a manager of this folder; 0 if none. */
+  public static long newestTerm(String folder) {
+    return HoldfastPlugin.driver().terms().newest(pipelines().folder(folder).name);
+  }
+
   private static RegionalPipelines pipelines() {
     return HoldfastPlugin.driver().regionalPipelines();
   }

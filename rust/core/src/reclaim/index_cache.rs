@@ -5,18 +5,18 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::{FileFacts, SegmentFacts};
 use crate::format::FileIndex;
 use crate::ids::{FileId, Owner};
+use crate::liveness::{ListedFile, ListedSegment};
 
 /// Bound on the memory of a cache. A segment takes 24 bytes, a file 144 and an owner, which its
 /// segments share, some 220. With 1,000 segments a file, 64 MiB hold what is known about 2,700 files
 /// of 1,000 owners: at 32 MiB each these are 84 GiB of state.
 const MAX_BYTES: usize = 64 << 20;
 
-const SEGMENT_BYTES: usize = size_of::<SegmentFacts>();
+const SEGMENT_BYTES: usize = size_of::<ListedSegment>();
 /// A slot of the map, which may be half empty, and the counters of the shared list.
-const FILE_BYTES: usize = 2 * size_of::<(FileId, FileFacts)>() + 16;
+const FILE_BYTES: usize = 2 * size_of::<(FileId, ListedFile)>() + 16;
 /// Without its text: a slot of the set, which may be half empty, the counters, and what the
 /// allocator adds to its five pieces.
 const OWNER_BYTES: usize = size_of::<Owner>() + 2 * size_of::<Arc<Owner>>() + 16 + 5 * 16;
@@ -25,14 +25,15 @@ const OWNER_BYTES: usize = size_of::<Owner>() + 2 * size_of::<Arc<Owner>>() + 16
 ///
 /// ```
 /// use holdfast_core::Term;
-/// use holdfast_core::gc::{IndexCache, reclaim};
+/// use holdfast_core::liveness::Floors;
+/// use holdfast_core::reclaim::{IndexCache, reclaim};
 /// use holdfast_core::storage::LocalStorage;
 /// # fn main() -> holdfast_core::Result<()> {
 /// # let dir = tempfile::tempdir().unwrap();
 /// let storage = LocalStorage::new(dir.path());
 /// let mut indexes = IndexCache::default();
 /// for _pass in 0..2 {
-///     let report = reclaim(&storage, &mut indexes, &|_| None, &|_| false, Term(1))?;
+///     let report = reclaim(&storage, &mut indexes, &Floors::default(), &|_| false, Term(1))?;
 ///     assert_eq!(indexes.files(), report.kept.len());
 /// }
 /// # Ok(())
@@ -50,7 +51,7 @@ pub struct IndexCache {
 struct Folder {
     /// Number of its last pass.
     last_pass: u64,
-    files: HashMap<FileId, FileFacts>,
+    files: HashMap<FileId, ListedFile>,
     /// Every owner once: they are few, and their segments are many.
     owners: HashSet<Arc<Owner>>,
     /// Memory that all of it takes.
@@ -90,7 +91,7 @@ impl IndexCache {
         location: &str,
         file: FileId,
         listed_bytes: u64,
-    ) -> Option<FileFacts> {
+    ) -> Option<ListedFile> {
         let files = &mut self.folders.get_mut(location)?.files;
         let facts = files.get(&file)?;
         if facts.physical_bytes == listed_bytes {
@@ -102,7 +103,7 @@ impl IndexCache {
 
     /// The facts in an index that was read. They are kept if the file is sealed and there is room:
     /// every pass asks for all files, so nothing is gained by forgetting one for another.
-    pub(super) fn learn(&mut self, location: &str, index: FileIndex) -> FileFacts {
+    pub(super) fn learn(&mut self, location: &str, index: FileIndex) -> ListedFile {
         let folder = self.folders.entry(location.to_owned()).or_default();
         let facts = folder.facts(index);
         if facts.sealed
@@ -144,13 +145,13 @@ impl IndexCache {
 }
 
 impl Folder {
-    fn facts(&mut self, index: FileIndex) -> FileFacts {
-        let segments = index.segments.into_iter().map(|entry| SegmentFacts {
+    fn facts(&mut self, index: FileIndex) -> ListedFile {
+        let segments = index.segments.into_iter().map(|entry| ListedSegment {
             owner: self.shared(entry.owner),
             created: entry.created,
             len: entry.reference.len,
         });
-        FileFacts {
+        ListedFile {
             file: index.file,
             sealed: index.sealed,
             damaged: index.damaged_bytes > 0,
@@ -179,7 +180,7 @@ impl Folder {
     }
 }
 
-fn file_bytes(facts: &FileFacts) -> usize {
+fn file_bytes(facts: &ListedFile) -> usize {
     FILE_BYTES + facts.segments.len() * SEGMENT_BYTES
 }
 

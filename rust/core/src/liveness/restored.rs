@@ -1,0 +1,80 @@
+//! A retained checkpoint, as its metadata describes it.
+
+use std::collections::BTreeMap;
+
+use super::view::Fallbacks;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ids::{CheckpointId, Owner, SegmentRef};
+
+/// A retained checkpoint, as its metadata describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestoredCheckpoint {
+    /// The checkpoint.
+    pub id: CheckpointId,
+    /// Every segment it needs: its owner, the origin of that owner's state, the reference.
+    pub segments: Vec<(Owner, CheckpointId, SegmentRef)>,
+}
+
+impl RestoredCheckpoint {
+    /// Refuses what no checkpoint can be.
+    ///
+    /// # Errors
+    /// `InvalidInput` when an owner has two origins, or one newer than the checkpoint.
+    pub fn check(&self) -> Result<()> {
+        let id = self.id;
+        let mut origins: BTreeMap<&Owner, CheckpointId> = BTreeMap::new();
+        for (owner, origin, _) in &self.segments {
+            let first = *origins.entry(owner).or_insert(*origin);
+            if first != *origin || *origin > id {
+                return Err(Error::invalid_input(format!(
+                    "restored checkpoint {id} names {origin} as the origin of {owner}: expected one \
+                     origin per owner, {id} or older, found {first} and {origin}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The owners that fell back in it.
+    pub fn fallbacks(&self) -> Fallbacks {
+        let older = self
+            .segments
+            .iter()
+            .filter(|(_, origin, _)| *origin != self.id);
+        older
+            .map(|(owner, origin, _)| (owner.clone(), *origin))
+            .collect()
+    }
+
+    /// Requires that every segment of these checkpoints is at `location`.
+    ///
+    /// # Errors
+    /// `NotFound`, with the number of those that are not, and the first one.
+    pub(crate) fn require_present(
+        location: &str,
+        checkpoints: &[Self],
+        mut is_present: impl FnMut(&Owner, CheckpointId, &SegmentRef) -> bool,
+    ) -> Result<()> {
+        let (mut missing, mut first) = (0_u64, None);
+        for Self { id, segments } in checkpoints {
+            for (owner, origin, reference) in segments {
+                if !is_present(owner, *origin, reference) {
+                    missing += 1;
+                    first.get_or_insert_with(|| {
+                        format!("{reference} of {owner} in checkpoint {id}")
+                    });
+                }
+            }
+        }
+        match first {
+            None => Ok(()),
+            Some(first) => Err(Error::new(
+                ErrorKind::NotFound,
+                format!(
+                    "{location}: {missing} segments of retained checkpoints are missing, first \
+                     {first}"
+                ),
+            )),
+        }
+    }
+}

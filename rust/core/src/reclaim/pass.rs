@@ -1,0 +1,186 @@
+//! The thin layer that lists, has the files judged, and deletes.
+
+use std::collections::HashSet;
+
+use super::IndexCache;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{read_index, read_sealed_index};
+use crate::ids::{FileId, Term};
+use crate::liveness::{ClosedSpace, Evidence, ListedFile, sort_out};
+use crate::storage::{ObjectMeta, Storage};
+
+/// Bound on the bytes of closed files divided by those that are needed of them: above it, the most
+/// wasteful files are named to be emptied.
+const MAX_SPACE_AMPLIFICATION: f64 = 2.0;
+
+/// What a reclaim did.
+#[derive(Debug, Default)]
+pub struct ReclaimReport {
+    /// Files deleted.
+    pub deleted: Vec<FileId>,
+    /// Their size in bytes.
+    pub deleted_bytes: u64,
+    /// Files that are needed, or may be.
+    pub kept: Vec<FileId>,
+    /// Files kept because their segments cannot be listed, or not all of them, and why.
+    pub unreadable: Vec<(FileId, Error)>,
+    /// Files that may go but could not be deleted, and why. The next reclaim tries them again.
+    pub failed: Vec<(FileId, Error)>,
+    /// What the files that are kept take.
+    pub space: ClosedSpace,
+}
+
+impl ReclaimReport {
+    /// What the log should know; empty when nothing was done and nothing failed.
+    pub fn summary(&self) -> String {
+        let mut said = Vec::new();
+        if !self.deleted.is_empty() {
+            let (files, bytes) = (self.deleted.len(), self.deleted_bytes);
+            said.push(format!("deleted {files} files of {bytes} bytes"));
+        }
+        for (what, list) in [
+            ("kept unreadable", &self.unreadable),
+            ("could not delete", &self.failed),
+        ] {
+            let files = list.iter();
+            said.extend(files.map(|(file, error)| format!("{what} {file}: {error}")));
+        }
+        said.join("; ")
+    }
+}
+
+/// Deletes the files of `storage` that may go, as their own indexes list what is in them, see
+/// [`sort_out`]. Objects that are no physical files are left alone, and so are the claims of
+/// managers. A file is opened at most once, and not at all if `indexes` knows it as a sealed one
+/// from an earlier pass.
+///
+/// `may_append` must be true for every term that was handed out and is not known to be dead;
+/// `newest_term` is the newest of all that were handed out before this call.
+///
+/// # Errors
+/// Those of listing; `Fenced` when a file carries a newer term, so that another application looks
+/// after these files now. Nothing was deleted then.
+pub fn reclaim(
+    storage: &dyn Storage,
+    indexes: &mut IndexCache,
+    evidence: &dyn Evidence,
+    may_append: &dyn Fn(Term) -> bool,
+    newest_term: Term,
+) -> Result<ReclaimReport> {
+    let location = storage.location();
+    let mut report = ReclaimReport::default();
+    let mut facts = Vec::new();
+    for (file, listed_bytes) in physical_files(storage, newest_term)? {
+        let known = match indexes.find(&location, file, listed_bytes) {
+            Some(known) => Ok(known),
+            None => classify(storage, indexes, file, listed_bytes, may_append),
+        };
+        match known {
+            Ok(known) => {
+                if known.damaged {
+                    let message = "some of its bytes do not verify: it may hold more segments";
+                    report
+                        .unreadable
+                        .push((file, Error::corrupt(format!("{file}: {message}"))));
+                } else {
+                    facts.push(known);
+                }
+            }
+            // Another process deleted it meanwhile.
+            Err(e) if e.kind() == ErrorKind::NotFound => {}
+            Err(e) => report.unreadable.push((file, e)),
+        }
+    }
+    carry_out(storage, facts, evidence, may_append, &mut report);
+    let failed = report.failed.iter().map(|(file, _)| *file);
+    let left: HashSet<FileId> = report.kept.iter().copied().chain(failed).collect();
+    indexes.keep_only(&location, &left);
+    Ok(report)
+}
+
+/// Judges all files, and then deletes those that may go.
+pub(super) fn carry_out(
+    storage: &dyn Storage,
+    facts: Vec<ListedFile>,
+    evidence: &dyn Evidence,
+    may_append: &dyn Fn(Term) -> bool,
+    report: &mut ReclaimReport,
+) {
+    let sorted = sort_out(facts, evidence, may_append, MAX_SPACE_AMPLIFICATION);
+    // From here on, and not earlier, files are deleted.
+    for facts in sorted.going {
+        match storage.delete(&facts.file.file_name()) {
+            Ok(()) => {
+                report.deleted_bytes += facts.physical_bytes;
+                report.deleted.push(facts.file);
+            }
+            Err(e) => report.failed.push((facts.file, e)),
+        }
+    }
+    report.space = sorted.space;
+    report.kept = sorted.staying.into_iter().map(|facts| facts.file).collect();
+}
+
+/// The physical files and their listed sizes. Strays are not among them, and no claims: a claim is
+/// deleted by the manager that takes the folder over, and by nothing else.
+///
+/// # Errors
+/// Those of listing; `Fenced` when one has a newer term than `newest_term`.
+pub(super) fn physical_files(
+    storage: &dyn Storage,
+    newest_term: Term,
+) -> Result<Vec<(FileId, u64)>> {
+    let named = |object: ObjectMeta| Some((FileId::parse(&object.name)?, object.len));
+    let files = storage.list()?.into_iter().filter_map(named);
+    let files: Vec<_> = files
+        .filter(|(file, _)| file.term.can_be_given() && !file.is_claim())
+        .collect();
+    match files.iter().find(|(file, _)| file.term > newest_term) {
+        None => Ok(files),
+        Some((file, _)) => Err(Error::new(
+            ErrorKind::Fenced,
+            format!(
+                "{}/{file} has term {}, newer than {newest_term}: another application took over",
+                storage.location(),
+                file.term
+            ),
+        )),
+    }
+}
+
+/// The newest term of a physical file, or of a claim; `None` without any. Terms that no manager can
+/// have been given do not count.
+///
+/// # Errors
+/// Those of listing.
+pub fn newest_term(storage: &dyn Storage) -> Result<Option<Term>> {
+    let objects = storage.list()?.into_iter();
+    let terms = objects.filter_map(|object| Some(FileId::parse(&object.name)?.term));
+    Ok(terms.filter(|term| term.can_be_given()).max())
+}
+
+/// Reads what a file holds. It is opened once.
+fn classify(
+    storage: &dyn Storage,
+    indexes: &mut IndexCache,
+    file: FileId,
+    listed_bytes: u64,
+    may_append: &dyn Fn(Term) -> bool,
+) -> Result<ListedFile> {
+    let index = if may_append(file.term) {
+        read_sealed_index(storage, file)?
+    } else {
+        Some(read_index(storage, file)?)
+    };
+    Ok(match index {
+        Some(index) => indexes.learn(&storage.location(), index),
+        // It stays whatever it holds: no need to scan what its writer is still writing.
+        None => ListedFile {
+            file,
+            sealed: false,
+            damaged: false,
+            physical_bytes: listed_bytes,
+            segments: [].into(),
+        },
+    })
+}
