@@ -1,0 +1,207 @@
+"""Runs the tasks of a history, with all that can go wrong in them, and tells its managers."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from coordinator_oracle import Told
+from coordinator_regions import segments_of
+from holdfast._core import CheckpointMetadata
+from holdfast.regions.answers import Acked, Answer, Declined, Started
+from holdfast.regions.coordinator import NotifyManagers
+from holdfast.regions.driver import TasksLostError
+from holdfast.regions.managers import tell
+from holdfast.regions.orders import AttemptOrder, ClosingOrder
+
+if TYPE_CHECKING:
+    from coordinator_world import World
+
+
+@dataclass
+class HostileRunner:
+    """Runs regions that fail, fall silent and repeat themselves, in tasks that are lost."""
+
+    world: World
+    late: list[Answer] = field(default_factory=list)
+
+    def run(
+        self, order: AttemptOrder, source: object | None, owed: Sequence[str]
+    ) -> Generator[Answer, None, None]:
+        world = self.world
+        world.may_crash()
+        self.check_order(order)
+        told = world.told
+        assert told is not None
+        assert not world.over
+        rows: Any = source if source is not None else ()
+        asked = [region for region in (*rows, *owed) if region not in order.answered]
+        told.asked |= set(asked)
+        newest = world.newest
+        assert newest is not None
+        assert source is None or told.batch_id > newest.batch_id
+        tasks = 1 + order.attempt % 3
+        lost = {task for task in range(tasks) if world.chance(world.rates.lost_task)}
+        scripts = []
+        for region in asked:
+            partition = world.regions.index(region) % tasks
+            batch = told.batch_id if source is not None else None
+            script = self.script(order, region, partition, batch)
+            if lost and world.chance(0.5 if partition in lost else 0.2):
+                script = iter(
+                    [Started(order.attempt, partition, region)][: world.random.randint(0, 1)]
+                )
+            scripts.append(script)
+        while scripts:
+            script = world.random.choice(scripts)
+            answer = next(script, None)
+            if answer is None:
+                scripts.remove(script)
+                continue
+            if self.late and world.chance(world.rates.repeat):
+                yield world.random.choice(self.late)
+            ends = self.note(answer, order, owed=source is None)
+            yield answer
+            assert not ends, "tasks of an attempt that is over still run"
+        world.may_crash()
+        if lost:
+            told.tasks_failed = order.lost is None
+            known = source is not None and world.chance(0.8)
+            raise TasksLostError("boom", partition=min(lost) if known else None)
+
+    def check_order(self, order: AttemptOrder) -> None:
+        world = self.world
+        world.begin(order.attempt)
+        newest = world.newest
+        assert newest is not None
+        assert order.base == newest.to_bytes()
+        assert order.drain == (world.kind == "final")
+        assert order.end_of_data == world.end_of_data
+        if world.told is not None:
+            return
+        # R40 to R43: what regions hear of the attempts since the last order.
+        found = [(ended.attempt, ended.outcome, dict(ended.fallbacks)) for ended in order.ended]
+        assert found == world.endings
+        world.endings = []
+        owed = {
+            region
+            for region, entry in newest.regions.items()
+            if entry.failed or entry.in_flight_bytes or world.end_of_data
+        }
+        batch = newest.batch_id + (world.kind == "checkpoint")
+        world.told = Told(order.attempt, batch, world.kind, order.created_ms, owed)
+        # A region that was sent something must answer, too.
+        world.told.owed |= order.events.keys()
+        assert order.restart == world.oracle.must_restart(order.created_ms)  # R22
+        assert order.global_required == (
+            world.oracle.must_be_global(world.kind) or world.oracle.first_decline_aborts()
+        )
+        world.restart_told = order.restart
+
+    def script(
+        self, order: AttemptOrder, region: str, partition: int, batch: int | None
+    ) -> Iterator[Answer]:
+        """Yield what one region says, in this order."""
+        world, rates = self.world, self.world.rates
+        saved = not (order.global_required or world.chance(rates.unsaved))
+
+        def decline(cause: str = "boom", *, saved: bool = saved) -> Declined:
+            return world.content.decline(
+                order.attempt, partition, region, batch, cause, saved=saved
+            )
+
+        def ack() -> Acked:
+            assert world.newest is not None
+            return world.content.ack(
+                order.attempt,
+                partition,
+                region,
+                world.newest.regions.get(region),
+                batch,
+                [int(event) for event in order.events.get(region, ())],
+                unaligned=not order.drain and world.chance(rates.unaligned),
+                finished=order.end_of_data,
+            )
+
+        started = Started(order.attempt, partition, region)
+        if order.only_stores(partition):
+            yield from (started, decline(order.lost_cause))
+            return
+        if not world.chance(rates.decline * (10 if region in world.bad else 1)):
+            acked = ack()
+            yield from (started, acked)
+            if world.chance(rates.repeat):
+                yield acked
+            if world.chance(rates.repeat):  # Its task ran twice.
+                yield from (started, ack())
+            if world.chance(rates.repeat):  # R7
+                yield decline(saved=True)
+            return
+        if world.chance(rates.silence):
+            if batch is not None or world.chance(0.5):
+                yield started
+            return
+        declined = decline()
+        yield from (started, declined)
+        if world.chance(rates.repeat):
+            yield declined
+        if world.chance(rates.repeat):
+            yield decline(saved=not order.global_required)
+        if world.chance(rates.repeat):
+            yield ack()
+
+    def note(self, answer: Answer, order: AttemptOrder, *, owed: bool) -> bool:
+        """Note what the oracle needs of an answer; returns whether it ends the attempt (R8)."""
+        world = self.world
+        told, region = world.told, answer.region
+        assert told is not None
+        if isinstance(answer, Started):
+            told.events.append(("start", region, None))
+            return False
+        first = world.oracle.first_answer(told, region)
+        world.refused |= segments_of(answer)
+        self.late.append(answer)
+        if isinstance(answer, Acked):
+            told.events.append(("ack", region, world.content.content(answer.entry)))
+            return False
+        stored = [world.content.rows_of(region, rows) for rows in answer.in_flight]
+        told.events.append(("decline", region, (stored, answer.had_rows)))
+        if first is None and order.only_stores(answer.partition):
+            told.lost[region] = "owed" if owed else f"partition {answer.partition}"
+        if first == "ack" or not world.oracle.first_decline_aborts():
+            return False
+        world.expected = (world.oracle.kind_of_abort(told), {}, {region})
+        return True
+
+    def tell_managers(self, message: NotifyManagers) -> None:
+        world = self.world
+        world.may_crash()
+        if message.message == "aborted":
+            world.aborted(message.checkpoint)
+        assert message.decided >= max(message.retained, default=0)
+        assert sorted(message.retained) == sorted(world.disk) == world.oracle.retained()  # R70
+        released = {ref for refs in message.released.values() for ref in refs}
+        assert released == world.refused  # R3
+        world.refused = set()
+        if world.manager is None:
+            return
+        if world.chance(world.rates.lost_message):
+            world.leaked |= released
+            return
+        tell(world.manager, message)
+        world.check_segments()
+
+    def restore(self, retained: Sequence[CheckpointMetadata]) -> None:
+        assert sorted(metadata.id for metadata in retained) == sorted(self.world.disk)
+
+    def reclaim(self, retained: Sequence[CheckpointMetadata]) -> None:
+        assert sorted(metadata.id for metadata in retained) == sorted(self.world.disk)
+
+    def close_operators(self, order: ClosingOrder) -> None:
+        newest = self.world.newest
+        assert newest is not None
+        assert order.base == newest.to_bytes()
+
+    def close(self) -> None:
+        raise AssertionError("the driver does not close its runner")
