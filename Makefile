@@ -62,11 +62,11 @@ soak: soak-stores soak-regional  ## both soaks, one after the other
 
 .PHONY: soak-stores
 soak-stores: $(VENV)/installed  ## 500 batches of a query with random restarts (SOAK_ARGS=... are passed on)
-	PYTHONPATH=tests/spark:examples $(BIN)/python -m soak $(SOAK_ARGS)
+	PYTHONPATH=tests:examples $(BIN)/python -m support.spark.soak $(SOAK_ARGS)
 
 .PHONY: soak-regional
 soak-regional: $(VENV)/installed  ## 300 batches of a regional pipeline with random kills (likewise)
-	PYTHONPATH=tests/spark:tests/regional:examples $(BIN)/python -m regional_soak $(SOAK_ARGS)
+	PYTHONPATH=tests:examples $(BIN)/python -m support.spark.regional_soak $(SOAK_ARGS)
 
 .PHONY: lint
 lint: $(VENV)/installed  ## formatting, clippy, rustdoc, ruff, mypy, stubs, javac; a warning is an error

@@ -16,7 +16,7 @@ from common.java import BENCHES, compile_java
 from harness.objects import StateObjects, count_objects, count_state_objects
 
 if TYPE_CHECKING:
-    from mini_hdfs import MiniHdfs
+    from support.spark.mini_hdfs import MiniHdfs
 
 #: About the first byte of a PUT to an object store in the same region.
 CREATE_MS = 30
@@ -120,8 +120,8 @@ def open_site(place: Place, folder: Path) -> Iterator[Site]:
 @contextmanager
 def _hdfs(folder: Path) -> Iterator[Hdfs]:
     # The tests have the cluster and the means to fetch its jars.
-    sys.path.append(str(BENCHES.parent / "tests" / "spark"))
-    from mini_hdfs import MiniHdfs
+    sys.path.append(str(BENCHES.parent / "tests"))
+    from support.spark.mini_hdfs import MiniHdfs
 
     cluster = MiniHdfs(folder, data_nodes=1)
     try:

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import holdfast as hf
-from array_checkpoints import ArrayCheckpoints
 from holdfast.regions.chunks import MIB, Layout
+from support.regional.array_checkpoints import ArrayCheckpoints
 
 
 @pytest.fixture(params=["numpy", "cupy"])

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from quick_clock import QuickClock
 
-import ending
 from holdfast.regions import driver
-from pipelines import Troubled
-from split_files import Placed
+from support.regional import ending
+from support.regional.pipelines import Troubled
+from support.regional.quick_clock import QuickClock
+from support.regional.split_files import Placed
 
 
 @pytest.fixture(autouse=True)

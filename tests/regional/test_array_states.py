@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from array_checkpoints import OWNERS, SMALL, ArrayCheckpoints, refs_of
 from holdfast import Owner, SegmentRef, StateError
 from holdfast._core import Piece
 from holdfast.regions.snapshot import read_operator, segments_of, write_operator
 from holdfast.regions.state import StateRegistry
+from support.regional.array_checkpoints import OWNERS, SMALL, ArrayCheckpoints, refs_of
 
 DTYPES = [*"?bBhHiIlLqQefdFDg", ">f8", ">i2", ">u4"]
 SHAPES = [(), (0,), (3, 0, 2), (1,), (7,), (3, 5), (257,), (9, 3, 11)]

@@ -9,14 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from quick_clock import QuickClock
 
 import holdfast as hf
 from holdfast.regions import driver
 from holdfast.regions.clock import Clock
 from holdfast.regions.coordinator import Publish, PublishFailed
 from holdfast.regions.errors import StoppedError
-from pipelines import COUNTED, Row, Troubled, expected, output_of, partitions_of, rows_of
+from support.regional.pipelines import (
+    COUNTED,
+    Row,
+    Troubled,
+    expected,
+    output_of,
+    partitions_of,
+    rows_of,
+)
+from support.regional.quick_clock import QuickClock
 
 REGIONS = [f"r{number:02}" for number in range(6)]
 WAIT_SECONDS = 60

@@ -6,7 +6,6 @@ import dataclasses
 
 import pytest
 
-from coordinator_job import TOPOLOGY, WITH_SOURCE, Job, of, one, regions
 from holdfast._core import RegionEntry
 from holdfast.regions.coordinator import (
     Acked,
@@ -23,6 +22,7 @@ from holdfast.regions.coordinator import (
     Topology,
     Trigger,
 )
+from support.regional.coordinator_job import TOPOLOGY, WITH_SOURCE, Job, of, one, regions
 
 MANY = CoordinatorOptions(max_consecutive_failures=9, tolerable_failed_checkpoints=9)
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from coordinator_world import Rates, World, memory_folder, names
 from holdfast import SnapshotManager
 from holdfast.regions.coordinator import CoordinatorOptions, Staleness
 from holdfast.regions.folders import CheckpointFolders
+from support.regional.coordinator_world import Rates, World, memory_folder, names
 
 RATE = st.sampled_from([0.0, 0.0, 0.03, 0.1, 0.3])
 RARELY = st.sampled_from([0.0, 0.0, 0.01, 0.05])

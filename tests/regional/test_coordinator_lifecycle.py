@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from coordinator_job import TOPOLOGY, WITH_SOURCE, Job, entry, of, one, regions, rows
 from holdfast import Owner, SegmentRef
 from holdfast._core import RegionEntry
 from holdfast.regions.coordinator import (
@@ -32,6 +31,16 @@ from holdfast.regions.coordinator import (
     TasksEnded,
     Topology,
     Trigger,
+)
+from support.regional.coordinator_job import (
+    TOPOLOGY,
+    WITH_SOURCE,
+    Job,
+    entry,
+    of,
+    one,
+    regions,
+    rows,
 )
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from coordinator_job import WITH_SOURCE, Job, of, one, regions, rows
 from holdfast.regions.coordinator import (
     Acked,
     Action,
@@ -28,6 +27,7 @@ from holdfast.regions.coordinator import (
     Topology,
     Trigger,
 )
+from support.regional.coordinator_job import WITH_SOURCE, Job, of, one, regions, rows
 
 
 def options(**changed: Any) -> CoordinatorOptions:

@@ -6,7 +6,6 @@ import dataclasses
 
 import pytest
 
-from coordinator_job import TOPOLOGY, WITH_SOURCE, Job, of, one, rows
 from holdfast import Owner
 from holdfast._core import RegionEntry, Staged
 from holdfast.regions.coordinator import (
@@ -33,6 +32,7 @@ from holdfast.regions.coordinator import (
     TasksEnded,
     Trigger,
 )
+from support.regional.coordinator_job import TOPOLOGY, WITH_SOURCE, Job, of, one, rows
 
 MANY = CoordinatorOptions(max_consecutive_failures=99, tolerable_failed_checkpoints=99)
 

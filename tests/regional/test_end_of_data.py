@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import holdfast as hf
-from ending import (
+from support.regional.ending import (
     NONE,
     REGIONS,
     Summed,
@@ -23,7 +23,7 @@ from ending import (
     run,
     summaries,
 )
-from pipelines import COUNTED, ROWS, Gate, expected, output_of, rows_of
+from support.regional.pipelines import COUNTED, ROWS, Gate, expected, output_of, rows_of
 
 
 def outcomes(query: hf.LocalQuery) -> list[str]:

@@ -24,7 +24,7 @@ from holdfast.regions.spark.split_stream import SplitStream
 from holdfast.regions.splits import FileSplit
 from holdfast.regions.splits.assignment import Assignment, Waiting
 from holdfast.regions.splits.discovery import list_files, split_file
-from split_files import (
+from support.regional.split_files import (
     IDS,
     PLACED,
     Placed,

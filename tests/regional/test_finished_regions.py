@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 import holdfast as hf
-from ending import (
+from holdfast.__main__ import main
+from support.regional.ending import (
     REGIONS,
     Summed,
     all_of,
@@ -19,8 +20,7 @@ from ending import (
     run,
     summaries,
 )
-from holdfast.__main__ import main
-from pipelines import COUNTED, expected, output_of, rows_of
+from support.regional.pipelines import COUNTED, expected, output_of, rows_of
 
 
 def test_a_finished_pipeline_runs_no_operator_again(tmp_path: Path) -> None:  # R60

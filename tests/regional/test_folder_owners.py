@@ -16,8 +16,8 @@ from holdfast._core import CheckpointMetadata
 from holdfast.regions import folder_lock
 from holdfast.regions.folder_lock import FolderInUseError
 from holdfast.regions.sinks.owner import OWNER_FILE
-from pipelines import expected, output_of
-from restorable import batches, open_pipeline, run
+from support.regional.pipelines import expected, output_of
+from support.regional.restorable import batches, open_pipeline, run
 
 #: Holds the lock of a folder until it is killed.
 HOLDING = """
@@ -345,7 +345,7 @@ def test_a_folder_whose_parts_lie_elsewhere_is_not_claimed(tmp_path: Path, part:
 
 
 def test_a_claimed_folder_of_a_pipeline_with_a_function_is_deleted_whole(tmp_path: Path) -> None:
-    from pipelines import COUNTED, RunningCount
+    from support.regional.pipelines import COUNTED, RunningCount
 
     def start(name: str, **options: object) -> hf.LocalQuery:
         pipeline = hf.regional(region_by="region").apply(RunningCount(), schema=COUNTED)

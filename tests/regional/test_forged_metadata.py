@@ -16,7 +16,7 @@ from holdfast.regions.sinks import BatchFunction, ParquetSink, Staged
 from holdfast.regions.sinks.layout import STAGED_FOLDER, staged_name, target_name
 from holdfast.regions.splits.assignment import Assignment
 from holdfast.regions.splits.file_split import FileSplit
-from restorable import batches, open_pipeline, run
+from support.regional.restorable import batches, open_pipeline, run
 
 PLANTED = b"bytes of another folder"
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from graph_cases import (
+from holdfast.regions.graph import AlignmentMode, Progress, RegionGraph, StageSpec
+from support.regional.graph_cases import (
     Seen,
     by_number,
     graph_of,
@@ -15,7 +16,6 @@ from graph_cases import (
     run,
     snapshot_of,
 )
-from holdfast.regions.graph import AlignmentMode, Progress, RegionGraph, StageSpec
 
 UNALIGNED = AlignmentMode(0)
 TIMEOUT_10 = AlignmentMode(10)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graph_cases import channel_data, rows
 from holdfast.regions.graph import ChannelData, decode_channels, encode_channels
+from support.regional.graph_cases import channel_data, rows
 
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "in-flight-v1" / "in-flight.bin"
 

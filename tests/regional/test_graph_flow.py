@@ -7,7 +7,8 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pytest
 
-from graph_cases import (
+from holdfast.regions.graph import SOURCE, AlignmentMode, Progress, RegionGraph, StageSpec
+from support.regional.graph_cases import (
     Seen,
     by_number,
     channel_data,
@@ -18,7 +19,6 @@ from graph_cases import (
     run,
     to_all,
 )
-from holdfast.regions.graph import SOURCE, AlignmentMode, Progress, RegionGraph, StageSpec
 
 
 def test_rows_pass_all_stages_in_order() -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from graph_histories import History, Layout, resumed
 from holdfast.regions.graph import AlignmentMode
+from support.regional.graph_histories import History, Layout, resumed
 
 # What a history does, with its arguments.
 Event = tuple[str, int, int, bool]

@@ -7,7 +7,15 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pytest
 
-from graph_cases import (
+from holdfast.regions.graph import (
+    SOURCE,
+    AlignmentMode,
+    ChannelData,
+    RegionGraph,
+    StageSpec,
+    redistribute,
+)
+from support.regional.graph_cases import (
     Seen,
     by_number,
     channel_data,
@@ -18,14 +26,6 @@ from graph_cases import (
     rows,
     run,
     snapshot_of,
-)
-from holdfast.regions.graph import (
-    SOURCE,
-    AlignmentMode,
-    ChannelData,
-    RegionGraph,
-    StageSpec,
-    redistribute,
 )
 
 

@@ -7,7 +7,14 @@ from pathlib import Path
 import holdfast as hf
 from holdfast import SegmentRef
 from holdfast.regions.chunks import MIB
-from pipelines import COUNTED, Troubled, expected, output_of, partitions_of, rows_of
+from support.regional.pipelines import (
+    COUNTED,
+    Troubled,
+    expected,
+    output_of,
+    partitions_of,
+    rows_of,
+)
 
 REGIONS = ["r0", "r1", "r2"]
 # A key's counter is the first item of its chunk.

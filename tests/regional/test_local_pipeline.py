@@ -14,7 +14,7 @@ import pytest
 from pyspark import SparkContext
 
 import holdfast as hf
-from pipelines import (
+from support.regional.pipelines import (
     COUNTED,
     Gate,
     Row,

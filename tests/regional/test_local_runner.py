@@ -18,7 +18,7 @@ from holdfast.regions.clock import now_ms
 from holdfast.regions.local import LocalRunner
 from holdfast.regions.orders import AttemptOrder, TaskOptions
 from holdfast.regions.sinks import ParquetSink
-from pipelines import COUNTED, Gate, RunningCount, partitions_of, rows_of
+from support.regional.pipelines import COUNTED, Gate, RunningCount, partitions_of, rows_of
 
 
 def test_an_attempt_that_is_over_begins_no_other_task(

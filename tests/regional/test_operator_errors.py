@@ -15,7 +15,7 @@ import pytest
 import holdfast as hf
 from holdfast.regions import answers
 from holdfast.regions.problem import Problem
-from pipelines import COUNTED, Troubled, partitions_of, rows_of
+from support.regional.pipelines import COUNTED, Troubled, partitions_of, rows_of
 
 REGIONS = [f"r{number:02}" for number in range(6)]
 PRICES = {"apple": 1}

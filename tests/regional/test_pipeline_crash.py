@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -12,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_crash_job import BATCHES, FILES, FLUSHED, NONE, REGIONS
 
-from pipelines import expected
+from support import environment, program
+from support.regional.pipeline_crash_job import BATCHES, FILES, FLUSHED, NONE, REGIONS
+from support.regional.pipelines import expected
 
 HERE = Path(__file__).parent
 EXPECTED = expected(BATCHES)
@@ -40,11 +40,10 @@ def disturbed(
     By default they begin in the middle of a step.
     """
     first = step // 2 + 1 if first is None else first
-    job = [sys.executable, str(HERE / "pipeline_crash_job.py"), case, what, str(folder)]
-    python_path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    job = [sys.executable, program("regional/pipeline_crash_job.py"), case, what, str(folder)]
     done = subprocess.run(
         [*job, str(first), str(step)],
-        env={**os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": python_path},
+        env=environment({"LD_PRELOAD": str(library)}),
         capture_output=True,
         text=True,
     )

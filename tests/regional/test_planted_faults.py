@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from coordinator_world import Rates, World, memory_folder, names
 from holdfast import SnapshotManager
 from holdfast._core import RegionEntry
 from holdfast.regions import driver
@@ -27,6 +26,7 @@ from holdfast.regions.coordinator.retention import Retention
 from holdfast.regions.driver import PipelineDriver
 from holdfast.regions.folders import CheckpointFolders
 from holdfast.regions.orders import EndedAttempt
+from support.regional.coordinator_world import Rates, World, memory_folder, names
 
 SEEDS = 20
 
@@ -197,7 +197,7 @@ def test_segments_that_are_not_released_live_as_long_as_their_checkpoint(
         return told[-1]
 
     monkeypatch.setattr(PendingAttempt, "released", kept)
-    monkeypatch.setattr("coordinator_runner.tell", without_release)
+    monkeypatch.setattr("support.regional.coordinator_runner.tell", without_release)
     assert sum(leaked(seed) for seed in range(5)) > 0
     assert any(told)
 

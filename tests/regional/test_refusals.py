@@ -15,7 +15,7 @@ from py4j.java_gateway import JavaPackage
 
 import holdfast as hf
 from holdfast.regions.spark import preflight
-from pipelines import COUNTED, RunningCount
+from support.regional.pipelines import COUNTED, RunningCount
 
 PLUGIN = "io.holdfast.spark.HoldfastPlugin"
 

@@ -22,7 +22,7 @@ from holdfast.regions.clock import now_ms
 from holdfast.regions.orders import AttemptOrder, ClosingOrder, EndedAttempt, TaskOptions
 from holdfast.regions.sinks import ParquetSink
 from holdfast.regions.task import OperatorCache, RegionTask
-from pipelines import COUNTED, Troubled, partitions_of, rows_of
+from support.regional.pipelines import COUNTED, Troubled, partitions_of, rows_of
 
 REGIONS = ["r00", "r01"]
 EMPTY = CheckpointMetadata(1, -1, "checkpoint", 0, b"", {}).to_bytes()

@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import holdfast as hf
-from graph_cases import Seen, graph_of, outputs, run, snapshot_of
 from holdfast._core import CheckpointMetadata, InFlight, RegionEntry
 from holdfast.regions.graph import (
     SOURCE,
@@ -31,7 +30,8 @@ from holdfast.regions.rerouting import Rerouting
 from holdfast.regions.routing import route_by
 from holdfast.regions.snapshot import RegionOwners, read_in_flight, read_operator
 from holdfast.regions.state import _decode_value
-from pipelines import (
+from support.regional.graph_cases import Seen, graph_of, outputs, run, snapshot_of
+from support.regional.pipelines import (
     COUNTED,
     KEYS,
     ROWS,
@@ -42,7 +42,7 @@ from pipelines import (
     partitions_of,
     rows_of,
 )
-from restorable import fail_for, no_trouble
+from support.regional.restorable import fail_for, no_trouble
 
 REGIONS = ["r0", "r1"]
 SEEN = pa.schema([("region", pa.string()), ("instance", pa.int64()), ("content", pa.string())])

@@ -13,8 +13,16 @@ import holdfast as hf
 from holdfast.__main__ import main
 from holdfast.regions import restoring
 from holdfast.regions.sinks import ParquetSink
-from pipelines import COUNTED, RunningCount, expected, output_of, rows_of
-from restorable import REGIONS, batches, damage, fail_for, no_trouble, open_pipeline, run
+from support.regional.pipelines import COUNTED, RunningCount, expected, output_of, rows_of
+from support.regional.restorable import (
+    REGIONS,
+    batches,
+    damage,
+    fail_for,
+    no_trouble,
+    open_pipeline,
+    run,
+)
 
 
 def content(folder: Path) -> dict[str, str]:

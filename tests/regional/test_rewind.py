@@ -11,8 +11,8 @@ import holdfast as hf
 from holdfast._core import CheckpointMetadata
 from holdfast.regions import rewind
 from holdfast.regions.sinks import ParquetSink
-from pipelines import expected, output_of
-from restorable import batches, damage, fail_for, no_trouble, open_pipeline, run
+from support.regional.pipelines import expected, output_of
+from support.regional.restorable import batches, damage, fail_for, no_trouble, open_pipeline, run
 
 
 def ran(path: Path, count: int) -> None:

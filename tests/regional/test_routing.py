@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import holdfast as hf
 from holdfast.regions.routing import route_by
-from pipelines import ROWS, Row, Troubled, partitions_of
-from restorable import fail_for, no_trouble
+from support.regional.pipelines import ROWS, Row, Troubled, partitions_of
+from support.regional.restorable import fail_for, no_trouble
 
 REGIONS = ["r0", "r1", "r2"]
 SEEN = ROWS.append(pa.field("instance", pa.int64())).append(pa.field("place", pa.int64()))

@@ -10,8 +10,8 @@ import pytest
 
 import holdfast as hf
 from holdfast.__main__ import main
-from pipelines import expected, output_of
-from restorable import batches, damage, fail_for, no_trouble, open_pipeline, run
+from support.regional.pipelines import expected, output_of
+from support.regional.restorable import batches, damage, fail_for, no_trouble, open_pipeline, run
 
 
 def test_a_pipeline_goes_on_from_a_savepoint_although_its_old_folder_is_gone(

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import holdfast as hf
-from pipelines import partitions_of, rows_of
+from support.regional.pipelines import partitions_of, rows_of
 
 OPENED = pa.schema([("region", pa.string()), ("all", pa.string()), ("rule", pa.string())])
 

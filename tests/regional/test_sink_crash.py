@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from holdfast.regions.sinks import ParquetSink, Staged
+from support import program
 
-JOB = Path(__file__).with_name("sink_crash_job.py")
+JOB = program("regional/sink_crash_job.py")
 
 
 def rows(region: str, attempt: int) -> pa.RecordBatch:
@@ -35,7 +36,7 @@ def stage(sink: ParquetSink, region: str, attempt: int) -> Staged:
 def killed(action: str, template: Path, runs: Path) -> list[Path]:
     """Folders of the runs: each was killed one call later, the last one not at all."""
     done = subprocess.run(
-        [sys.executable, str(JOB), action, str(template), str(runs)],
+        [sys.executable, JOB, action, str(template), str(runs)],
         check=True,
         stdout=subprocess.PIPE,
         text=True,

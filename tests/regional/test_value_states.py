@@ -13,7 +13,14 @@ import pytest
 
 import holdfast as hf
 from holdfast.regions.state import StateRegistry
-from pipelines import COUNTED, Troubled, expected, output_of, partitions_of, rows_of
+from support.regional.pipelines import (
+    COUNTED,
+    Troubled,
+    expected,
+    output_of,
+    partitions_of,
+    rows_of,
+)
 
 REGIONS = ["r0", "r1", "r2"]
 

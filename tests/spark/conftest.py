@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from java_side import QUICK_START
 from pyspark import cloudpickle
+
+from support.spark.java_side import QUICK_START
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from faults import World
+    from support.spark.faults import World
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -33,7 +34,7 @@ os.environ.setdefault(
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A ``local[2]`` session with Holdfast; single queries may select Spark's providers."""
-    from support import local_session
+    from support.spark.queries import local_session
 
     session = local_session(tmp_path_factory.mktemp("warehouse"))
     yield session
@@ -42,14 +43,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="module", autouse=True)
 def classes_travel() -> Iterator[None]:
-    """Python workers do not find modules of ``tests/regional``: their classes travel as they are.
+    """Python workers do not find modules of ``support``: their classes travel as they are.
 
     Only for as long as tests on Spark run: a local pipeline, which copies its operators by
     pickling, would work with copies of their classes.
     """
-    import pipelines
-    import restorable
-    import split_files
+    from support.regional import pipelines, restorable, split_files
 
     for module in (pipelines, restorable, split_files):
         cloudpickle.register_pickle_by_value(module)
@@ -61,7 +60,7 @@ def classes_travel() -> Iterator[None]:
 @pytest.fixture
 def provider(spark: SparkSession) -> Iterator[Callable[[str], None]]:
     """Selects the state store provider of the queries started next; undone after the test."""
-    from support import select_provider
+    from support.spark.queries import select_provider
 
     yield lambda name: select_provider(spark, name)
     select_provider(spark, "holdfast")
@@ -70,7 +69,7 @@ def provider(spark: SparkSession) -> Iterator[Callable[[str], None]]:
 @pytest.fixture(scope="session")
 def fault_points(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The library that stops processes at named points."""
-    from faults import compiled_points
+    from support.spark.faults import compiled_points
 
     return compiled_points(tmp_path_factory.mktemp("points"))
 
@@ -78,7 +77,7 @@ def fault_points(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def helpers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The compiled ``tests/spark/java``."""
-    from java_side import compile_helpers, jars, skipped_without_jars
+    from support.spark.java_side import compile_helpers, jars, skipped_without_jars
 
     with skipped_without_jars():
         return compile_helpers(tmp_path_factory.mktemp("classes"), *jars("hdfs"))
@@ -87,7 +86,7 @@ def helpers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def world(tmp_path: Path, fault_points: Path) -> Iterator[World]:
     """An empty checkpoint for fault jobs; what still runs in the end is killed."""
-    from faults import World
+    from support.spark.faults import World
 
     world = World(tmp_path / "world", fault_points)
     yield world
@@ -99,8 +98,8 @@ def object_world(
     request: pytest.FixtureRequest, world: World, helpers: Path, tmp_path: Path
 ) -> Iterator[World]:
     """An empty checkpoint for fault jobs on an object store, the stand-in or S3."""
-    from java_side import skipped_without_jars
-    from object_stores import S3Server, stand_in
+    from support.spark.java_side import skipped_without_jars
+    from support.spark.object_stores import S3Server, stand_in
 
     if request.param == "objects":
         world.move_to(stand_in(helpers, tmp_path / "checkpoint"))

@@ -13,8 +13,8 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from faults import CLUSTER, WAIT_SECONDS, Job, World, freeze, status
-from state_files import merged_files
+from support.spark.faults import CLUSTER, WAIT_SECONDS, Job, World, freeze, status
+from support.spark.state_files import merged_files
 
 # Several Spark applications in a row: for when the machine is busy.
 pytestmark = pytest.mark.timeout(900)

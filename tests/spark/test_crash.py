@@ -15,9 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from harness.process import running_in_session
-from support import write_batch
+from support import environment, program
+from support.spark.queries import write_batch
 
-JOB = Path(__file__).with_name("crash_job.py")
+JOB = program("spark/crash_job.py")
 BATCHES = 5
 WAIT_SECONDS = 150
 LOCAL, CLUSTER = "local[2]", "local-cluster[2,1,1024]"
@@ -66,9 +67,9 @@ class Job:
         arguments = ["--master", master, "--block", block, "--at", str(at), *arguments]
         arguments += ["--input", str(folder / "input"), "--folder", str(folder)]
         self.process = subprocess.Popen(
-            [sys.executable, str(JOB), *arguments],
+            [sys.executable, JOB, *arguments],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(JOB.parent)},
+            env=environment(),
             stdout=self.log,
             stderr=self.log,
             start_new_session=True,

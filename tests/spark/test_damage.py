@@ -12,9 +12,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from faults import LOCAL, World
-from state_files import Segment, commit_ids, lineage
-from support import STATE, drain, settings, source, write_batch
+from support.spark.faults import LOCAL, World
+from support.spark.queries import STATE, drain, settings, source, write_batch
+from support.spark.state_files import Segment, commit_ids, lineage
 
 # Several Spark applications in a row: for when the machine is busy.
 pytestmark = pytest.mark.timeout(900)

@@ -7,7 +7,7 @@ import re
 import pytest
 from pyspark.sql import SparkSession
 
-from faults import World
+from support.spark.faults import World
 
 # Several Spark applications in a row: for when the machine is busy.
 pytestmark = pytest.mark.timeout(900)

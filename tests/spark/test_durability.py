@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -12,9 +11,19 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from faults import ALL_EXECUTORS, CLUSTER, LOCAL, ONE_FILE, WAIT_SECONDS, Job, World, freeze
-from state_files import merged_files
-from support import STATE, write_batch
+from support import environment, program
+from support.spark.faults import (
+    ALL_EXECUTORS,
+    CLUSTER,
+    LOCAL,
+    ONE_FILE,
+    WAIT_SECONDS,
+    Job,
+    World,
+    freeze,
+)
+from support.spark.queries import STATE, write_batch
+from support.spark.state_files import merged_files
 
 # Several Spark applications in a row: for when the machine is busy.
 pytestmark = pytest.mark.timeout(900)
@@ -35,13 +44,10 @@ def test_a_failed_sync_fails_the_batch_and_the_replay_is_right(tmp_path: Path) -
     for batch in range(3):
         write_batch(tmp_path / "input", batch, [{"key": key} for key in range(20)])
     done = subprocess.run(
-        [sys.executable, str(HERE / "failing_sync_job.py"), str(tmp_path)],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(HERE),
-            "LD_PRELOAD": str(library),
-            "FAILING_SYNC_MARKER": str(tmp_path / "marker"),
-        },
+        [sys.executable, program("spark/failing_sync_job.py"), str(tmp_path)],
+        env=environment(
+            {"LD_PRELOAD": str(library), "FAILING_SYNC_MARKER": str(tmp_path / "marker")}
+        ),
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -19,8 +19,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import holdfast
-from state_files import commit_ids, merged_files
-from support import STATE, drain, settings, source, write_batch
+from support import TESTS
+from support.spark.queries import STATE, drain, settings, source, write_batch
+from support.spark.state_files import commit_ids, merged_files
 
 
 def snapshot(folder: Path) -> dict[str, str]:
@@ -226,9 +227,9 @@ def test_an_unwritable_checkpoint_root_is_named(spark: SparkSession, tmp_path: P
 
 START = """
 import sys
-sys.path.insert(0, {support!r})
+sys.path.insert(0, {tests!r})
 from pathlib import Path
-from support import builder
+from support.spark.queries import builder
 import holdfast
 b = builder("local[1]", Path({warehouse!r}))
 for key, value in {settings!r}.items():
@@ -247,9 +248,7 @@ spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load().gro
 
 def start_session(tmp_path: Path, settings: dict[str, str], then: str = "") -> str:
     """Starts a session in a process of its own; returns what it printed."""
-    script = START.format(
-        support=str(Path(__file__).parent), warehouse=str(tmp_path / "wh"), settings=settings
-    )
+    script = START.format(tests=str(TESTS), warehouse=str(tmp_path / "wh"), settings=settings)
     done = subprocess.run(
         [sys.executable, "-c", script + then],
         capture_output=True,

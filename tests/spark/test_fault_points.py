@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import pytest
 from pyspark.sql import SparkSession
 
-from faults import (
+from support.spark.faults import (
     ALL_EXECUTORS,
     CLUSTER,
     DRIVER,

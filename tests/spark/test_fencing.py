@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from faults import LOCAL, ONLY_BATCHES, World, freeze
-from state_files import merged_files
-from support import Batches, drain, source, write_batch
+from support.spark.faults import LOCAL, ONLY_BATCHES, World, freeze
+from support.spark.queries import Batches, drain, source, write_batch
+from support.spark.state_files import merged_files
 
 # Several Spark applications in a row: for when the machine is busy.
 pytestmark = pytest.mark.timeout(900)

@@ -11,7 +11,14 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 import holdfast
-from split_files import PLACED, Placed, check_places, output_of, splits_of, write_ids
+from support.regional.split_files import (
+    PLACED,
+    Placed,
+    check_places,
+    output_of,
+    splits_of,
+    write_ids,
+)
 
 # Python workers do not find this module: its classes travel as they are.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from state_files import commit_ids, merged_files, segment_of
-from support import STATE, Batches, drain, settings, source, write_batch
+from support.spark.queries import STATE, Batches, drain, settings, source, write_batch
+from support.spark.state_files import commit_ids, merged_files, segment_of
 
 
 @pytest.fixture

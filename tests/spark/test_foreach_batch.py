@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from operator_cases import count_and_sum
-from operator_inputs import BATCHES, events
-from support import canonical, source, write_batch
+from support.spark.operator_cases import count_and_sum
+from support.spark.operator_inputs import BATCHES, events
+from support.spark.queries import canonical, source, write_batch
 
 
 def test_a_sink_that_runs_the_batch_twice_sees_the_same_rows_and_loads_nothing(

@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from java_side import check_conformance, skipped_without_jars
-from mini_hdfs import MiniHdfs
-from object_stores import Store
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from remote_folder import RemoteFolder, RemotePath
 
-from faults import ALL_EXECUTORS, CLUSTER, LOCAL, World
-from support import STATE, canonical, drain, source, write_batch
+from support.spark.faults import ALL_EXECUTORS, CLUSTER, LOCAL, World
+from support.spark.java_side import check_conformance, skipped_without_jars
+from support.spark.mini_hdfs import MiniHdfs
+from support.spark.object_stores import Store
+from support.spark.queries import STATE, canonical, drain, source, write_batch
+from support.spark.remote_folder import RemoteFolder, RemotePath
 
 BATCHES = 5
 #: Two to spare, so that HDFS can replace lost ones in a pipeline of three.

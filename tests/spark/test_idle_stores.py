@@ -8,8 +8,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from state_files import merged_files
-from support import STATE, drain, settings, source, write_batch
+from support.spark.queries import STATE, drain, settings, source, write_batch
+from support.spark.state_files import merged_files
 
 KEYS = 40
 

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from operator_cases import SQL_CASES
-from operator_inputs import events
-from state_files import merged_files
-from support import (
+from support.spark.operator_cases import SQL_CASES
+from support.spark.operator_inputs import events
+from support.spark.queries import (
     STATE,
     Batches,
     require_served_by,
@@ -24,6 +23,7 @@ from support import (
     source,
     write_batch,
 )
+from support.spark.state_files import merged_files
 
 BATCHES = 12
 

@@ -5,15 +5,15 @@ their job runs. One job does it all; each test looks at a part of what happened.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-JOB = Path(__file__).with_name("socket_job.py")
+from support import environment, program
+
+JOB = program("spark/socket_job.py")
 
 # Two executors, five jobs, a killed worker and a killed executor: for when the machine is busy.
 pytestmark = pytest.mark.timeout(600)
@@ -28,9 +28,9 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> Facts:
     log = folder / "log.txt"
     with log.open("wb") as output:
         done = subprocess.run(
-            [sys.executable, str(JOB), str(folder)],
+            [sys.executable, JOB, str(folder)],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(JOB.parent)},
+            env=environment(),
             stdout=output,
             stderr=output,
             timeout=500,

@@ -15,8 +15,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import holdfast
-from state_files import merged_files, stored_segments
-from support import drain, settings, source, write_batch
+from support import TESTS
+from support.spark.queries import drain, settings, source, write_batch
+from support.spark.state_files import merged_files, stored_segments
 
 PARTITIONS = 4
 UI_METRICS_KEY = "spark.sql.streaming.ui.enabledCustomMetricList"
@@ -144,9 +145,9 @@ JOB = """
 import sys
 import time
 from pathlib import Path
-sys.path.insert(0, {support!r})
-from support import builder, source
-from state_files import merged_files, stored_segments
+sys.path.insert(0, {tests!r})
+from support.spark.queries import builder, source
+from support.spark.state_files import merged_files, stored_segments
 import holdfast
 folder = Path({folder!r})
 spark = holdfast.configure(
@@ -178,8 +179,7 @@ def test_executor_and_driver_publish_totals_to_sparks_metrics_system(tmp_path: P
     segments = (batches + 1) * PARTITIONS
     for number in range(batches):
         write_batch(tmp_path / "input", number, [{"key": key} for key in range(200)])
-    support = str(Path(__file__).parent)
-    job = JOB.format(support=support, folder=str(tmp_path), segments=segments)
+    job = JOB.format(tests=str(TESTS), folder=str(tmp_path), segments=segments)
     # In a process of its own: Spark's sinks write when the application ends.
     done = subprocess.run(
         [sys.executable, "-c", job], capture_output=True, text=True, timeout=240, check=False

@@ -11,11 +11,11 @@ import signal
 from pathlib import Path
 
 import pytest
-from java_side import check_conformance, classpath
 from pyspark.sql import SparkSession
 
-from faults import ALL_EXECUTORS, CLUSTER, LOCAL, ONE_FILE, ONLY_BATCHES, World
-from state_files import merged_files
+from support.spark.faults import ALL_EXECUTORS, CLUSTER, LOCAL, ONE_FILE, ONLY_BATCHES, World
+from support.spark.java_side import check_conformance, classpath
+from support.spark.state_files import merged_files
 
 # Several Spark applications in a row: for when the machine is busy.
 pytestmark = pytest.mark.timeout(900)

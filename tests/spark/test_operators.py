@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from group_state_cases import GROUP_STATE_CASES
-from operator_cases import SQL_CASES, Case
-from operator_inputs import BATCHES, events
-from support import Batches, require_served_by, run, select_provider, settings
-from transform_with_state_cases import TRANSFORM_WITH_STATE_CASES
+from support.spark.group_state_cases import GROUP_STATE_CASES
+from support.spark.operator_cases import SQL_CASES, Case
+from support.spark.operator_inputs import BATCHES, events
+from support.spark.queries import Batches, require_served_by, run, select_provider, settings
+from support.spark.transform_with_state_cases import TRANSFORM_WITH_STATE_CASES
 
 # Micro-batches with data, by number of partitions.
 BATCHES_ON = {1: BATCHES, 20: BATCHES, 200: BATCHES // 2}

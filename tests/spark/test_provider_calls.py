@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from java_side import instance
 from pyspark.sql import SparkSession
 
-from support import STATE, select_provider, settings
+from support.spark.java_side import instance
+from support.spark.queries import STATE, select_provider, settings
 
 RECORDED = Path(__file__).with_name("provider_calls.tsv")
 GROUPS = [

@@ -16,7 +16,7 @@ from typing import Literal
 
 import pytest
 
-from readme import Block, Reader, blocks
+from support.spark.readme import Block, Reader, blocks
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -19,9 +19,9 @@ from pyspark.sql import functions as F
 
 import holdfast
 from holdfast.regions.spark.runner import KEEP_FREED_MEMORY
-from pipelines import COUNTED, Row, RunningCount, expected, output_of, rows_of
-from regional_input import regional_source, write_rows
-from support import settings
+from support.regional.pipelines import COUNTED, Row, RunningCount, expected, output_of, rows_of
+from support.spark.queries import settings
+from support.spark.regional_input import regional_source, write_rows
 
 # Python workers do not find this module: its classes travel as they are.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

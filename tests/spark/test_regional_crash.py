@@ -10,29 +10,28 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from java_side import skipped_without_jars
-from kafka_broker import KafkaBroker
-from regional_job import DRAINING, POINTS, REGIONS
 
 from holdfast._inspect import Verification, checkpoint_ids, read_metadata
-from pipelines import Row, expected, output_of, rows_of
-from regional_input import write_rows
+from support import environment, program
+from support.regional.pipelines import Row, expected, output_of, rows_of
+from support.spark.java_side import skipped_without_jars
+from support.spark.kafka_broker import KafkaBroker
+from support.spark.regional_input import write_rows
+from support.spark.regional_job import DRAINING, POINTS, REGIONS
 
 # Several Spark applications in a row: for when the machine is busy.
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
-HERE = Path(__file__).parent
 WAIT_SECONDS = 400
 
 
 def run_job(folder: Path, *arguments: str) -> int:
     """Exit code of the job; what it left running in its process group is killed."""
-    paths = [str(HERE), str(HERE.parent / "regional"), os.environ.get("PYTHONPATH", "")]
     with (folder / "log.txt").open("ab") as log:
         job = subprocess.Popen(
-            [sys.executable, str(HERE / "regional_job.py"), "--folder", str(folder), *arguments],
+            [sys.executable, program("spark/regional_job.py"), "--folder", str(folder), *arguments],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            env=environment(),
             stdout=log,
             stderr=log,
             start_new_session=True,

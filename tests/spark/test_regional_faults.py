@@ -16,8 +16,8 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 import holdfast
-from pipelines import COUNTED, Row, RunningCount, expected, output_of, rows_of
-from regional_input import regional_source, write_rows
+from support.regional.pipelines import COUNTED, Row, RunningCount, expected, output_of, rows_of
+from support.spark.regional_input import regional_source, write_rows
 
 # Several queries that wait for timeouts: for when the machine is busy.
 # Python workers do not find this module: its classes travel as they are.

@@ -12,21 +12,21 @@ from pathlib import Path
 
 import pytest
 
+from support import environment, program
+
 # A Spark application for every case.
 pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(600)]
 
-HERE = Path(__file__).parent
 WAIT_SECONDS = 300
 CALLS = ("awaitTermination", "stop", "processAllAvailable", "stop_with_savepoint")
 
 
 @pytest.mark.parametrize("at", ["batch", "idle", "splits"])
 def test_a_jvm_that_is_killed_ends_the_pipeline_with_what_to_do(tmp_path: Path, at: str) -> None:
-    paths = [str(HERE), str(HERE.parent / "regional"), os.environ.get("PYTHONPATH", "")]
     job = subprocess.Popen(
-        [sys.executable, str(HERE / "jvm_death_job.py"), "--folder", str(tmp_path), "--at", at],
+        [sys.executable, program("spark/jvm_death_job.py"), "--folder", str(tmp_path), "--at", at],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        env=environment(),
         stdout=subprocess.DEVNULL,
         stderr=(tmp_path / "log.txt").open("wb"),
         start_new_session=True,

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from holdfast.regions.spark.plan import Exchange, batch_exchanges, planned_exchanges
-from support import settings, source, write_batch
+from support.spark.queries import settings, source, write_batch
 
 Query = Callable[[DataFrame, DataFrame], DataFrame]
 

@@ -17,9 +17,9 @@ import holdfast
 from holdfast._core import CheckpointMetadata
 from holdfast.regions import driver
 from holdfast.regions.image import write_image
-from pipelines import COUNTED, Row, RunningCount, expected, output_of, rows_of
-from regional_input import regional_source, write_rows
-from restorable import Counting, damage
+from support.regional.pipelines import COUNTED, Row, RunningCount, expected, output_of, rows_of
+from support.regional.restorable import Counting, damage
+from support.spark.regional_input import regional_source, write_rows
 
 # Python workers do not find this module: its classes travel as they are.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from regional_soak import MAX_FILES, MIN_BATCHES, RegionalReport, RegionalSoak
+from support.spark.regional_soak import MAX_FILES, MIN_BATCHES, RegionalReport, RegionalSoak
 
 # Several Spark applications in a row: for when the machine is busy.
 pytestmark = pytest.mark.timeout(900)

@@ -17,8 +17,16 @@ from pyspark.sql import functions as F
 
 import holdfast
 from holdfast._core import CheckpointMetadata
-from pipelines import COUNTED, ROWS, Row, RunningCount, expected, output_of, rows_of
-from regional_input import TASKS, regional_source, write_rows
+from support.regional.pipelines import (
+    COUNTED,
+    ROWS,
+    Row,
+    RunningCount,
+    expected,
+    output_of,
+    rows_of,
+)
+from support.spark.regional_input import TASKS, regional_source, write_rows
 
 # Python workers do not find this module: its classes travel as they are.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -11,12 +11,20 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from operator_cases import Frames, count_and_sum, joined, late_after_10_minutes
-from operator_inputs import events
-from processors import Everything
-from state_files import merged_files
-from support import STATE, canonical, drain, select_provider, settings, source, write_batch
-from transform_with_state_cases import transformed
+from support.spark.operator_cases import Frames, count_and_sum, joined, late_after_10_minutes
+from support.spark.operator_inputs import events
+from support.spark.processors import Everything
+from support.spark.queries import (
+    STATE,
+    canonical,
+    drain,
+    select_provider,
+    settings,
+    source,
+    write_batch,
+)
+from support.spark.state_files import merged_files
+from support.spark.transform_with_state_cases import transformed
 
 RETAINED = 7
 FEWEST = 42

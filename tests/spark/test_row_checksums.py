@@ -15,12 +15,22 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
-from operator_cases import Frames, count_and_sum, joined
-from operator_inputs import events
-from processors import History
-from state_files import merged_files
-from support import CHECKSUMS, STATE, VERIFIED, canonical, drain, run, settings, source, write_batch
-from transform_with_state_cases import transformed
+from support.spark.operator_cases import Frames, count_and_sum, joined
+from support.spark.operator_inputs import events
+from support.spark.processors import History
+from support.spark.queries import (
+    CHECKSUMS,
+    STATE,
+    VERIFIED,
+    canonical,
+    drain,
+    run,
+    settings,
+    source,
+    write_batch,
+)
+from support.spark.state_files import merged_files
+from support.spark.transform_with_state_cases import transformed
 
 REFUSAL = "STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED"
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,11 +14,18 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from java_side import QUICK_START, check_conformance, classpath, skipped_without_jars, tool
-from object_stores import S3Server
 
-from faults import LOCAL, World
-from support import write_batch
+from support import environment, program
+from support.spark.faults import LOCAL, World
+from support.spark.java_side import (
+    QUICK_START,
+    check_conformance,
+    classpath,
+    skipped_without_jars,
+    tool,
+)
+from support.spark.object_stores import S3Server
+from support.spark.queries import write_batch
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -126,14 +132,14 @@ def test_a_batch_goes_up_in_parts_while_its_tasks_write_and_is_there_when_it_is_
     full_parts = [count * 1024 // PART_BYTES for count in keys]
     conf = store.settings | {f"spark.hadoop.{key}": value for key, value in PARTS.items()}
     conf["spark.hadoop.fs.s3a.buffer.dir"] = str(tmp_path / "parts")
-    job = Path(__file__).with_name("large_objects_job.py")
+    job = program("spark/large_objects_job.py")
     done = subprocess.run(
         [
-            *[sys.executable, str(job), "--folder", str(folder), "--checkpoint", store.uri],
+            *[sys.executable, job, "--folder", str(folder), "--checkpoint", store.uri],
             *["--full-bytes", *[str(parts * PART_BYTES) for parts in full_parts]],
             *[f"--conf={key}={value}" for key, value in conf.items()],
         ],
-        env=os.environ | {"PYTHONPATH": str(job.parent)},
+        env=environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -7,16 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from java_side import instance
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import holdfast
-from operator_cases import Frames
-from operator_inputs import events
-from processors import Totals
-from support import Batches, drain, run, source, write_batch
-from transform_with_state_cases import transformed
+from support.spark.java_side import instance
+from support.spark.operator_cases import Frames
+from support.spark.operator_inputs import events
+from support.spark.processors import Totals
+from support.spark.queries import Batches, drain, run, source, write_batch
+from support.spark.transform_with_state_cases import transformed
 
 
 def totals(frames: Frames) -> DataFrame:

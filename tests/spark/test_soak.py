@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from faults import World
-from soak import Report, soak
+from support.spark.faults import World
+from support.spark.soak import Report, soak
 
 # Several Spark applications in a row: for when the machine is busy.
 pytestmark = pytest.mark.timeout(900)

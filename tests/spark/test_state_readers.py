@@ -12,13 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from java_side import compile_helpers
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from operator_cases import Frames, count_and_sum, joined, late_after_10_minutes, windows
-from operator_inputs import BATCHES, events
-from processors import Everything
-from support import (
+from support import TESTS
+from support.spark.java_side import compile_helpers
+from support.spark.operator_cases import (
+    Frames,
+    count_and_sum,
+    joined,
+    late_after_10_minutes,
+    windows,
+)
+from support.spark.operator_inputs import BATCHES, events
+from support.spark.processors import Everything
+from support.spark.queries import (
     CHECKSUMS,
     STATE,
     Batches,
@@ -28,7 +35,7 @@ from support import (
     select_provider,
     settings,
 )
-from transform_with_state_cases import transformed
+from support.spark.transform_with_state_cases import transformed
 
 PARTITIONS = 3
 # Every query has this batch; with a watermark, batches without data follow.
@@ -309,8 +316,8 @@ def test_a_change_feed_puts_or_removes_a_key_at_most_once_in_a_batch(
 READ_CHANGES = """
 import sys
 from pathlib import Path
-sys.path.insert(0, {support!r})
-from support import builder
+sys.path.insert(0, {tests!r})
+from support.spark.queries import builder
 import holdfast
 folder = Path({folder!r})
 settings = {{
@@ -333,7 +340,7 @@ def test_the_tasks_of_a_change_feed_read_each_entry_of_the_commit_log_once(
     (tmp_path / "classes").mkdir()
     compile_helpers(tmp_path / "classes", only="CountedFileSystem")
     script = READ_CHANGES.format(
-        support=str(Path(__file__).parent),
+        tests=str(TESTS),
         folder=str(tmp_path),
         checkpoint=checkpoints.path("aggregation", "holdfast"),
         last=LAST,

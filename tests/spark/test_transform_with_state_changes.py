@@ -13,11 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StatefulProcessorHandle
 from pyspark.sql.streaming.stateful_processor import TimerValues
 
-from operator_cases import Frames
-from operator_inputs import events
-from processors import Processor, Totals, Values
-from support import STATE, Batches, run, settings
-from transform_with_state_cases import transformed
+from support.spark.operator_cases import Frames
+from support.spark.operator_inputs import events
+from support.spark.processors import Processor, Totals, Values
+from support.spark.queries import STATE, Batches, run, settings
+from support.spark.transform_with_state_cases import transformed
 
 # Python workers cannot import this module: its classes travel to them by value.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

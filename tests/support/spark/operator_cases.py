@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from operator_inputs import ROWS
+from support.spark.operator_inputs import ROWS
 
 Frames = Mapping[str, DataFrame]
 Row = tuple[Any, ...]

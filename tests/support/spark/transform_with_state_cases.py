@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from operator_cases import (
+from support.spark.operator_cases import (
     DATA_BATCHES_ONLY,
     LATE,
     REMOVED,
@@ -16,7 +16,7 @@ from operator_cases import (
     Row,
     late_after_10_minutes,
 )
-from processors import (
+from support.spark.processors import (
     Balances,
     EventTimers,
     History,

@@ -11,10 +11,9 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from java_side import QUICK_START, JavaServer, jars, tool
-from remote_folder import RemotePath
-
-from support import on_class_path
+from support.spark.java_side import QUICK_START, JavaServer, jars, tool
+from support.spark.queries import on_class_path
+from support.spark.remote_folder import RemotePath
 
 
 @dataclass(frozen=True)

@@ -27,14 +27,14 @@ from typing import Final
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from faults import status
 from harness.process import kill_session, running_in_session
 from holdfast._inspect import Verification, checkpoint_ids, read_metadata
-from pipelines import Row, expected, output_of, rows_of
-from regional_input import write_rows
-from soak import PAGE_BYTES, Memory, contention, growth
+from support import environment, program
+from support.regional.pipelines import Row, expected, output_of, rows_of
+from support.spark.faults import status
+from support.spark.regional_input import write_rows
+from support.spark.soak import PAGE_BYTES, Memory, contention, growth
 
-HERE = Path(__file__).parent
 REGIONS = [f"r{number:02}" for number in range(6)]
 ROWS_EACH = 60
 HEAP_MIB = 512
@@ -97,18 +97,13 @@ class RegionalJob:
 
     def __init__(self, folder: Path, *, number: int, seed: int) -> None:
         self.log = folder / f"log-{number}.txt"
-        paths = [str(HERE), str(HERE.parent / "regional"), os.environ.get("PYTHONPATH", "")]
-        environment = {
-            "PYTHONPATH": os.pathsep.join(paths),
-            # Workers run what this program runs.
-            "PYSPARK_PYTHON": sys.executable,
-        }
         arguments = ["--folder", str(folder), "--seed", str(seed), "--heap-mib", str(HEAP_MIB)]
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, str(HERE / "regional_soak_job.py"), *arguments],
+                [sys.executable, program("spark/regional_soak_job.py"), *arguments],
                 cwd=folder,
-                env=os.environ | environment,
+                # Workers run what this program runs.
+                env=environment({"PYSPARK_PYTHON": sys.executable}),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

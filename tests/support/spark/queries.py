@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row, SparkSession
 
 import holdfast
-from state_files import commit_ids
+from support.spark.state_files import commit_ids
 
 PROVIDERS = {
     "holdfast": "io.holdfast.spark.HoldfastStateStoreProvider",

@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 import holdfast
 from holdfast import Owner, SegmentRef, SnapshotManager
 from holdfast._core import ManagerClient, executor_socket, manager_message
-from support import builder
+from support.spark.queries import builder
 
 PIPELINE = "sales"
 WAIT_SECONDS = 120

@@ -21,10 +21,10 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 import holdfast
-import pipelines
-from pipelines import COUNTED, RunningCount
-from regional_input import regional_source
-from support import builder
+from support.regional import pipelines
+from support.regional.pipelines import COUNTED, RunningCount
+from support.spark.queries import builder
+from support.spark.regional_input import regional_source
 
 #: More than fits into the metadata, so that there are segments.
 BALLAST = 300

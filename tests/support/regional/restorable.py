@@ -10,7 +10,7 @@ import pyarrow as pa
 
 import holdfast as hf
 from holdfast._core import CheckpointMetadata
-from pipelines import COUNTED, Row, Troubled, partitions_of, rows_of
+from support.regional.pipelines import COUNTED, Row, Troubled, partitions_of, rows_of
 
 REGIONS = [f"r{number:02}" for number in range(4)]
 ITEMS = 1_000

@@ -22,8 +22,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from faults import DRIVER, WRITES, Job, World, compiled_points, rows_of
-from state_files import merged_files
+from support.spark.faults import DRIVER, WRITES, Job, World, compiled_points, rows_of
+from support.spark.state_files import merged_files
 
 MASTER = "local[2]"
 HEAP_MIB = 512

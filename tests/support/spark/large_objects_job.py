@@ -17,10 +17,10 @@ from typing import Any
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from remote_folder import RemoteFolder
 
 import holdfast
-from support import STATE, builder, source
+from support.spark.queries import STATE, builder, source
+from support.spark.remote_folder import RemoteFolder
 
 GIVE_UP_SECONDS = 100
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 import holdfast as hf
-from pipelines import COUNTED, Row, RunningCount, expected, partitions_of, rows_of
+from support.regional.pipelines import COUNTED, Row, RunningCount, expected, partitions_of, rows_of
 
 REGIONS = [f"r{number:02}" for number in range(4)]
 

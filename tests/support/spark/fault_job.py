@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import holdfast
-from support import STATE, builder, source
+from support.spark.queries import STATE, builder, source
 
 GIVE_UP_SECONDS = 300
 MAPPERS = ["none", "pause", "fail-first", "slow-first"]

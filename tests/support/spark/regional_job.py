@@ -18,18 +18,18 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
-from kafka_topic import feed, topic_source
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 import holdfast
-import pipelines
 from holdfast.regions import answers, driver
 from holdfast.regions.coordinator import CheckpointCoordinator, TasksEnded
 from holdfast.regions.spark.runner import SparkRunner
-from pipelines import COUNTED, RunningCount
-from regional_input import TASKS, regional_source
-from support import builder, on_class_path
+from support.regional import pipelines
+from support.regional.pipelines import COUNTED, RunningCount
+from support.spark.kafka_topic import feed, topic_source
+from support.spark.queries import builder, on_class_path
+from support.spark.regional_input import TASKS, regional_source
 
 #: In the order of a batch. The actions of the coordinator have their names.
 POINTS = (

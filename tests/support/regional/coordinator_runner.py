@@ -6,17 +6,17 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from coordinator_oracle import Told
-from coordinator_regions import segments_of
 from holdfast._core import CheckpointMetadata
 from holdfast.regions.answers import Acked, Answer, Declined, Started
 from holdfast.regions.coordinator import NotifyManagers
 from holdfast.regions.driver import TasksLostError
 from holdfast.regions.managers import tell
 from holdfast.regions.orders import AttemptOrder, ClosingOrder
+from support.regional.coordinator_oracle import Told
+from support.regional.coordinator_regions import segments_of
 
 if TYPE_CHECKING:
-    from coordinator_world import World
+    from support.regional.coordinator_world import World
 
 
 @dataclass

@@ -13,15 +13,16 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from object_stores import Store
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from harness.process import kill_session, running_in_session
-from state_files import Segment, commit_ids, lineage, merged_files
-from support import STATE, write_batch
+from support import environment, program
+from support.spark.object_stores import Store
+from support.spark.queries import STATE, write_batch
+from support.spark.state_files import Segment, commit_ids, lineage, merged_files
 
-HERE = Path(__file__).parent
+POINTS_SOURCE = Path(__file__).with_name("fault_points.c")
 WAIT_SECONDS = 200
 ROWS, KEYS = 80, 53
 # Base images move on every few batches.
@@ -81,9 +82,8 @@ def compiled_points(folder: Path) -> Path:
     compiler = shutil.which("cc")
     assert compiler is not None, "a C compiler is needed, as for Rust"
     library = folder / "fault_points.so"
-    source = HERE / "fault_points.c"
     flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
-    subprocess.run([compiler, *flags, "-o", str(library), str(source), "-ldl"], check=True)
+    subprocess.run([compiler, *flags, "-o", str(library), str(POINTS_SOURCE), "-ldl"], check=True)
     return library
 
 
@@ -275,12 +275,12 @@ class Job:
     def __init__(self, world: World, arguments: Sequence[str]) -> None:
         self.world = world
         self.log = world.folder / f"log-{len(world.jobs)}.txt"
-        command = [sys.executable, str(HERE / "fault_job.py"), "--folder", str(world.folder)]
+        command = [sys.executable, program("spark/fault_job.py"), "--folder", str(world.folder)]
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
                 [*command, *arguments],
                 cwd=world.folder,
-                env=os.environ | {"PYTHONPATH": str(HERE)} | world.environment,
+                env=environment(world.environment),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
 import holdfast
-from support import STATE, builder, source
+from support.spark.queries import STATE, builder, source
 
 
 def main() -> None:

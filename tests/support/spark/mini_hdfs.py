@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from java_side import QUICK_START, JavaServer, classpath, compile_helpers, jars, tool
+from support.spark.java_side import QUICK_START, JavaServer, classpath, compile_helpers, jars, tool
 
 
 class MiniHdfs(JavaServer):

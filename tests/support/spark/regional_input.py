@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines import ROWS, Row
-from support import FIRST_FILE_TIME
+from support.regional.pipelines import ROWS, Row
+from support.spark.queries import FIRST_FILE_TIME
 
 TASKS = 2
 

@@ -19,10 +19,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 import holdfast
+from support import TESTS
 
-HERE = Path(__file__).parent
-ROOT = HERE.parent.parent
-POMS = HERE.parent / "jars"
+ROOT = TESTS.parent
+POMS = TESTS / "jars"
+SOURCES = TESTS / "spark" / "java"
 #: For a JVM that lives for some seconds or minutes: the second compiler takes half of its time.
 QUICK_START = "-XX:TieredStopAtLevel=1"
 PYSPARK_JARS = Path(pyspark.__file__).parent / "jars"
@@ -122,7 +123,7 @@ def compile_helpers(into: Path, *more: Path, only: str = "*") -> Path:
 
     All of it needs the jars of ``hdfs``, ``only`` one class may not.
     """
-    sources = sorted((HERE / "java").rglob(f"{only}.java"))
+    sources = sorted(SOURCES.rglob(f"{only}.java"))
     command = [
         tool("javac"),
         "--release",

@@ -14,16 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from coordinator_enumerator import SPLITS, Enumerator
-from coordinator_oracle import Content, Oracle, Told
-from coordinator_regions import (
-    PIPELINE,
-    InlineStore,
-    ManagerStore,
-    Regions,
-    target,
-)
-from coordinator_runner import HostileRunner
 from holdfast import SegmentRef, SnapshotManager
 from holdfast._core import CheckpointMetadata, Staged
 from holdfast.regions.clock import Clock
@@ -37,6 +27,16 @@ from holdfast.regions.driver import PipelineDriver
 from holdfast.regions.errors import RegionalQueryError
 from holdfast.regions.folders import CheckpointFolders
 from holdfast.regions.orders import PipelinePlan, StagePlan
+from support.regional.coordinator_enumerator import SPLITS, Enumerator
+from support.regional.coordinator_oracle import Content, Oracle, Told
+from support.regional.coordinator_regions import (
+    PIPELINE,
+    InlineStore,
+    ManagerStore,
+    Regions,
+    target,
+)
+from support.regional.coordinator_runner import HostileRunner
 
 
 class CrashError(BaseException):

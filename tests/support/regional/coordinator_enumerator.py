@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from holdfast.regions.operator_coordinator import EventSender, OperatorCoordinator
 
 if TYPE_CHECKING:
-    from coordinator_world import World
+    from support.regional.coordinator_world import World
 
 SPLITS = 1000
 
@@ -33,7 +33,7 @@ class Enumerator(OperatorCoordinator):
     @contextmanager
     def checked(self) -> Iterator[None]:
         """Let a rule that is broken end the history: the host takes errors for ours."""
-        from coordinator_world import CrashError
+        from support.regional.coordinator_world import CrashError
 
         try:
             yield

@@ -7,12 +7,19 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pandas as pd
-from java_side import instance
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from operator_cases import DATA_BATCHES_ONLY, LATE, REMOVED, Case, Frames, late_after_10_minutes
+from support.spark.java_side import instance
+from support.spark.operator_cases import (
+    DATA_BATCHES_ONLY,
+    LATE,
+    REMOVED,
+    Case,
+    Frames,
+    late_after_10_minutes,
+)
 
 # Python workers cannot import this module: its functions travel to them by value.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

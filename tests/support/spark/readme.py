@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from java_side import QUICK_START
+from support.spark.java_side import QUICK_START
 
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FENCE = re.compile(r"^\s*(?:```|~~~)", re.MULTILINE)

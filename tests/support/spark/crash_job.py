@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import holdfast
-from support import builder, source
+from support.spark.queries import builder, source
 
 BLOCK_SECONDS = 240
 

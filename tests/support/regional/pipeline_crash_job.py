@@ -28,8 +28,8 @@ import pyarrow as pa
 
 import holdfast as hf
 from holdfast._inspect import Verification, checkpoint_ids, read_metadata
-from pipelines import COUNTED, RunningCount, output_of, partitions_of, rows_of
-from split_files import PLACED, Placed, splits_of, write_ids
+from support.regional.pipelines import COUNTED, RunningCount, output_of, partitions_of, rows_of
+from support.regional.split_files import PLACED, Placed, splits_of, write_ids
 
 REGIONS = ["r00", "r01", "r02"]
 BATCHES = [rows_of(number, REGIONS, each=40) for number in range(4)]

@@ -21,10 +21,10 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 import holdfast
-import pipelines
-from pipelines import COUNTED, ROWS, RunningCount, rows_of
-from regional_input import regional_source, write_rows
-from support import builder
+from support.regional import pipelines
+from support.regional.pipelines import COUNTED, ROWS, RunningCount, rows_of
+from support.spark.queries import builder
+from support.spark.regional_input import regional_source, write_rows
 
 REGIONS = [f"r{number:02}" for number in range(4)]
 

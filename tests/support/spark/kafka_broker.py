@@ -8,8 +8,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from java_side import QUICK_START, JavaServer, jars, tool
-from object_stores import free_port
+from support.spark.java_side import QUICK_START, JavaServer, jars, tool
+from support.spark.object_stores import free_port
 
 #: 16 bytes, in base64.
 CLUSTER_ID = "holdfast-test-clusterA"

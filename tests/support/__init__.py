@@ -1,0 +1,25 @@
+"""What tests share, and programs that tests start.
+
+`support.spark` is for tests on Spark, `support.regional` for regional pipelines without it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+#: The folder that has this package.
+TESTS = Path(__file__).resolve().parents[1]
+
+
+def program(name: str) -> str:
+    """The path of a program of this package, for instance ``spark/crash_job.py``."""
+    return str(TESTS / "support" / name)
+
+
+def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of this process and `more`, for a process that imports this package."""
+    inherited = os.environ.get("PYTHONPATH")
+    path = f"{TESTS}{os.pathsep}{inherited}" if inherited else str(TESTS)
+    return {**os.environ, "PYTHONPATH": path, **(more or {})}

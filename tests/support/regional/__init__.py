@@ -1,0 +1,1 @@
+"""What tests of regional pipelines share, with Spark and without."""

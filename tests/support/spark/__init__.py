@@ -1,0 +1,1 @@
+"""What tests on Spark share, and programs that they start."""
