@@ -20,10 +20,10 @@ from common.targets import MEASURED, Target
 from harness.figures import Spread
 from harness.screen import Screen
 from holdfast import SegmentRef, SnapshotManager
-from holdfast.regions.chunks import MIB
-from holdfast.regions.saved import SavedState
-from holdfast.regions.snapshot import RegionOwners, segments_of, write_operator
-from holdfast.regions.state import StateRegistry
+from holdfast.regions.state.chunks import MIB
+from holdfast.regions.state.registry import StateRegistry
+from holdfast.regions.state.saved import SavedState
+from holdfast.regions.state.segments import RegionOwners, segments_of, write_operator
 
 GIB = 1024 * MIB
 

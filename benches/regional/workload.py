@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast import Operator, OperatorContext
-from holdfast.regions.splitting import split_by_region
+from holdfast.regions.base.splitting import split_by_region
 
 KEYS = 1024
 TASKS = 2

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from holdfast.regions.coordinator import FailedRegion
-from holdfast.regions.progress import HistoryRow
+from holdfast.regions.driver.history import HistoryRow
 
 
 @dataclass(frozen=True, kw_only=True)

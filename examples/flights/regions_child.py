@@ -19,7 +19,7 @@ from harness.process import Reporter, report_to_parent
 from harness.providers import start_session
 from holdfast._inspect import in_flight_rows, read_metadata
 from holdfast.regions.coordinator import HistoryRecord
-from holdfast.regions.progress import history_rows
+from holdfast.regions.driver.history import history_rows
 from holdfast.regions.sinks.layout import STAGED_FOLDER
 
 _POLL_S = 0.1

@@ -8,7 +8,7 @@ import pytest
 
 from flights.history import Attempt, verdicts
 from holdfast.regions.coordinator import FailedRegion, Outcome
-from holdfast.regions.progress import HistoryRow
+from holdfast.regions.driver.history import HistoryRow
 
 
 def attempt(id: int, batch: int, outcome: Outcome, *failed: str, **in_flight: int) -> Attempt:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from flights.data import FLIGHTS_ROWS
 from flights.regional_data import days_of, write_regional_files
 from flights.rolling import ORDER, REGION_BY
-from holdfast.regions.splitting import split_by_region
+from holdfast.regions.base.splitting import split_by_region
 
 
 @pytest.mark.parametrize("batches", [1, 2, 8, 31])

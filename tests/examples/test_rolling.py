@@ -10,7 +10,7 @@ pa = pytest.importorskip("pyarrow")
 
 from flights.rolling import RECENT, SCHEMA, RollingDelays  # noqa: E402
 from holdfast.regions import OperatorContext  # noqa: E402
-from holdfast.regions.state import StateRegistry  # noqa: E402
+from holdfast.regions.state.registry import StateRegistry  # noqa: E402
 
 CARRIERS = ("AA", "B6", "DL")
 ROWS = 3 * RECENT * 4

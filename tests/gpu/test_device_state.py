@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import holdfast as hf
-from holdfast.regions.chunks import MIB, Layout
+from holdfast.regions.state.chunks import MIB, Layout
 from support.regional.array_checkpoints import ArrayCheckpoints
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.regions.options import PipelineOptions
+from holdfast.regions.api.options import PipelineOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 

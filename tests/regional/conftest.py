@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.regions import driver
+from holdfast.regions.driver import pipeline_driver as driver
 from support.regional import ending
 from support.regional.pipelines import Troubled
 from support.regional.quick_clock import QuickClock

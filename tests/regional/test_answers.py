@@ -5,8 +5,16 @@ from __future__ import annotations
 import pytest
 
 from holdfast._core import InFlight, RegionEntry
-from holdfast.regions.answers import MESSAGE_BYTES, Acked, Answer, Declined, Started, decode, encode
-from holdfast.regions.problem import Problem
+from holdfast.regions.base.problem import Problem
+from holdfast.regions.protocol.answers import (
+    MESSAGE_BYTES,
+    Acked,
+    Answer,
+    Declined,
+    Started,
+    decode,
+    encode,
+)
 
 RUN = "0123456789abcdef" * 2
 ANSWERS: list[Answer] = [

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast import Owner, SegmentRef, StateError
 from holdfast._core import Piece
-from holdfast.regions.snapshot import read_operator, segments_of, write_operator
-from holdfast.regions.state import StateRegistry
+from holdfast.regions.state.registry import StateRegistry
+from holdfast.regions.state.segments import read_operator, segments_of, write_operator
 from support.regional.array_checkpoints import OWNERS, SMALL, ArrayCheckpoints, refs_of
 
 DTYPES = [*"?bBhHiIlLqQefdFDg", ">f8", ">i2", ">u4"]

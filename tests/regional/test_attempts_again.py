@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.regions import driver
-from holdfast.regions.clock import Clock
+from holdfast.regions.base.clock import Clock
+from holdfast.regions.base.errors import StoppedError
 from holdfast.regions.coordinator import Publish, PublishFailed
-from holdfast.regions.errors import StoppedError
+from holdfast.regions.driver import pipeline_driver as driver
 from support.regional.pipelines import (
     COUNTED,
     Row,

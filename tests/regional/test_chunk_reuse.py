@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.regions.chunks import Layout
+from holdfast.regions.state.chunks import Layout
 from support.regional.array_checkpoints import ArrayCheckpoints, Outcome, refs_of
 
 OUTCOMES: list[Outcome] = ["completed", "completed", "fell back", "aborted", "abort not told"]

@@ -9,9 +9,9 @@ import pytest
 
 from holdfast import SegmentRef
 from holdfast._core import Piece
-from holdfast.regions.arrays import equal_digests
-from holdfast.regions.chunks import Layout, Place, Run, kept, pieces, places_of, runs
-from holdfast.regions.saved import StoredPiece
+from holdfast.regions.state.arrays import equal_digests
+from holdfast.regions.state.chunks import Layout, Place, Run, kept, pieces, places_of, runs
+from holdfast.regions.state.saved import StoredPiece
 
 LAYOUT = Layout(chunk_bytes=8, segment_bytes=16)
 

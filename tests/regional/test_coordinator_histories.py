@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from holdfast import SnapshotManager
+from holdfast.regions.base.folders import CheckpointFolders
 from holdfast.regions.coordinator import CoordinatorOptions, Staleness
-from holdfast.regions.folders import CheckpointFolders
 from support.regional.coordinator_world import Rates, World, memory_folder, names
 
 RATE = st.sampled_from([0.0, 0.0, 0.03, 0.1, 0.3])

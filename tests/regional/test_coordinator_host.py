@@ -19,8 +19,8 @@ from holdfast.regions.coordinator import (
     ResetRegion,
     SnapshotCoordinators,
 )
-from holdfast.regions.coordinator_host import CoordinatorHost, _CallingThread
-from holdfast.regions.operator_coordinator import EventSender, OperatorCoordinator
+from holdfast.regions.coordinator.operator_coordinator import EventSender, OperatorCoordinator
+from holdfast.regions.driver.coordinator_host import CoordinatorHost, _CallingThread
 
 
 class Recording(OperatorCoordinator):

@@ -12,10 +12,10 @@ import pytest
 
 from holdfast import SegmentRef
 from holdfast._core import Piece
-from holdfast.regions.arrays import Declared, bytes_of
-from holdfast.regions.chunks import Layout, Run
-from holdfast.regions.device_arrays import DeviceArray, fetched
-from holdfast.regions.saved import StoredPiece
+from holdfast.regions.state.arrays import Declared, bytes_of
+from holdfast.regions.state.chunks import Layout, Run
+from holdfast.regions.state.device_arrays import DeviceArray, fetched
+from holdfast.regions.state.saved import StoredPiece
 
 LAYOUT = Layout(chunk_bytes=64, segment_bytes=128)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from holdfast.regions.coordinator import Deliver, EventGate, event_gate
-from holdfast.regions.operator_coordinator import OperatorCoordinator
+from holdfast.regions.coordinator.operator_coordinator import OperatorCoordinator
 
 
 def events(delivered: list[Deliver]) -> list[tuple[str, bytes]]:

@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import holdfast
-from holdfast.regions.local import LocalRunner
-from holdfast.regions.spark.split_stream import SplitStream
+from holdfast.regions.runners.local import LocalRunner
+from holdfast.regions.runners.spark.split_stream import SplitStream
 from holdfast.regions.splits import FileSplit
 from holdfast.regions.splits.assignment import Assignment, Waiting
 from holdfast.regions.splits.discovery import list_files, split_file

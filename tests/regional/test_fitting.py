@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import holdfast as hf
-from holdfast.regions.fitting import fitted
+from holdfast.regions.task.fitting import fitted
 
 NOT_NULL = pa.field("v", pa.int32(), nullable=False)
 

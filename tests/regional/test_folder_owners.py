@@ -13,8 +13,8 @@ import pytest
 
 import holdfast as hf
 from holdfast._core import CheckpointMetadata
-from holdfast.regions import folder_lock
-from holdfast.regions.folder_lock import FolderInUseError
+from holdfast.regions.base import folder_lock
+from holdfast.regions.base.folder_lock import FolderInUseError
 from holdfast.regions.sinks.owner import OWNER_FILE
 from support.regional.pipelines import expected, output_of
 from support.regional.restorable import batches, open_pipeline, run
@@ -22,7 +22,7 @@ from support.regional.restorable import batches, open_pipeline, run
 #: Holds the lock of a folder until it is killed.
 HOLDING = """
 import sys, pathlib
-from holdfast.regions.folder_lock import lock_folder
+from holdfast.regions.base.folder_lock import lock_folder
 lock = lock_folder(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[1]) / "lock")
 print("locked", flush=True)
 sys.stdin.read()
@@ -299,7 +299,9 @@ def test_without_locks_a_warning_says_what_is_up_to_the_user(
 def test_what_a_refused_start_left_does_not_stand_in_the_way_of_a_restore(tmp_path: Path) -> None:
     ran(tmp_path, 2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("holdfast.regions.driver.PipelineDriver.start", lambda *_, **__: 1 / 0)
+        patch.setattr(
+            "holdfast.regions.driver.pipeline_driver.PipelineDriver.start", lambda *_, **__: 1 / 0
+        )
         with pytest.raises(ZeroDivisionError):
             open_pipeline(tmp_path, checkpoint="next", output="elsewhere")
     origin = hf.restore(tmp_path / "ckpt")

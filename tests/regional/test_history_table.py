@@ -17,9 +17,9 @@ from holdfast._core import (
     SegmentRef,
     StateEntry,
 )
-from holdfast.regions import progress
 from holdfast.regions.coordinator import FailedRegion, HistoryRecord
-from holdfast.regions.progress import (
+from holdfast.regions.driver import history as progress
+from holdfast.regions.driver.history import (
     HistoryRow,
     history_rows,
     history_table,

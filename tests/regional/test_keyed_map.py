@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import holdfast as hf
-from holdfast.regions.keyed_map import MapState, decode_map, divide_map, instance_of, key_name
-from holdfast.regions.routing import route_by
-from holdfast.regions.state import StateRegistry
+from holdfast.regions.state.keyed_map import MapState, decode_map, divide_map, instance_of, key_name
+from holdfast.regions.state.registry import StateRegistry
+from holdfast.regions.state.routing import route_by
 
 REGIONS = ["r0", "r1"]
 ROWS = pa.schema([("region", pa.string()), ("id", pa.int64()), ("user", pa.string())])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import holdfast as hf
 from holdfast import SegmentRef
-from holdfast.regions.chunks import MIB
+from holdfast.regions.state.chunks import MIB
 from support.regional.pipelines import (
     COUNTED,
     Troubled,

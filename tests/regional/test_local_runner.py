@@ -12,11 +12,11 @@ import pytest
 
 import holdfast
 from holdfast._core import CheckpointMetadata
-from holdfast.regions import local
-from holdfast.regions.answers import Started
-from holdfast.regions.clock import now_ms
-from holdfast.regions.local import LocalRunner
-from holdfast.regions.orders import AttemptOrder, TaskOptions
+from holdfast.regions.base.clock import now_ms
+from holdfast.regions.protocol.answers import Started
+from holdfast.regions.protocol.orders import AttemptOrder, TaskOptions
+from holdfast.regions.runners import local
+from holdfast.regions.runners.local import LocalRunner
 from holdfast.regions.sinks import ParquetSink
 from support.regional.pipelines import COUNTED, Gate, RunningCount, partitions_of, rows_of
 

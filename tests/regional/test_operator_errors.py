@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import holdfast as hf
-from holdfast.regions import answers
-from holdfast.regions.problem import Problem
+from holdfast.regions.base.problem import Problem
+from holdfast.regions.protocol import answers
 from support.regional.pipelines import COUNTED, Troubled, partitions_of, rows_of
 
 REGIONS = [f"r{number:02}" for number in range(6)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.regions.options import PipelineOptions
+from holdfast.regions.api.options import PipelineOptions
 
 
 @pytest.mark.parametrize(

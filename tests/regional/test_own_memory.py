@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import holdfast as hf
-from holdfast.regions.own_memory import OwnMemory
+from holdfast.regions.task.own_memory import OwnMemory
 
 ROWS = pa.schema([("region", pa.string()), ("id", pa.int64())])
 COUNTS = pa.schema([("v", pa.int64())])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.regions.spark.plan import Exchange, Node, exchanges_in, read_plan
+from holdfast.regions.runners.spark.plan import Exchange, Node, exchanges_in, read_plan
 
 JOINED = """\
 == Physical Plan ==

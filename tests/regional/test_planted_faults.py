@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import SnapshotManager
 from holdfast._core import RegionEntry
-from holdfast.regions import driver
+from holdfast.regions.base.folders import CheckpointFolders
 from holdfast.regions.coordinator import (
     Action,
     CheckpointCoordinator,
@@ -23,9 +23,9 @@ from holdfast.regions.coordinator import (
 )
 from holdfast.regions.coordinator.attempt import PendingAttempt
 from holdfast.regions.coordinator.retention import Retention
-from holdfast.regions.driver import PipelineDriver
-from holdfast.regions.folders import CheckpointFolders
-from holdfast.regions.orders import EndedAttempt
+from holdfast.regions.driver import pipeline_driver as driver
+from holdfast.regions.driver.pipeline_driver import PipelineDriver
+from holdfast.regions.protocol.orders import EndedAttempt
 from support.regional.coordinator_world import Rates, World, memory_folder, names
 
 SEEDS = 20

@@ -14,7 +14,7 @@ import pytest
 from py4j.java_gateway import JavaPackage
 
 import holdfast as hf
-from holdfast.regions.spark import preflight
+from holdfast.regions.runners.spark import preflight
 from support.regional.pipelines import COUNTED, RunningCount
 
 PLUGIN = "io.holdfast.spark.HoldfastPlugin"

@@ -17,11 +17,11 @@ from holdfast._core import (
     SegmentRef,
     SnapshotManager,
 )
-from holdfast.regions.answers import Acked, Answer, Declined, Started
-from holdfast.regions.clock import now_ms
-from holdfast.regions.orders import AttemptOrder, ClosingOrder, EndedAttempt, TaskOptions
+from holdfast.regions.base.clock import now_ms
+from holdfast.regions.protocol.answers import Acked, Answer, Declined, Started
+from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, EndedAttempt, TaskOptions
 from holdfast.regions.sinks import ParquetSink
-from holdfast.regions.task import OperatorCache, RegionTask
+from holdfast.regions.task.region_task import OperatorCache, RegionTask
 from support.regional.pipelines import COUNTED, Troubled, partitions_of, rows_of
 
 REGIONS = ["r00", "r01"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.regions.threads import RegionThreads
+from holdfast.regions.task.threads import RegionThreads
 
 COUNT = 4
 PATIENCE_S = 60.0

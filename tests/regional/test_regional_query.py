@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.regions.errors import JvmLostError
-from holdfast.regions.folders import CheckpointFolders
-from holdfast.regions.spark import split_stream
-from holdfast.regions.spark.query import RegionalQuery
+from holdfast.regions.base.errors import JvmLostError
+from holdfast.regions.base.folders import CheckpointFolders
+from holdfast.regions.runners.spark import split_stream
+from holdfast.regions.runners.spark.query import RegionalQuery
 
 WAIT_SECONDS = 60
 

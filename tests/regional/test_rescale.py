@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 
 import holdfast as hf
 from holdfast._core import CheckpointMetadata, InFlight, RegionEntry
+from holdfast.regions.checkpoint.layout import LAYOUT_PROPERTY, Layout, StageLayout
+from holdfast.regions.checkpoint.rerouting import Rerouting
 from holdfast.regions.graph import (
     SOURCE,
     AlignmentMode,
@@ -25,11 +27,9 @@ from holdfast.regions.graph import (
     encode_channels,
     redistribute,
 )
-from holdfast.regions.layout import LAYOUT_PROPERTY, Layout, StageLayout
-from holdfast.regions.rerouting import Rerouting
-from holdfast.regions.routing import route_by
-from holdfast.regions.snapshot import RegionOwners, read_in_flight, read_operator
-from holdfast.regions.state import _decode_value
+from holdfast.regions.state.registry import _decode_value
+from holdfast.regions.state.routing import route_by
+from holdfast.regions.state.segments import RegionOwners, read_in_flight, read_operator
 from support.regional.graph_cases import Seen, graph_of, outputs, run, snapshot_of
 from support.regional.pipelines import (
     COUNTED,

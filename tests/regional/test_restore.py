@@ -11,7 +11,6 @@ import pytest
 
 import holdfast as hf
 from holdfast.__main__ import main
-from holdfast.regions import restoring
 from holdfast.regions.sinks import ParquetSink
 from support.regional.pipelines import COUNTED, RunningCount, expected, output_of, rows_of
 from support.regional.restorable import (
@@ -102,7 +101,7 @@ def test_a_claim_that_was_interrupted_is_made_good_at_the_next_start(
     origin = hf.restore(tmp_path / "ckpt", mode="claim")
 
     with monkeypatch.context() as patch:
-        patch.setattr(restoring, "delete_claimed", crash)
+        patch.setattr(begin_from, "delete_claimed", crash)
         with pytest.raises(KeyboardInterrupt):
             open_pipeline(tmp_path, checkpoint="next", restore=origin)
     assert (tmp_path / "ckpt").exists()

@@ -9,7 +9,7 @@ import pytest
 
 import holdfast as hf
 from holdfast._core import CheckpointMetadata
-from holdfast.regions import rewind
+from holdfast.regions.checkpoint import go_back
 from holdfast.regions.sinks import ParquetSink
 from support.regional.pipelines import expected, output_of
 from support.regional.restorable import batches, damage, fail_for, no_trouble, open_pipeline, run
@@ -145,10 +145,10 @@ def refuse(*_: Any) -> None:
 @pytest.mark.parametrize(
     ("where", "what", "how"),
     [
-        (rewind, "finish_rewind", None),
-        (rewind, "rewind_stream", refuse),
+        (go_back, "finish_rewind", None),
+        (go_back, "rewind_stream", refuse),
         (ParquetSink, "withdraw", refuse),
-        (rewind, "CheckpointMetadata", DeleteFails),
+        (go_back, "CheckpointMetadata", DeleteFails),
     ],
 )
 def test_going_back_is_finished_by_the_next_start_whatever_it_asks_for(
@@ -172,9 +172,9 @@ def test_going_back_is_finished_by_the_next_start_whatever_it_asks_for(
 
 def monkeypatch_finish(patch: pytest.MonkeyPatch) -> None:
     """Stop right behind the decision: nothing was done yet."""
-    from holdfast.regions import opening
+    from holdfast.regions.checkpoint import opening
 
-    original = rewind.begin_rewind
+    original = go_back.begin_rewind
 
     def begin_and_stop(*arguments: Any) -> None:
         original(*arguments)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.regions.splitting import MAX_REGION_BYTES, split_by_region
+from holdfast.regions.base.splitting import MAX_REGION_BYTES, split_by_region
 
 UTC = dt.UTC
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.regions.step_size import FIRST_ROWS, STEPS_PER_TIMEOUT, StepSize
+from holdfast.regions.graph.step_size import FIRST_ROWS, STEPS_PER_TIMEOUT, StepSize
 
 ROWS_MAX = 16_384
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import RegionalQueryError
-from holdfast.regions.stream_log import (
+from holdfast.regions.checkpoint.stream_log import (
     copy_stream,
     require_planned,
     rewind_stream,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.regions.spark.runner import _reason
+from holdfast.regions.runners.spark.runner import _reason
 
 LOST = (
     "org.apache.spark.SparkException: Job aborted due to stage failure: Task 1 in stage 3.0 failed "

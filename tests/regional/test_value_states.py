@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import holdfast as hf
-from holdfast.regions.state import StateRegistry
+from holdfast.regions.state.registry import StateRegistry
 from support.regional.pipelines import (
     COUNTED,
     Troubled,

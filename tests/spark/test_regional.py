@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import holdfast
-from holdfast.regions.spark.runner import KEEP_FREED_MEMORY
+from holdfast.regions.runners.spark.runner import KEEP_FREED_MEMORY
 from support.regional.pipelines import COUNTED, Row, RunningCount, expected, output_of, rows_of
 from support.spark.queries import settings
 from support.spark.regional_input import regional_source, write_rows

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from holdfast.regions.spark.plan import Exchange, batch_exchanges, planned_exchanges
+from holdfast.regions.runners.spark.plan import Exchange, batch_exchanges, planned_exchanges
 from support.spark.queries import settings, source, write_batch
 
 Query = Callable[[DataFrame, DataFrame], DataFrame]

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 
 import holdfast
 from holdfast._core import CheckpointMetadata
-from holdfast.regions import driver
-from holdfast.regions.image import write_image
+from holdfast.regions.checkpoint.copy import write_image
+from holdfast.regions.driver import pipeline_driver as driver
 from support.regional.pipelines import COUNTED, Row, RunningCount, expected, output_of, rows_of
 from support.regional.restorable import Counting, damage
 from support.spark.regional_input import regional_source, write_rows

@@ -11,27 +11,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.regions.coordinator import CheckpointInfo
-from holdfast.regions.errors import (
+from holdfast.regions.api.options import PipelineOptions
+from holdfast.regions.api.pipeline import RegionalPipeline, RegionalWriter
+from holdfast.regions.base.errors import (
     LayoutChangedError,
     RegionalQueryError,
     RegionFinishedError,
     RegionInTwoTasksError,
     SavepointError,
 )
-from holdfast.regions.folder_lock import FolderInUseError
-from holdfast.regions.intact import DamagedCheckpointError
-from holdfast.regions.keyed_map import MapState
-from holdfast.regions.local import LocalQuery
-from holdfast.regions.operators import Operator, OperatorContext
-from holdfast.regions.options import PipelineOptions
-from holdfast.regions.pipeline import RegionalPipeline, RegionalWriter
-from holdfast.regions.restoring import Restore, restore
-from holdfast.regions.saved import StateError
-from holdfast.regions.spark.query import RegionalQuery
+from holdfast.regions.base.folder_lock import FolderInUseError
+from holdfast.regions.checkpoint.begin_from import Restore, restore
+from holdfast.regions.checkpoint.verify import DamagedCheckpointError
+from holdfast.regions.coordinator import CheckpointInfo
+from holdfast.regions.runners.local import LocalQuery
+from holdfast.regions.runners.spark.query import RegionalQuery
 from holdfast.regions.splits import FileSplits
 from holdfast.regions.splits.file_splits import REGION_COLUMN
-from holdfast.regions.state import ListState, ValueState
+from holdfast.regions.state.keyed_map import MapState
+from holdfast.regions.state.registry import ListState, ValueState
+from holdfast.regions.state.saved import StateError
+from holdfast.regions.task.operators import Operator, OperatorContext
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from holdfast.regions.operator_coordinator import EventSender, OperatorCoordinator
+from holdfast.regions.coordinator.operator_coordinator import EventSender, OperatorCoordinator
 
 if TYPE_CHECKING:
     from support.regional.coordinator_world import World

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from holdfast import Owner, SegmentRef, SnapshotManager
 from holdfast._core import InFlight, OperatorEntry, Piece, RegionEntry, Staged, StateEntry
-from holdfast.regions.answers import Acked, Declined
+from holdfast.regions.protocol.answers import Acked, Declined
 
 PIPELINE = "p"
 

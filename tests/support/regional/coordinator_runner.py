@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core import CheckpointMetadata
-from holdfast.regions.answers import Acked, Answer, Declined, Started
 from holdfast.regions.coordinator import NotifyManagers
-from holdfast.regions.driver import TasksLostError
-from holdfast.regions.managers import tell
-from holdfast.regions.orders import AttemptOrder, ClosingOrder
+from holdfast.regions.driver.managers import tell
+from holdfast.regions.driver.pipeline_driver import TasksLostError
+from holdfast.regions.protocol.answers import Acked, Answer, Declined, Started
+from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder
 from support.regional.coordinator_oracle import Told
 from support.regional.coordinator_regions import segments_of
 

@@ -16,17 +16,17 @@ import pyarrow as pa
 
 from holdfast import SegmentRef, SnapshotManager
 from holdfast._core import CheckpointMetadata, Staged
-from holdfast.regions.clock import Clock
+from holdfast.regions.base.clock import Clock
+from holdfast.regions.base.errors import RegionalQueryError
+from holdfast.regions.base.folders import CheckpointFolders
 from holdfast.regions.coordinator import (
     INITIAL_BATCH,
     CoordinatorOptions,
     Topology,
 )
-from holdfast.regions.coordinator_host import CoordinatorHost
-from holdfast.regions.driver import PipelineDriver
-from holdfast.regions.errors import RegionalQueryError
-from holdfast.regions.folders import CheckpointFolders
-from holdfast.regions.orders import PipelinePlan, StagePlan
+from holdfast.regions.driver.coordinator_host import CoordinatorHost
+from holdfast.regions.driver.pipeline_driver import PipelineDriver
+from holdfast.regions.protocol.orders import PipelinePlan, StagePlan
 from support.regional.coordinator_enumerator import SPLITS, Enumerator
 from support.regional.coordinator_oracle import Content, Oracle, Told
 from support.regional.coordinator_regions import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.regions.clock import Clock
+from holdfast.regions.base.clock import Clock
 
 
 class QuickClock(Clock):

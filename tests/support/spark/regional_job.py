@@ -22,9 +22,10 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 import holdfast
-from holdfast.regions import answers, driver
 from holdfast.regions.coordinator import CheckpointCoordinator, TasksEnded
-from holdfast.regions.spark.runner import SparkRunner
+from holdfast.regions.driver import pipeline_driver as driver
+from holdfast.regions.protocol import answers
+from holdfast.regions.runners.spark.runner import SparkRunner
 from support.regional import pipelines
 from support.regional.pipelines import COUNTED, RunningCount
 from support.spark.kafka_topic import feed, topic_source

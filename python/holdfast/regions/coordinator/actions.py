@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from holdfast._core import CheckpointMetadata, Owner, RegionEntry, SegmentRef
+from holdfast.regions.base.problem import Problem
 from holdfast.regions.coordinator.entries import Kind
-from holdfast.regions.problem import Problem
 
 Outcome = Literal["global", "regional", "aborted"]
 
@@ -184,7 +184,7 @@ class CommitSinks:
 class Ended:
     """The attempt is over; the driver stops tasks of it that still run.
 
-    Regions hear of it with the next order, see `holdfast.regions.orders.EndedAttempt` (R40 to R42).
+    Regions hear of it with the next order, see `protocol.orders.EndedAttempt` (R40 to R42).
     """
 
     attempt: int

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from holdfast._core import CheckpointMetadata, InFlight, Owner, RegionEntry, SegmentRef
+from holdfast.regions.base.problem import Problem
 from holdfast.regions.coordinator.entries import Kind, entry_segments, in_flight_segments
 from holdfast.regions.coordinator.events import Acked, Declined
-from holdfast.regions.problem import Problem
 
 
 class Phase(Enum):

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast._core import InFlight, RegionEntry
+from holdfast.regions.base.problem import Problem
 from holdfast.regions.coordinator.entries import Kind
-from holdfast.regions.problem import Problem
 
 #: The batch of the checkpoint of empty states that precedes every batch (R26).
 INITIAL_BATCH = -1

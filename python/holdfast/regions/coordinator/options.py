@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from holdfast.regions.allowed import not_allowed, require_int
+from holdfast.regions.base.checks import not_allowed, require_int
 
 #: The operator in the owner of in-flight data; no operator of a pipeline may be called so.
 IN_FLIGHT_OPERATOR = "in-flight"

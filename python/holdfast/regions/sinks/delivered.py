@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from holdfast.regions.sinks.durable import write_number
+from holdfast.regions.base.durable import write_number
 
 _DONE: Final = "last-delivered"
 

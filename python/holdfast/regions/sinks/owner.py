@@ -3,7 +3,7 @@
 Readers see the rows of two pipelines that write into one folder, and each pipeline takes the files
 of the other for its own: it withdraws them when it goes back, and sweeps up what is staged. So the
 first one leaves a file there with the identity of its checkpoint folder, and locks it while it
-runs; see `holdfast.regions.folder_lock`. Readers leave out the file, by its name.
+runs; see `holdfast.regions.base.folder_lock`. Readers leave out the file, by its name.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from holdfast.regions.folder_lock import FolderInUseError, FolderLock, lock_if_there, try_lock
-from holdfast.regions.folders import CheckpointFolders
-from holdfast.regions.sinks.durable import explained, sync_folder
+from holdfast.regions.base.durable import explained, sync_folder
+from holdfast.regions.base.folder_lock import FolderInUseError, FolderLock, lock_if_there, try_lock
+from holdfast.regions.base.folders import CheckpointFolders
 from holdfast.regions.sinks.layout import STAGED_FOLDER
 
 OWNER_FILE: Final = "_holdfast_owner"

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast._core import Staged
-from holdfast.regions.local_path import local_folder
-from holdfast.regions.sinks.durable import explained, sync_path
+from holdfast.regions.base.durable import explained, sync_path
+from holdfast.regions.base.local_path import local_folder
 from holdfast.regions.sinks.layout import staged_name, target_name
 from holdfast.regions.sinks.output_file import OutputFile
 from holdfast.regions.sinks.publish import (

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast._core import Staged
-from holdfast.regions.sinks.durable import explained, sync_folder
+from holdfast.regions.base.durable import explained, sync_folder
 from holdfast.regions.sinks.layout import (
     STAGED_FOLDER,
     attempt_of,

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from holdfast.regions.clock import now_ms
-from holdfast.regions.operator_coordinator import EventSender, OperatorCoordinator
+from holdfast.regions.base.clock import now_ms
+from holdfast.regions.coordinator.operator_coordinator import EventSender, OperatorCoordinator
 from holdfast.regions.splits.assignment import Assignment
 from holdfast.regions.splits.discovery import FoundFile, list_files, split_file
 

@@ -1,0 +1,1 @@
+"""What a user builds a regional pipeline with."""

@@ -1,0 +1,177 @@
+"""Options of a regional pipeline, as users give them (SEMANTICS J)."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import Any, Self
+
+from holdfast.regions.base.checks import not_allowed, require_bool, require_duration, require_int
+from holdfast.regions.coordinator import CoordinatorOptions, Staleness
+from holdfast.regions.protocol.orders import DEFAULT_CAPACITY_BATCHES, DEFAULT_THREADS, TaskOptions
+
+DEFAULT_NAME = "pipeline"
+
+_MAX_NAME_BYTES = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineOptions:
+    """Keyword arguments of ``start`` and ``open_local``.
+
+    Parameters
+    ----------
+    name : str, default "pipeline"
+        Name of the pipeline in owners and messages.
+    regional : bool, default True
+        Whether a checkpoint may complete without some regions. Needs operators that all declare
+        ``region_safe``.
+    max_failure_ratio : float, default 0.3
+        Share of the regions with rows in a batch that may fail in its checkpoint; one always may,
+        all never. Regions that are lost with one task count as one failure (R12).
+    max_consecutive_failures : int, default 2
+        Regional checkpoints in a row after which one must be global (R21); 0: never regional.
+    max_region_staleness : tuple of (int, timedelta), default (10, 10 minutes)
+        Fallbacks of one region in a row, and time since the first, after which it is restarted
+        and, if that does not help, ends the pipeline (R22).
+    region_timeout : timedelta, default 10 minutes
+        Time after which a region without an answer counts as failed.
+    task_grace : timedelta, default 5 s
+        Time after that at which a task is ended that could not even say so, because an operator
+        stopped its whole process. The rows of its regions are stored by another one.
+    aligned_timeout : timedelta, optional
+        Time after which the barrier of a batch overtakes rows that still wait: they become
+        in-flight data, and the batch ends without them (R51). By default it never does.
+    max_in_flight_bytes : int, default 256 MiB
+        Bound on in-flight data of a region (R58).
+    num_retained : int, default 3
+        Completed checkpoints that are kept (R70).
+    tolerable_failed_checkpoints : int, default 0
+        Aborted attempts in a row that do not end the pipeline (R24). Between attempts there is a
+        pause, which grows from 0.1 s to 10 s.
+    global_timeout : timedelta, default 2 minutes
+        Time for which attempts that need every region are repeated, whatever fails in them: at the
+        end of data, when the pipeline stops, for a savepoint, and where regions depend on each
+        other (R25). Then the pipeline ends; without the savepoint, it goes on.
+    max_file_bytes : int, default 32 MiB
+        Size at which a merged file is sealed.
+    bounded : bool, default False
+        The source has an end. When a query with the trigger ``availableNow`` has read everything,
+        data has ended: operators flush (``on_end_of_data``), sinks commit what was flushed, and a
+        last global checkpoint holds every region as finished (R25, R60). A query that fails
+        before, or is stopped, has not come to the end of data. Not for ``open_local``, which has
+        ``LocalQuery.end_of_data``.
+    verify_state : bool, default True
+        Whether everything that the restored checkpoint needs is read at the start, so that damage
+        is found before the first batch. False: only that it is there; damage makes its region
+        fail when the region is next run.
+    region_threads : int, default 4
+        The most regions of one task that make progress at the same time. One, unless that takes
+        long: Python computes in one thread at a time, and threads that wait for each other cost
+        more than they bring.
+    channel_batches : int, default 4
+        Batches that wait between two operators of a region.
+
+    Raises
+    ------
+    ValueError
+        If a value is not allowed; the message names the option.
+    """
+
+    name: str = DEFAULT_NAME
+    regional: bool = True
+    max_failure_ratio: float = 0.3
+    max_consecutive_failures: int = 2
+    max_region_staleness: tuple[int, timedelta] = (10, timedelta(minutes=10))
+    region_timeout: timedelta = timedelta(minutes=10)
+    task_grace: timedelta = timedelta(seconds=5)
+    aligned_timeout: timedelta | None = None
+    max_in_flight_bytes: int = 256 * 1024 * 1024
+    num_retained: int = 3
+    tolerable_failed_checkpoints: int = 0
+    global_timeout: timedelta = timedelta(minutes=2)
+    max_file_bytes: int = 32 * 1024 * 1024
+    bounded: bool = False
+    verify_state: bool = True
+    region_threads: int = DEFAULT_THREADS
+    channel_batches: int = DEFAULT_CAPACITY_BATCHES
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not 1 <= len(self.name.encode()) <= _MAX_NAME_BYTES:
+            raise not_allowed("name", self.name, f"a string of 1 to {_MAX_NAME_BYTES:,} bytes")
+        for option in ("regional", "bounded", "verify_state"):
+            require_bool(option, getattr(self, option))
+        for option in ("max_file_bytes", "region_threads", "channel_batches"):
+            require_int(option, getattr(self, option), at_least=1)
+        require_duration("region_timeout", self.region_timeout, zero=False)
+        require_duration("task_grace", self.task_grace, zero=True)
+        require_duration("global_timeout", self.global_timeout, zero=True)
+        if self.aligned_timeout is not None:
+            require_duration("aligned_timeout", self.aligned_timeout, zero=True)
+            if self.aligned_timeout >= self.region_timeout:
+                raise not_allowed(
+                    "aligned_timeout",
+                    self.aligned_timeout,
+                    f"less than region_timeout={self.region_timeout!r}, at which a region counts "
+                    "as failed",
+                )
+        match self.max_region_staleness:
+            case (int(), timedelta()):
+                pass
+            case other:
+                expected = (
+                    "a number of checkpoints and a timedelta, as in (10, timedelta(minutes=10))"
+                )
+                raise not_allowed("max_region_staleness", other, expected)
+        self.coordinator()
+
+    @classmethod
+    def given(cls, options: Mapping[str, Any]) -> Self:
+        """Return the options that a user has given by name.
+
+        Raises
+        ------
+        TypeError
+            If there is no such option; the message names the one that may be meant.
+        ValueError
+            If a value is not allowed.
+        """
+        known = [field.name for field in fields(cls)]
+        for name in options:
+            if name not in known:
+                close = difflib.get_close_matches(name, known, n=1)
+                meant = f"did you mean {close[0]!r}?" if close else f"expected {', '.join(known)}"
+                raise TypeError(f"there is no option {name!r}: {meant}")
+        return cls(**options)
+
+    def coordinator(self) -> CoordinatorOptions:
+        """Return what the coordinator goes by."""
+        fallbacks, age = self.max_region_staleness
+        return CoordinatorOptions(
+            regional=self.regional,
+            max_failure_ratio=self.max_failure_ratio,
+            max_consecutive_failures=self.max_consecutive_failures,
+            max_region_staleness=Staleness(checkpoints=fallbacks, age_ms=_ms(age)),
+            max_in_flight_bytes=self.max_in_flight_bytes,
+            num_retained=self.num_retained,
+            tolerable_failed_checkpoints=self.tolerable_failed_checkpoints,
+            global_timeout_ms=_ms(self.global_timeout),
+        )
+
+    def tasks(self, *, gpu: bool) -> TaskOptions:
+        """Return what region tasks go by."""
+        return TaskOptions(
+            aligned_timeout_ms=None if self.aligned_timeout is None else _ms(self.aligned_timeout),
+            region_timeout_ms=_ms(self.region_timeout),
+            task_grace_ms=_ms(self.task_grace),
+            max_in_flight_bytes=self.max_in_flight_bytes,
+            capacity_batches=self.channel_batches,
+            threads=self.region_threads,
+            gpu=gpu,
+        )
+
+
+def _ms(duration: timedelta) -> int:
+    return duration // timedelta(milliseconds=1)

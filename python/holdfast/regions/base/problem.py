@@ -1,0 +1,156 @@
+"""What went wrong in a region, on its way from the worker to the caller of the pipeline."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import sys
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+# Longer ones are of no use in a message, and the connection to the driver has a bound.
+TEXT_MAX: Final = 2_000
+TRACE_MAX: Final = 20_000
+
+_PACKAGE: Final = str(Path(__file__).resolve().parents[2])
+_LIBRARIES: Final = ("site-packages", "dist-packages", sysconfig.get_path("stdlib"))
+
+_Plain = str | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An exception that made a region fail.
+
+    Parameters
+    ----------
+    operator : str
+        Name of the operator that raised it; empty if none did.
+    module, name : str
+        Of its class.
+    arguments : tuple of str, int, float, bool or None
+        What it was made with.
+    text : str
+        Class and message.
+    place : str
+        File, line and function of the user's code that was at work; empty if none was.
+    trace : str
+        Its trace, from the user's code on.
+    """
+
+    operator: str
+    module: str
+    name: str
+    arguments: tuple[_Plain, ...]
+    text: str
+    place: str
+    trace: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> Problem:
+        """Describe an exception where it was caught."""
+        frames = list(_frames(error.__traceback__))
+        own = [frame for frame in frames if _is_users(frame)]
+        arguments = error.args
+        if not all(isinstance(value, _Plain) for value in arguments):
+            arguments = (str(error),)
+        shown = traceback.TracebackException(
+            type(error), error, own[0] if own else error.__traceback__
+        )
+        return cls(
+            operator=_operator(frames),
+            module=type(error).__module__,
+            name=type(error).__qualname__,
+            arguments=tuple(_short(value) for value in arguments),
+            text=_cut(f"{type(error).__name__}: {error}", TEXT_MAX),
+            place=_place(own[-1]) if own else "",
+            trace=_cut("".join(shown.format()), TRACE_MAX),
+        )
+
+    @property
+    def kind(self) -> tuple[str, str, str, str]:
+        """Equal for the same mistake at the same place."""
+        return self.operator, self.module, self.name, self.place
+
+    def headline(self, region: str, checkpoint: int) -> str:
+        """Say in a line what failed where."""
+        what = f"operator {self.operator!r} failed in region" if self.operator else "region"
+        failed = "" if self.operator else " failed"
+        at = f" at {self.place}" if self.place else ""
+        return f"{what} {region!r}{failed} for checkpoint {checkpoint}{at}: {self.text}"
+
+    def error(self) -> BaseException:
+        """Make an exception of the same class, with the trace of the one that was raised.
+
+        Of a class that this process does not know, it is a RuntimeError which names that.
+        """
+        kind = _class(self.module, self.name)
+        error: BaseException
+        try:
+            if kind is None:
+                raise TypeError
+            error = kind.__new__(kind, *self.arguments)
+            error.args = self.arguments
+        except Exception:
+            error = RuntimeError(self.text)
+        error.add_note("In the task of the region:\n" + self.trace.rstrip())
+        return error
+
+    def to_bytes(self) -> bytes:
+        """Encode it for its way; `from_bytes` reads that."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Problem:
+        """Decode what `to_bytes` made."""
+        fields: dict[str, Any] = json.loads(data)
+        return cls(**{**fields, "arguments": tuple(fields["arguments"])})
+
+
+def _frames(trace: TracebackType | None) -> Iterator[TracebackType]:
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
+
+
+def _is_users(trace: TracebackType) -> bool:
+    file = trace.tb_frame.f_code.co_filename
+    return not file.startswith(_PACKAGE) and not any(part in file for part in _LIBRARIES)
+
+
+def _place(trace: TracebackType) -> str:
+    (frame,) = traceback.extract_tb(trace, limit=1)
+    code = f" ({frame.line})" if frame.line else ""
+    return f"{frame.filename}:{frame.lineno}, in {frame.name}{code}"
+
+
+def _operator(frames: list[TracebackType]) -> str:
+    """Find the operator at work: the innermost instance that a frame belongs to."""
+    from holdfast.regions.task.instance import OperatorInstance
+
+    for trace in reversed(frames):
+        instance = trace.tb_frame.f_locals.get("self")
+        if isinstance(instance, OperatorInstance):
+            return instance.stage.name
+    return ""
+
+
+def _class(module: str, name: str) -> type[BaseException] | None:
+    """Find a class of exceptions among what is imported; nothing is imported for it."""
+    found: Any = builtins if module == "builtins" else sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found if isinstance(found, type) and issubclass(found, BaseException) else None
+
+
+def _short(value: _Plain) -> _Plain:
+    return _cut(value, TEXT_MAX) if isinstance(value, str) else value
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else text[:length] + " ..."

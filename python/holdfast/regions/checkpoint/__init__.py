@@ -1,0 +1,1 @@
+"""Checkpoint folders: who owns one, opening, verifying, copying, going back, rescaling."""

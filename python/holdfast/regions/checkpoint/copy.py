@@ -1,0 +1,303 @@
+"""A checkpoint with all that it needs, copied into a folder of its own.
+
+Savepoints are such copies, and so is what a pipeline begins with that is restored in a new folder.
+Copies refer to nothing outside their folder, so that the original may be deleted at once (R72). A
+copy appears under its name by one rename, complete and durable: half a copy is none.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from holdfast._core import (
+    CheckpointMetadata,
+    InFlight,
+    OperatorEntry,
+    Owner,
+    Piece,
+    RegionEntry,
+    SegmentRef,
+    SnapshotManager,
+    StateEntry,
+    read_segment,
+)
+from holdfast._inspect import PIPELINE_PROPERTY
+from holdfast.regions.base.durable import sync_folder
+from holdfast.regions.base.folders import CheckpointFolders
+from holdfast.regions.checkpoint.stream_log import copy_stream, rewind_stream
+from holdfast.regions.graph import ChannelData
+from holdfast.regions.state.saved import SavedState
+from holdfast.regions.state.segments import (
+    RegionOwners,
+    read_in_flight,
+    read_operator,
+    write_in_flight,
+    write_operator,
+)
+
+Kind = Literal["checkpoint", "savepoint"]
+
+
+class SegmentCopies:
+    """Copies segments of one folder into merged files of another.
+
+    Parameters
+    ----------
+    source : Path
+        Folder of the segments.
+    store : SnapshotManager
+        Manager of the other folder.
+    from_pipeline, to_pipeline : str
+        Name of the pipeline in the owners, here and there.
+    """
+
+    def __init__(
+        self, source: Path, store: SnapshotManager, *, from_pipeline: str, to_pipeline: str
+    ) -> None:
+        self._source = source
+        self._from = from_pipeline
+        self._to = to_pipeline
+        self._store = store
+        self._copied: dict[tuple[Owner, SegmentRef], SegmentRef] = {}
+        self._created: set[int] = set()
+
+    def states(self, region: str, entry: OperatorEntry) -> list[SavedState]:
+        """Read the states of an operator (instance) in the original."""
+        return list(read_operator(self, self._original_owners(region), entry))
+
+    def rows_owed(self, region: str, data: InFlight) -> tuple[ChannelData, ...]:
+        """Read rows that a region owes in the original."""
+        return read_in_flight(self, self._original_owners(region), data)
+
+    def read(self, ref: SegmentRef, owner: Owner) -> bytes:
+        """Read a segment of the original, and verify it."""
+        return read_segment(self._source, ref, owner)
+
+    def operator(self, region: str, origin: int, entry: OperatorEntry) -> OperatorEntry:
+        """Copy the states of an operator (instance)."""
+        states = [self._state(region, origin, entry.name, state) for state in entry.states]
+        return OperatorEntry(entry.name, states, finished=entry.finished)
+
+    def in_flight(self, region: str, data: InFlight) -> InFlight:
+        """Copy rows that a region owes."""
+        if data.ref is None:
+            return data
+        ref = self._segment(
+            data.ref,
+            self._original_owners(region).in_flight(data.created),
+            self._owners(region).in_flight(data.created),
+            data.created,
+            "in_flight",
+            entries=data.rows,
+        )
+        return InFlight(data.created, data.channel, data.rows, data.bytes, ref=ref)
+
+    def new_in_flight(
+        self, region: str, data: InFlight, channels: Sequence[ChannelData]
+    ) -> InFlight:
+        """Write rows that a region owes, in other channels than in the original."""
+        self._created.add(data.created)
+        owners = self._owners(region)
+        return write_in_flight(self._store, owners, data.created, data.channel, channels)
+
+    def new_operator(
+        self,
+        region: str,
+        origin: int,
+        name: str,
+        states: Sequence[SavedState],
+        *,
+        finished: bool,
+    ) -> OperatorEntry:
+        """Write states of an operator (instance) that are made from those of others."""
+        self._created.add(origin)
+        owners = self._owners(region)
+        return write_operator(self._store, owners, origin, name, states, finished=finished)
+
+    def persist(self) -> None:
+        """Make everything that was written durable."""
+        for created in sorted(self._created):
+            self._store.persist(created)
+
+    def _owners(self, region: str) -> RegionOwners:
+        return RegionOwners(self._to, region)
+
+    def _original_owners(self, region: str) -> RegionOwners:
+        return RegionOwners(self._from, region)
+
+    def _state(self, region: str, origin: int, operator: str, state: StateEntry) -> StateEntry:
+        if state.inline is not None:
+            return state
+        before = self._original_owners(region).state(operator, state.name)
+        after = self._owners(region).state(operator, state.name)
+        pieces = [
+            Piece(
+                self._segment(piece.ref, before, after, origin, "snapshot", entries=1),
+                piece.payload_offset,
+                piece.length,
+            )
+            for piece in state.pieces
+        ]
+        return StateEntry(state.name, state.kind, state.dtype, state.shape, pieces=pieces)
+
+    def _segment(
+        self,
+        ref: SegmentRef,
+        before: Owner,
+        after: Owner,
+        created: int,
+        kind: Literal["snapshot", "in_flight"],
+        *,
+        entries: int,
+    ) -> SegmentRef:
+        if (after, ref) not in self._copied:
+            payload = self.read(ref, before)
+            self._created.add(created)
+            self._copied[after, ref] = self._store.append(
+                after, created, payload, kind=kind, entries=entries
+            )
+        return self._copied[after, ref]
+
+
+Adapt = Callable[[SegmentCopies, RegionEntry], tuple[list[OperatorEntry], list[InFlight]]]
+"""What a region has in the copy, where that is not exactly what it has in the original."""
+
+
+def copy_region(
+    copies: SegmentCopies, entry: RegionEntry
+) -> tuple[list[OperatorEntry], list[InFlight]]:
+    """Copy the states and the owed rows of a region as they are."""
+    operators = [
+        copies.operator(entry.region, entry.origin, operator) for operator in entry.operators
+    ]
+    return operators, [copies.in_flight(entry.region, data) for data in entry.in_flight]
+
+
+def write_image(
+    source: CheckpointFolders,
+    metadata: CheckpointMetadata,
+    target: Path,
+    *,
+    kind: Kind,
+    pipeline: str,
+    properties: Mapping[str, str],
+    max_file_bytes: int,
+    adapt: Adapt = copy_region,
+) -> None:
+    """Write a checkpoint, and all that it needs, into a new folder.
+
+    Its output has to be published: the copy says nothing of it.
+
+    The checkpoint keeps its id, and its regions their origins: in the copy, ids go on from there
+    (R2), so that output of the pipeline that is restored has names of its own.
+
+    Parameters
+    ----------
+    source : CheckpointFolders
+        Where the checkpoint lies.
+    metadata : CheckpointMetadata
+        The checkpoint.
+    target : Path
+        The new folder, with the layout of `CheckpointFolders`. See `require_free`.
+    kind : {"checkpoint", "savepoint"}
+        What the copy says it is.
+    pipeline : str
+        Name of the pipeline in the owners of the copy.
+    properties : mapping of str to str
+        Of the copy, in addition to those of the original.
+    max_file_bytes : int
+        Size in bytes at which a merged file is sealed.
+    adapt : callable, optional
+        Copies a region in another layout.
+
+    Raises
+    ------
+    CorruptSegmentError, FileNotFoundError
+        If a segment is damaged or missing. There is no copy then.
+    OSError
+        If the copy cannot be written, or the target is in use after all. There is no copy then.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    staged = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.partial")
+    staged.mkdir()
+    try:
+        folders = CheckpointFolders(staged)
+        copy_stream(source.stream, folders.stream)
+        # Spark may have planned batches that are not in the checkpoint, or even run some.
+        rewind_stream(folders.stream, metadata.batch_id)
+        folders.note_attempt(max(source.read_last_attempt(), metadata.id))
+        with SnapshotManager(folders.segments, max_file_bytes=max_file_bytes) as store:
+            copies = SegmentCopies(
+                source.segments,
+                store,
+                from_pipeline=metadata.properties.get(PIPELINE_PROPERTY, pipeline),
+                to_pipeline=pipeline,
+            )
+            regions = [_copied(copies, entry, adapt) for entry in metadata.regions.values()]
+            copies.persist()
+        folders.metadata.mkdir()
+        _relabelled(metadata, regions, kind, {**properties, PIPELINE_PROPERTY: pipeline}).write(
+            folders.metadata
+        )
+        sync_folder(staged)
+        os.rename(staged, target)
+        sync_folder(target.parent)
+    except BaseException:
+        shutil.rmtree(staged, ignore_errors=True)
+        raise
+
+
+def require_free(target: Path) -> None:
+    """Check that a folder can be created: it is not there, or empty.
+
+    Raises
+    ------
+    FileExistsError
+        If it holds something.
+    """
+    if target.exists() and not (target.is_dir() and next(target.iterdir(), None) is None):
+        raise FileExistsError(
+            errno.EEXIST, "expected a new or an empty folder, found something", str(target)
+        )
+
+
+def _copied(copies: SegmentCopies, entry: RegionEntry, adapt: Adapt) -> RegionEntry:
+    operators, in_flight = adapt(copies, entry)
+    return RegionEntry(
+        entry.region,
+        origin=entry.origin,
+        operators=operators,
+        in_flight=in_flight,
+        finished=entry.finished,
+        failed=entry.failed,
+        fallbacks=entry.fallbacks,
+        stale_since_ms=entry.stale_since_ms,
+        cause=entry.cause,
+    )
+
+
+def _relabelled(
+    metadata: CheckpointMetadata,
+    regions: list[RegionEntry],
+    kind: Kind,
+    properties: Mapping[str, str],
+) -> CheckpointMetadata:
+    return CheckpointMetadata(
+        metadata.id,
+        metadata.batch_id,
+        kind,
+        metadata.created_ms,
+        metadata.topology,
+        regions,
+        coordinators=metadata.coordinators,
+        consecutive_regional=metadata.consecutive_regional,
+        force_global=metadata.force_global,
+        finished_operators=metadata.finished_operators,
+        properties={**metadata.properties, **properties},
+    )

@@ -1,0 +1,215 @@
+"""A region's state and its in-flight data for another number of instances (R57, R73).
+
+Regions come from the data, so a checkpoint fits any number of them. What can change is the layout
+inside a region: list state is split evenly over the new instances, the entries of a map go where
+the rows of their keys go, union state goes to all, broadcast state is copied. Arrays and values
+belong to the rows that were routed to an instance, and cannot be divided without knowing how. Rows
+that wait between operators go where the new routes say. Union state of an operator whose instances
+change goes to all of them in all regions.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+
+from holdfast._core import CheckpointMetadata, InFlight, OperatorEntry, RegionEntry
+from holdfast.regions.base.errors import LayoutChangedError
+from holdfast.regions.checkpoint.copy import SegmentCopies
+from holdfast.regions.checkpoint.layout import Layout, StageLayout
+from holdfast.regions.checkpoint.rerouting import Rerouting
+from holdfast.regions.graph import SOURCE, redistribute
+from holdfast.regions.state.keyed_map import MAP, divide_map
+from holdfast.regions.state.saved import SavedState, StateError
+from holdfast.regions.task.shared_states import joined, list_state, shared_states
+
+
+def require_no_loss(old: Layout, new: Layout) -> None:
+    """Check what can be known without looking at states.
+
+    Raises
+    ------
+    LayoutChangedError
+        If regions are named by other columns, or an operator is gone.
+    """
+    if old.region_by != new.region_by:
+        raise LayoutChangedError(
+            f"regions were named by {_columns(old.region_by)} and are named by "
+            f"{_columns(new.region_by)} now: state cannot follow, because it is not known which "
+            "regions its rows belong to; keep region_by, or start with a new checkpoint"
+        )
+    gone = [stage.name for stage in old.stages if new.stage(stage.name) is None]
+    if gone:
+        raise LayoutChangedError(
+            f"the checkpoint has state of operator {gone[0]!r}, which the pipeline does not have: "
+            "it would be lost; keep the operator and its name, or start with a new checkpoint"
+        )
+
+
+def require_in_place(metadata: CheckpointMetadata, old: Layout, new: Layout) -> None:
+    """Check that a checkpoint can be continued as it is, in its own folder.
+
+    Raises
+    ------
+    LayoutChangedError
+        If a state, or rows between operators, would not be found where they are.
+    """
+    require_no_loss(old, new)
+    moved = [stage.name for stage in old.stages if new.stage(stage.name) != stage]
+    if moved:
+        raise LayoutChangedError(
+            f"parallelism or route_by of operator {moved[0]!r} changed: its state has to be "
+            "divided anew, which is done on the way into a new checkpoint folder; start there, "
+            "with restore=holdfast.restore(...) of this one"
+        )
+    if old != new and (waiting := _regions_with_rows_inside(metadata)):
+        raise LayoutChangedError(
+            f"region {waiting[0]!r} has rows that wait between operators, and the pipeline joins "
+            "its operators in another way now: start in a new checkpoint folder, with "
+            "restore=holdfast.restore(...) of this one, or start the old pipeline once more and "
+            "end it with stop(), on Spark, or finish(), which lets them through"
+        )
+
+
+class Rescaling:
+    """Copies regions into another layout; an `holdfast.regions.checkpoint.copy.Adapt`.
+
+    Parameters
+    ----------
+    old, new : Layout
+        Layout of the checkpoint, and of the pipeline that goes on from it.
+    regions : mapping of str to RegionEntry
+        Those of the checkpoint.
+
+    Raises
+    ------
+    LayoutChangedError
+        If no state could follow.
+    """
+
+    def __init__(self, old: Layout, new: Layout, regions: Mapping[str, RegionEntry]) -> None:
+        require_no_loss(old, new)
+        self._regions = regions
+        # By operator: its union and broadcast states, from all regions.
+        self._shared: dict[str, dict[str, SavedState]] = {}
+        self._rewired = old != new
+        self._old = old
+        self._new = new
+
+    def __call__(
+        self, copies: SegmentCopies, entry: RegionEntry
+    ) -> tuple[list[OperatorEntry], list[InFlight]]:
+        """Copy one region.
+
+        Raises
+        ------
+        LayoutChangedError
+            If one of its states cannot be divided, or rows that wait between its operators would
+            miss one, or pass one twice.
+        ValueError
+            If rows wait where the checkpoint's layout has no channel.
+        """
+        known = {operator.name: operator for operator in entry.operators}
+        operators: list[OperatorEntry] = []
+        for stage in self._old.stages:
+            found = [known[name] for name in stage.instances if name in known]
+            now = self._new.stage(stage.name)
+            if now is None or now == stage:
+                operators += [
+                    copies.operator(entry.region, entry.origin, operator) for operator in found
+                ]
+            elif found:
+                operators += self._regrouped(copies, entry, found, stage, now)
+        return operators, [self._in_flight(copies, entry.region, data) for data in entry.in_flight]
+
+    def _regrouped(
+        self,
+        copies: SegmentCopies,
+        entry: RegionEntry,
+        found: Sequence[OperatorEntry],
+        before: StageLayout,
+        now: StageLayout,
+    ) -> list[OperatorEntry]:
+        """Divide the states of an operator's instances over its new ones."""
+        by_name: dict[str, list[SavedState]] = {}
+        for operator in found:
+            for state in copies.states(entry.region, operator):
+                by_name.setdefault(state.name, []).append(state)
+        shared = self._shared_states(copies, before)
+        where = f"operator {now.name!r} in region {entry.region!r}"
+        divided = [
+            [shared[name]] * now.parallelism
+            if name in shared
+            else _divide(states, before, now, where=where)
+            for name, states in by_name.items()
+        ]
+        return [
+            copies.new_operator(
+                entry.region,
+                entry.origin,
+                name,
+                [states[number] for states in divided],
+                finished=entry.finished,
+            )
+            for number, name in enumerate(now.instances)
+        ]
+
+    def _shared_states(self, copies: SegmentCopies, stage: StageLayout) -> dict[str, SavedState]:
+        """Return the union and broadcast states of an operator, joined over all regions."""
+        if stage.name not in self._shared:
+            found = shared_states(stage.instances, self._regions, copies.states)
+            try:
+                states = [joined(of_one, where=f"operator {stage.name!r}") for of_one in found]
+            except StateError as e:
+                raise LayoutChangedError(str(e)) from e
+            self._shared[stage.name] = {state.name: state for state in states}
+        return self._shared[stage.name]
+
+    def _in_flight(self, copies: SegmentCopies, region: str, data: InFlight) -> InFlight:
+        """Copy rows that a region owes into the channels they wait in now."""
+        # Where nothing was routed yet, nothing is read.
+        if not self._rewired or data.channel == SOURCE:
+            return copies.in_flight(region, data)
+        rerouting = Rerouting(self._old, self._new, region)
+        rerouted = redistribute(copies.rows_owed(region, data), rerouting)
+        return copies.new_in_flight(region, data, rerouted)
+
+
+def _divide(
+    states: Sequence[SavedState], before: StageLayout, now: StageLayout, *, where: str
+) -> list[SavedState]:
+    """Return one state for each new instance."""
+    first = states[0]
+    if first.dtype == MAP:
+        if before.route_by and now.route_by and before.route_by != now.route_by:
+            raise LayoutChangedError(
+                f"{where}: the keys of map state {first.name!r} are values of "
+                f"{_columns(before.route_by)}, and rows are routed by {_columns(now.route_by)} "
+                "now; keep route_by"
+            )
+        return [
+            SavedState(first.name, first.kind, MAP, (len(data),), memoryview(data))
+            for data in divide_map((state.data for state in states), now.parallelism)
+        ]
+    if first.kind != "list":
+        raise LayoutChangedError(
+            f"{where}: {first.kind} state {first.name!r} belongs to the rows that went to an "
+            "instance, and with another parallelism or route_by others go there; keep both, or "
+            "keep such state by key in a map, whose entries follow their rows"
+        )
+    items = [item for state in states for item in json.loads(bytes(state.data))]
+    bounds = [len(items) * number // now.parallelism for number in range(now.parallelism + 1)]
+    return [list_state(first, items[start:end]) for start, end in itertools.pairwise(bounds)]
+
+
+def _regions_with_rows_inside(metadata: CheckpointMetadata) -> list[str]:
+    return [
+        region
+        for region, entry in metadata.regions.items()
+        if any(data.channel != SOURCE for data in entry.in_flight)
+    ]
+
+
+def _columns(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names))

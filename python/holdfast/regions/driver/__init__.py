@@ -1,0 +1,1 @@
+"""The driver's side: carries out what the checkpoint coordinator decides."""

@@ -1,0 +1,1 @@
+"""What the driver orders from tasks, and what they answer."""

@@ -1,0 +1,166 @@
+"""What region tasks tell the driver while an attempt runs, and its form on the wire.
+
+A message is: run of the pipeline 16 bytes, then answers to the end. An answer is: kind 1 byte,
+attempt u64, partition u32, length of the region's name u32, length of the body u32, the name in
+UTF-8, the body. The body of an acknowledgement is the encoded entry; that of a decline: whether the
+region had rows 1 byte, length of the cause u32, length of the problem u32, the cause in UTF-8, the
+problem, and an encoded entry that holds the stored rows. Numbers are little-endian. A message lives
+for one attempt only and is never stored. The run keeps out tasks of an earlier start of the same
+pipeline, whose attempts may have had the same numbers.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast._core import InFlight, RegionEntry
+from holdfast.regions.base.problem import Problem
+
+# A message that has grown to this is sent; far below what the connection takes.
+MESSAGE_BYTES: Final = 1024 * 1024
+
+_RUN_BYTES: Final = 16
+_HEAD: Final = struct.Struct("<BQIII")
+_DECLINE: Final = struct.Struct("<?II")
+_STARTED, _ACKED, _DECLINED = 1, 2, 3
+
+
+@dataclass(frozen=True)
+class Started:
+    """A task found rows of the region, or was told to replay it.
+
+    Parameters
+    ----------
+    attempt : int
+        Checkpoint id.
+    partition : int
+        Partition of the task: a region that starts in two is an error of the query.
+    region : str
+        Name of the region.
+    """
+
+    attempt: int
+    partition: int
+    region: str
+
+
+@dataclass(frozen=True)
+class Acked:
+    """The region's state for the attempt is durable (SEMANTICS R3). See `Started`."""
+
+    attempt: int
+    partition: int
+    region: str
+    entry: RegionEntry
+
+
+@dataclass(frozen=True)
+class Declined:
+    """The region failed for this attempt (SEMANTICS R4). See `Started`.
+
+    Parameters
+    ----------
+    cause : str
+        Why, for people.
+    in_flight : sequence of InFlight
+        Its rows of the batch, stored; empty when that failed too, or there were none.
+    had_rows : bool
+        It had rows in this batch.
+    problem : Problem, optional
+        The exception that was raised, if one was.
+    """
+
+    attempt: int
+    partition: int
+    region: str
+    cause: str
+    in_flight: Sequence[InFlight] = ()
+    had_rows: bool = True
+    problem: Problem | None = None
+
+
+Answer = Started | Acked | Declined
+
+
+def encode(run: str, answers: Iterable[Answer]) -> Iterator[bytes]:
+    """Yield messages with all answers in their order; `run` is 32 hexadecimal digits."""
+    head = bytes.fromhex(run)
+    message = bytearray(head)
+    for answer in answers:
+        message += _encoded(answer)
+        if len(message) >= MESSAGE_BYTES:
+            yield bytes(message)
+            message = bytearray(head)
+    if len(message) > len(head):
+        yield bytes(message)
+
+
+def decode(message: bytes) -> tuple[str, list[Answer]]:
+    """Return the run and the answers in a message.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    if len(message) < _RUN_BYTES:
+        raise ValueError(f"answers have at least {_RUN_BYTES} bytes, these have {len(message)}")
+    answers = []
+    at = _RUN_BYTES
+    while at < len(message):
+        if len(message) < at + _HEAD.size:
+            raise ValueError(f"an answer is cut: {len(message) - at} bytes of {_HEAD.size}")
+        kind, attempt, partition, name_bytes, body_bytes = _HEAD.unpack_from(message, at)
+        name_at = at + _HEAD.size
+        body_at = name_at + name_bytes
+        at = body_at + body_bytes
+        if len(message) < at:
+            raise ValueError(f"an answer is cut: {len(message) - name_at} bytes of {at - name_at}")
+        region = message[name_at:body_at].decode()
+        answers.append(_decoded(kind, attempt, partition, region, message[body_at:at]))
+    return message[:_RUN_BYTES].hex(), answers
+
+
+def _encoded(answer: Answer) -> bytes:
+    name = answer.region.encode()
+    if isinstance(answer, Acked):
+        kind, body = _ACKED, answer.entry.to_bytes()
+    elif isinstance(answer, Declined):
+        cause = answer.cause.encode()
+        problem = b"" if answer.problem is None else answer.problem.to_bytes()
+        stored = RegionEntry(answer.region, origin=answer.attempt, in_flight=answer.in_flight)
+        head = _DECLINE.pack(answer.had_rows, len(cause), len(problem))
+        kind, body = _DECLINED, head + cause + problem + stored.to_bytes()
+    else:
+        kind, body = _STARTED, b""
+    head = _HEAD.pack(kind, answer.attempt, answer.partition, len(name), len(body))
+    return head + name + body
+
+
+def _decoded(kind: int, attempt: int, partition: int, region: str, body: bytes) -> Answer:
+    if kind == _STARTED:
+        return Started(attempt, partition, region)
+    if kind == _ACKED:
+        return Acked(attempt, partition, region, RegionEntry.from_bytes(body))
+    if kind == _DECLINED:
+        if len(body) < _DECLINE.size:
+            raise ValueError(f"an answer is cut: {len(body)} bytes of {_DECLINE.size}")
+        had_rows, cause_bytes, problem_bytes = _DECLINE.unpack_from(body)
+        problem_at = _DECLINE.size + cause_bytes
+        stored_at = problem_at + problem_bytes
+        if len(body) < stored_at:
+            raise ValueError(f"an answer is cut: {len(body)} bytes of {stored_at}")
+        problem = body[problem_at:stored_at]
+        return Declined(
+            attempt,
+            partition,
+            region,
+            body[_DECLINE.size : problem_at].decode(),
+            tuple(RegionEntry.from_bytes(body[stored_at:]).in_flight),
+            had_rows=had_rows,
+            problem=Problem.from_bytes(problem) if problem else None,
+        )
+    raise ValueError(f"an answer of the unknown kind {kind}")

@@ -1,0 +1,312 @@
+"""Region tasks in this process: the same runtime without Spark."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from holdfast._core import CheckpointMetadata, SnapshotManager
+from holdfast.regions.base.local_path import local_folder
+from holdfast.regions.coordinator import HistoryRecord, NotifyManagers
+from holdfast.regions.driver.managers import tell
+from holdfast.regions.driver.pipeline_driver import PipelineDriver, TasksLostError
+from holdfast.regions.protocol.answers import Answer
+from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, PipelinePlan
+from holdfast.regions.splits.file_splits import REGION_COLUMN
+from holdfast.regions.task.own_memory import OwnMemory
+from holdfast.regions.task.region_task import OperatorCache, RegionTask
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from holdfast.regions.splits import SplitEnumerator
+
+    Partitions = Sequence[Iterable[pa.RecordBatch]]
+
+
+class LocalRunner:
+    """Runs the partitions of a batch on threads of this process, with one snapshot manager.
+
+    Parameters
+    ----------
+    plan : PipelinePlan
+        The pipeline.
+    segments : Path
+        Folder of the merged files.
+    tasks : int
+        Partitions that run at the same time.
+    max_file_bytes : int
+        Size in bytes at which a merged file is sealed.
+    """
+
+    def __init__(
+        self, plan: PipelinePlan, segments: Path, *, tasks: int, max_file_bytes: int
+    ) -> None:
+        self._plan = plan
+        self._tasks = tasks
+        self._cache = OperatorCache()
+        self.manager = SnapshotManager(segments, max_file_bytes=max_file_bytes)
+
+    def run(
+        self, order: AttemptOrder, source: object | None, owed: Sequence[str]
+    ) -> Generator[Answer, None, None]:
+        """See `TaskRunner`. A source is a sequence of partitions."""
+        partitions: Any = source if source is not None else ()
+        work: list[tuple[Any, Sequence[str]]] = [(rows, ()) for rows in partitions]
+        if owed:
+            work.extend(((), owed[first :: self._tasks]) for first in range(self._tasks))
+        todo = queue.SimpleQueue[tuple[int, Any, Any]]()
+        for partition, (rows, regions) in enumerate(work):
+            todo.put((partition, rows, regions))
+        told = queue.SimpleQueue[Answer | TasksLostError | None]()
+        over = threading.Event()
+        threads = [
+            threading.Thread(
+                target=self._work, args=(order, todo, told, over), name="holdfast-task"
+            )
+            for _ in range(min(self._tasks, len(work)))
+        ]
+        for thread in threads:
+            thread.start()
+        problems: list[TasksLostError] = []
+        running = len(threads)
+        try:
+            while running:
+                message = told.get()
+                if message is None:
+                    running -= 1
+                elif isinstance(message, TasksLostError):
+                    problems.append(message)
+                else:
+                    yield message
+        finally:
+            # The next attempt must not run beside this one.
+            over.set()
+            for thread in threads:
+                thread.join()
+        if problems:
+            raise problems[0]
+
+    def close_operators(self, order: ClosingOrder) -> None:
+        """See `TaskRunner`."""
+        self._cache.close(order)
+
+    def tell_managers(self, message: NotifyManagers) -> None:
+        """See `TaskRunner`."""
+        tell(self.manager, message)
+
+    def restore(self, retained: Sequence[CheckpointMetadata]) -> None:
+        """See `TaskRunner`."""
+        pipeline = self._plan.pipeline
+        self.manager.restore({metadata.id: metadata.segments(pipeline) for metadata in retained})
+        self.manager.sweep()
+
+    def reclaim(self, retained: Sequence[CheckpointMetadata]) -> None:
+        """See `TaskRunner`. The only manager lives as long as this."""
+
+    def close(self) -> None:
+        """Seal the open files."""
+        self.manager.close()
+
+    def _work(
+        self,
+        order: AttemptOrder,
+        todo: queue.SimpleQueue[tuple[int, Any, Any]],
+        told: queue.SimpleQueue[Answer | TasksLostError | None],
+        over: threading.Event,
+    ) -> None:
+        def tell(answers: Sequence[Answer]) -> None:
+            if over.is_set():
+                raise TasksLostError("the attempt is over")
+            for answer in answers:
+                told.put(answer)
+
+        partition = -1
+        try:
+            while True:
+                partition, rows, regions = todo.get_nowait()
+                task = RegionTask(
+                    self._plan,
+                    order,
+                    partition=partition,
+                    store=self.manager,
+                    tell=tell,
+                    cache=self._cache,
+                )
+                task.run(_kept(rows), regions)
+        except queue.Empty:
+            pass
+        except BaseException as e:
+            lost = TasksLostError(f"{type(e).__name__}: {e}", partition=partition)
+            lost.__cause__ = e
+            told.put(lost)
+        finally:
+            told.put(None)
+
+
+def _kept(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Return the rows as they are when they are read: their caller may use the memory again."""
+    for batch in batches:
+        yield OwnMemory(batch.schema).of(batch, given=None)
+
+
+class LocalQuery:
+    """A pipeline that runs in this process, batch by batch, without Spark.
+
+    Made by ``RegionalWriter.open_local``. Everything is as on Spark: checkpoints, restart, failing
+    regions, sinks. A context manager; leaving it does not drain, see `finish`.
+    """
+
+    def __init__(
+        self,
+        driver: PipelineDriver,
+        runner: LocalRunner,
+        *,
+        max_file_bytes: int,
+        enumerator: SplitEnumerator | None,
+        opened: ExitStack,
+    ) -> None:
+        self._driver = driver
+        self._runner = runner
+        self._max_file_bytes = max_file_bytes
+        self._enumerator = enumerator
+        # From here on, what was opened for the pipeline is closed by `close`.
+        self._opened = opened.pop_all()
+
+    def run_batch(self, partitions: Partitions, *, batch_id: int | None = None) -> None:
+        """Run one batch to a completed checkpoint.
+
+        Parameters
+        ----------
+        partitions : sequence of iterables of pyarrow.RecordBatch
+            Rows of the batch; each partition is one task. Iterables that can be read again: an
+            attempt may have to be repeated.
+        batch_id : int, optional
+            Number of the batch. One that a checkpoint covers already is not run again, so after
+            a restart the same batches may be given from the start. By default the next one.
+
+        Raises
+        ------
+        RegionFinishedError
+            If there are rows of a region whose data has ended.
+        RegionalQueryError
+            If the pipeline cannot go on. The checkpoints stay as they are.
+        ValueError
+            If the pipeline reads files, see `run_available`.
+        """
+        if self._enumerator is not None:
+            raise ValueError("the pipeline reads files by itself: call run_available()")
+        number = self._driver.latest.batch_id + 1 if batch_id is None else batch_id
+        self._driver.run_batch(number, partitions)
+
+    def run_available(self, *, max_batches: int | None = None) -> int:
+        """Read the files of the source that are there and were not read yet, batch by batch.
+
+        Parameters
+        ----------
+        max_batches : int, optional
+            Number of batches after which to return although there is more to read.
+
+        Returns
+        -------
+        int
+            Number of batches that were run.
+
+        Raises
+        ------
+        RegionalQueryError
+            If the pipeline cannot go on. The checkpoints stay as they are.
+        ValueError
+            If the pipeline has no `FileSplits` as its source, see `run_batch`.
+        """
+        import pyarrow as pa
+
+        enumerator = self._enumerator
+        if enumerator is None:
+            raise ValueError("the pipeline reads no files: give rows to run_batch()")
+        # As on Spark, a row for each region makes its task run.
+        names = [pa.record_batch({REGION_COLUMN: [region]}) for region in enumerator.regions]
+        partitions = [[name] for name in names]
+        enumerator.freeze()
+        batches = 0
+        while batches != max_batches and enumerator.has_work():
+            self._driver.run_batch(self._driver.latest.batch_id + 1, partitions)
+            batches += 1
+        return batches
+
+    def finish(self) -> None:
+        """Replay what failed regions still owe, until one global checkpoint holds everything."""
+        self._driver.finish()
+
+    def end_of_data(self) -> None:
+        """End data: no row will ever follow. Repeating it does nothing.
+
+        Regions replay what they still owe, then their operators flush, see
+        `Operator.on_end_of_data`. One global checkpoint holds the flushed state, and every region
+        as finished: its operators never run again, also after a restart. Going back to an older
+        checkpoint takes that back. Rows of regions that are new may still be given.
+
+        Raises
+        ------
+        RegionalQueryError
+            If some region keeps failing. Then data has not ended, and no region is finished.
+        """
+        self._driver.end_of_data()
+
+    def stop_with_savepoint(self, path: str | Path) -> None:
+        """Write a savepoint, then close; see `RegionalQuery.stop_with_savepoint`.
+
+        Parameters
+        ----------
+        path : str or Path
+            Folder to create.
+
+        Raises
+        ------
+        FileExistsError
+            If the path is in use.
+        SavepointError
+            If some region keeps failing.
+        OSError
+            If the savepoint cannot be written. After any of these the pipeline can go on.
+        """
+        self._driver.stop_with_savepoint(local_folder(path), max_file_bytes=self._max_file_bytes)
+        self.close()
+
+    @property
+    def latest(self) -> CheckpointMetadata:
+        """Metadata of the latest completed checkpoint."""
+        return self._driver.latest
+
+    def history(self) -> Sequence[HistoryRecord]:
+        """Return the ended attempts, oldest first."""
+        return self._driver.history()
+
+    @property
+    def manager(self) -> SnapshotManager:
+        """The snapshot manager, for its figures."""
+        return self._runner.manager
+
+    def close(self) -> None:
+        """Let go of the checkpoint; may be repeated.
+
+        Another thread that waits between two attempts at a batch gives the batch up.
+        """
+        self._driver.interrupt()
+        self._opened.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

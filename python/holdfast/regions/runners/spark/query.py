@@ -1,0 +1,316 @@
+"""A regional pipeline that runs in Structured Streaming."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from holdfast.regions.base.errors import JvmLostError, RegionalQueryError
+from holdfast.regions.base.folders import CheckpointFolders
+from holdfast.regions.base.local_path import local_folder
+from holdfast.regions.coordinator import HistoryRecord
+from holdfast.regions.driver.history import history_rows, print_history
+from holdfast.regions.driver.pipeline_driver import PipelineDriver
+from holdfast.regions.runners.spark.jvm import jvm_answers
+from holdfast.regions.runners.spark.plan import batch_exchanges
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
+
+    from holdfast._core import CheckpointMetadata
+
+LOG: Final = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class _BatchFailedError(Exception):
+    """What Spark is told of a batch that failed: a line, since it repeats it."""
+
+
+def _hide_failed_batches(record: logging.LogRecord) -> bool:
+    """Keep the trace of a failed batch out of py4j's log: the query raises the error itself."""
+    return not (record.exc_info and isinstance(record.exc_info[1], _BatchFailedError))
+
+
+class RegionalQuery:
+    """A running pipeline, much like a ``pyspark.sql.streaming.StreamingQuery``.
+
+    Made by ``RegionalWriter.start``.
+
+    Attributes
+    ----------
+    name : str
+        Name of the pipeline.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: DataFrame,
+        driver: PipelineDriver,
+        folders: CheckpointFolders,
+        trigger: Mapping[str, Any],
+        *,
+        regional: bool,
+        bounded: bool,
+        max_file_bytes: int,
+        opened: ExitStack,
+    ) -> None:
+        self.name = name
+        self._bounded = bounded
+        self._stopped = False
+        self._max_file_bytes = max_file_bytes
+        self._session = source.sparkSession
+        self._regional = regional
+        self._driver = driver
+        self._folders = folders
+        self._error: BaseException | None = None
+        self._batch_error: Exception | None = None
+        self._done = threading.Event()
+        logging.getLogger("py4j.clientserver").addFilter(_hide_failed_batches)
+        writer = (
+            source.writeStream.foreachBatch(self._run_batch)
+            .queryName(name)
+            .option("checkpointLocation", str(folders.stream))
+        )
+        if trigger:
+            writer = writer.trigger(**trigger)
+        self._query: StreamingQuery = writer.start()
+        # From here on, what was opened for the pipeline is closed by its end.
+        self._opened = opened.pop_all()
+        self._watcher = threading.Thread(target=self._watch, name=f"holdfast-{name}", daemon=True)
+        self._watcher.start()
+
+    @property
+    def stream(self) -> StreamingQuery:
+        """Spark's query: id, progress, its page in the UI."""
+        return self._query
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802 - as in PySpark
+        """Whether the pipeline still runs, or drains."""
+        return not self._done.is_set()
+
+    @property
+    def latest(self) -> CheckpointMetadata:
+        """Metadata of the latest completed checkpoint."""
+        return self._driver.latest
+
+    def status(self) -> dict[str, Any]:
+        """Return where the pipeline stands.
+
+        Returns
+        -------
+        dict
+            ``active`` (bool), ``checkpoint`` and ``batch`` (int: the latest completed ones),
+            ``regions`` (int: known), ``finished`` (int: those whose data has ended), ``failed``
+            (dict: region to origin of its state), ``in_flight_rows`` (int: stored and not yet in
+            any state), ``message`` (Spark's words; empty if its JVM is gone).
+        """
+        latest = self.latest
+        regions = latest.regions
+        message = ""
+        with suppress(JvmLostError):
+            message = self._ask(lambda: self._query.status["message"])
+        return {
+            "active": self.isActive,
+            "checkpoint": latest.id,
+            "batch": latest.batch_id,
+            "regions": len(regions),
+            "finished": sum(entry.finished for entry in regions.values()),
+            "failed": dict(latest.failed),
+            "in_flight_rows": sum(
+                data.rows
+                for entry in regions.values()
+                if entry.in_flight_bytes
+                for data in entry.in_flight
+            ),
+            "message": message,
+        }
+
+    def history(self) -> Sequence[HistoryRecord]:
+        """Return the attempts that ended since the start, oldest first."""
+        return self._driver.history()
+
+    def print_history(self) -> None:
+        """Print these attempts as a table: outcome, failed regions, in-flight rows, size, time."""
+        print_history(history_rows(self.history(), checkpoint=self._folders.root))
+
+    def exception(self) -> BaseException | None:
+        """Why the pipeline ended, if by an error."""
+        return self._error
+
+    def awaitTermination(self, timeout: float | None = None) -> bool:  # noqa: N802 - as in PySpark
+        """Wait until the pipeline ended.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            In seconds; by default without end.
+
+        Returns
+        -------
+        bool
+            Whether it ended in this time.
+
+        Raises
+        ------
+        RegionalQueryError
+            If it ended by an error.
+        """
+        if not self._done.wait(timeout):
+            return False
+        self._raise_error()
+        return True
+
+    def processAllAvailable(self) -> None:  # noqa: N802 - as in PySpark
+        """Wait until all rows that are there now are in a checkpoint; for tests."""
+        self._ask(self._query.processAllAvailable)
+
+    def stop(self) -> None:
+        """End the pipeline: no further batch, then replay what failed regions owe (R25).
+
+        A batch that waits for another attempt is left to the next start. Called again while regions
+        that owe rows keep failing, it ends the pipeline without them.
+
+        Raises
+        ------
+        RegionalQueryError
+            If some region keeps failing, for longer than ``global_timeout``. What it owes stays in
+            the checkpoint.
+        """
+        self._stopped = True
+        self._driver.interrupt()
+        self._stop_spark()
+        self.awaitTermination()
+
+    def stop_with_savepoint(self, path: str | Path) -> None:
+        """Write a savepoint, then end the pipeline.
+
+        A savepoint is a checkpoint of every region that owes no rows, with all it needs and with
+        Spark's position in the stream, in a folder of its own that nothing deletes and nothing
+        else refers to. A pipeline begins from it with ``start(restore=holdfast.restore(path))``.
+        It is taken between two batches; the folder appears at once and whole.
+
+        Parameters
+        ----------
+        path : str or Path
+            Folder to create, on a file system that the driver can write to.
+
+        Raises
+        ------
+        FileExistsError
+            If something is there. The pipeline goes on.
+        SavepointError
+            If some region keeps failing. The pipeline goes on, and may go on without this region.
+        OSError
+            If the savepoint cannot be written. The pipeline goes on.
+        RegionalQueryError
+            If the pipeline ended by an error.
+        """
+        self._raise_error()
+        folder = local_folder(path)
+        self._ask(
+            lambda: self._driver.stop_with_savepoint(folder, max_file_bytes=self._max_file_bytes)
+        )
+        self._stop_spark()
+        self.awaitTermination()
+
+    # --- details --------------------------------------------------------------------------------
+
+    def _run_batch(self, rows: DataFrame, batch_id: int) -> None:
+        # Spark plans every batch anew, and may exchange rows in one although not in others.
+        found = batch_exchanges(rows, session=self._session)
+        if found and self._regional:
+            LOG.warning(
+                "batch %d: rows of different regions meet in %s, so its checkpoint must be global",
+                batch_id,
+                found[0].description,
+            )
+        try:
+            self._driver.run_batch(batch_id, rows, global_only=bool(found))
+        except Exception as e:
+            # Spark and py4j put every line of it into their logs; what matters is kept here.
+            self._batch_error = e
+            raise _BatchFailedError(f"{str(e).splitlines()[0]}" if str(e) else repr(e)) from None
+
+    def _raise_error(self) -> None:
+        if isinstance(self._error, RegionalQueryError):
+            # Its message says it all; how the driver came to it is of no use to the caller.
+            raise self._error.with_traceback(None)
+        if self._error is not None:
+            raise RegionalQueryError(str(self._error)) from self._error
+
+    def _ask(self, call: Callable[[], T]) -> T:
+        """Make a call that needs the JVM.
+
+        Raises
+        ------
+        JvmLostError
+            If that is gone, instead of what py4j says.
+        """
+        try:
+            return call()
+        except Exception as e:
+            if jvm_answers(self._session.sparkContext):
+                raise
+            raise self._jvm_lost() from e
+
+    def _stop_spark(self) -> None:
+        # Without the JVM nothing runs that could be stopped, and the pipeline ends by itself.
+        with suppress(JvmLostError):
+            self._ask(self._query.stop)
+
+    def _jvm_lost(self) -> JvmLostError:
+        return JvmLostError(self.name, self.latest.id)
+
+    def _watch(self) -> None:
+        """Spark's query ends by itself, by an error, or by `stop`; the pipeline after it."""
+        try:
+            self._ask(self._wait_and_drain)
+        except BaseException as e:
+            # The batch that a savepoint came before is refused, which Spark takes for an error.
+            if not self._driver.saved:
+                self._error = e
+                LOG.error("pipeline %r ended: %s", self.name, (str(e) or repr(e)).splitlines()[0])
+        finally:
+            self._close()
+
+    def _wait_and_drain(self) -> None:
+        try:
+            self._query.awaitTermination()
+        except Exception:
+            # A batch that was given up because the pipeline stops is an error to Spark alone.
+            if self._driver.stopped:
+                LOG.info("%s", self._batch_error)
+            elif self._batch_error is not None and jvm_answers(self._session.sparkContext):
+                raise self._batch_error from self._batch_error.__cause__
+            else:
+                raise
+        if self._bounded and self._has_read_everything():
+            self._driver.end_of_data()
+        else:
+            self._driver.finish()
+
+    def _close(self) -> None:
+        """Let go of everything, and of those who wait for the end, whatever happens meanwhile."""
+        try:
+            self._opened.close()
+        except BaseException:
+            LOG.warning("pipeline %r may not have let go of all it held", self.name, exc_info=True)
+        finally:
+            self._done.set()
+
+    def _has_read_everything(self) -> bool:
+        """Say whether Spark's query ended because its source had nothing more to read.
+
+        It may have been stopped by others than `stop`: through `stream`, or with its session.
+        """
+        stream: Any = self._query
+        return not self._stopped and bool(stream._jsq.streamingQuery().noNewData())

@@ -1,0 +1,105 @@
+"""A region task in a Python worker of a Spark executor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from holdfast._core import ManagerClient, executor_socket
+from holdfast.regions.protocol.answers import Answer, encode
+from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, PipelinePlan
+from holdfast.regions.task.region_task import OperatorCache, RegionTask
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# A worker process serves one task after the other, also of several pipelines.
+_CACHES: dict[str, OperatorCache] = {}
+
+
+def run_region_task(
+    plan: PipelinePlan,
+    order: AttemptOrder,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    folder: str,
+    max_file_bytes: int,
+    owed: bool,
+) -> Iterator[pa.RecordBatch]:
+    """Run a region task in this worker.
+
+    Parameters
+    ----------
+    plan : PipelinePlan
+        The pipeline.
+    order : AttemptOrder
+        The attempt.
+    batches : iterable of pyarrow.RecordBatch
+        Rows of the partition; with `owed`, one column with names of regions.
+    folder : str
+        Folder of the merged files.
+    max_file_bytes : int
+        Size in bytes at which a merged file is sealed.
+    owed : bool
+        `batches` names regions that replay what they owe, without new rows.
+
+    Yields
+    ------
+    pyarrow.RecordBatch
+        One row: number of the partition, and of the regions that answered.
+    """
+    import pyarrow as pa
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        raise RuntimeError("a region task runs in a Spark task only")
+    partition = context.partitionId()
+    cache = _CACHES.setdefault(plan.pipeline, OperatorCache())
+    with ManagerClient(
+        executor_socket(), pipeline=plan.pipeline, folder=folder, max_file_bytes=max_file_bytes
+    ) as client:
+
+        def tell(answers: Sequence[Answer]) -> None:
+            for message in encode(plan.run, answers):
+                client.send(message)
+
+        task = RegionTask(plan, order, partition=partition, store=client, tell=tell, cache=cache)
+        if owed:
+            names = [name for batch in batches for name in batch.column(0).to_pylist()]
+            answered = task.run((), names)
+        else:
+            answered = task.run(batches)
+    yield pa.RecordBatch.from_pydict(
+        {
+            "partition": pa.array([partition], pa.int32()),
+            "regions": pa.array([answered], pa.int32()),
+        }
+    )
+
+
+def close_kept_operators(
+    pipeline: str, order: ClosingOrder, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Notify and close the operators that this worker keeps.
+
+    Parameters
+    ----------
+    pipeline : str
+        Name of the pipeline.
+    order : ClosingOrder
+        What they are told.
+    batches : iterable of pyarrow.RecordBatch
+        Of no matter: Spark has no tasks without rows.
+
+    Returns
+    -------
+    iterator of pyarrow.RecordBatch
+        Empty.
+    """
+    for _ in batches:
+        pass
+    cache = _CACHES.get(pipeline)
+    if cache is not None:
+        cache.close(order)
+    return iter(())

@@ -1,0 +1,164 @@
+"""Keyed state: entries that go where the rows of their key go (SEMANTICS R73).
+
+The key of an entry is what `route_by` names: the value of the one column, or a tuple of the values
+of several. So an entry's place is known without its operator, and when the number of instances
+changes, it follows its rows. Where there are several instances, each access is checked: the key has
+to be one whose rows come here. An entry is thus never looked for at another instance than the one
+at which it lies.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+from holdfast.regions.state.saved import StateError
+
+#: Data type of the bytes of a map: a JSON text, a list of pairs of key and value.
+MAP: Final = "|S1"
+
+Key: TypeAlias = "str | int | bool | tuple[str | int | bool | None, ...] | None"
+
+T = TypeVar("T")
+
+
+class MapState(MutableMapping[Key, T], Generic[T]):
+    """A dict by the values of `route_by`, whose entries follow the rows of their keys.
+
+    Keys are str, int, bool or None, as ``column.to_pylist()`` has them, and tuples of these where
+    `route_by` names several columns. Values are those of a `ValueState`; replace them, or change
+    them in place.
+
+    Parameters
+    ----------
+    entries : iterable of (key, value)
+        Its content.
+    where : str
+        Name and owner, for messages.
+    instance, parallelism : int
+        Which instance of how many it belongs to.
+    """
+
+    def __init__(
+        self,
+        entries: Iterable[tuple[Key, T]] = (),
+        *,
+        where: str = "the map",
+        instance: int = 0,
+        parallelism: int = 1,
+    ) -> None:
+        self._where = where
+        self._instance = instance
+        self._parallelism = parallelism
+        self._entries: dict[Key, T] = dict(entries)
+
+    def __getitem__(self, key: Key) -> T:
+        # What is found was put here, so only what is not found may lie at another instance.
+        try:
+            return self._entries[key]
+        except KeyError:
+            self._checked(key)
+            raise
+
+    def __setitem__(self, key: Key, value: T) -> None:
+        if key not in self._entries:
+            key = self._checked(key)
+        self._entries[key] = value
+
+    def __delitem__(self, key: Key) -> None:
+        del self._entries[key]
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def _checked(self, key: Any) -> Key:
+        """Return the key as it is kept, if its rows come to this instance."""
+        plain: Key = _plain_key(key)
+        try:
+            name = key_name(plain)
+        except TypeError:
+            raise StateError(
+                f"{self._where}: {key!r} is no key of a map; keys are str, int, bool or None, or "
+                "tuples of these, as route_by names them: cast columns of other types"
+            ) from None
+        if self._parallelism > 1 and instance_of(name, self._parallelism) != self._instance:
+            raise StateError(
+                f"{self._where}: rows with the key {key!r} do not come to instance "
+                f"{self._instance} of {self._parallelism}; the keys of a map are the values of the "
+                "columns in route_by, in that order, so that its entries can follow their rows"
+            )
+        return plain
+
+
+def key_name(key: Key) -> str:
+    """Return the name by which rows with these values in `route_by` are routed.
+
+    Raises
+    ------
+    TypeError
+        If it is no key.
+    """
+    from holdfast.regions.base.splitting import name_of_text
+
+    if isinstance(key, tuple):
+        return f"[{','.join(_json(part) for part in key)}]"
+    return name_of_text(key) if isinstance(key, str) else _json(key)
+
+
+def instance_of(name: str, instances: int) -> int:
+    """Return the instance to which the rows of a key go, in every run and every process."""
+    # Equal values are the same text in every process, which Python's own hash is not.
+    import zlib
+
+    return zlib.crc32(name.encode()) % instances
+
+
+def encode_map(state: MapState[Any], plain: Callable[[object], object]) -> bytes:
+    """Return the bytes of a map.
+
+    Parameters
+    ----------
+    state : MapState
+        The map.
+    plain : callable
+        Makes what JSON keeps of a value.
+    """
+    entries = [[key, plain(value)] for key, value in state.items()]
+    return json.dumps(entries, separators=(",", ":"), allow_nan=False).encode()
+
+
+def decode_map(data: memoryview, rich: Callable[[Any], Any]) -> Iterator[tuple[Key, Any]]:
+    """Return the entries of a map; `rich` undoes what `encode_map` was given."""
+    for key, value in json.loads(bytes(data)):
+        yield _key_of(key), rich(value)
+
+
+def divide_map(parts: Iterable[memoryview], instances: int) -> list[bytes]:
+    """Divide the maps of the instances of an operator over its new ones."""
+    divided: list[list[Any]] = [[] for _ in range(instances)]
+    for part in parts:
+        for entry in json.loads(bytes(part)):
+            divided[instance_of(key_name(_key_of(entry[0])), instances)].append(entry)
+    return [json.dumps(entries, separators=(",", ":")).encode() for entries in divided]
+
+
+def _key_of(plain: Any) -> Key:
+    key: Key = tuple(plain) if isinstance(plain, list) else plain
+    return key
+
+
+def _plain_key(key: Any) -> Any:
+    """Return a key without NumPy's scalars, which are equal to Python's and not kept."""
+    if isinstance(key, tuple):
+        return tuple(_plain_key(part) for part in key)
+    return key.item() if type(key).__module__ == "numpy" and hasattr(key, "item") else key
+
+
+def _json(part: object) -> str:
+    if part is not None and type(part) not in (str, int, bool):
+        raise TypeError(f"{type(part).__name__} is no part of a key")
+    return json.dumps(part, ensure_ascii=False)

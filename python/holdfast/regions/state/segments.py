@@ -1,0 +1,248 @@
+"""From frozen states to segments, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+from holdfast._core import InFlight, OperatorEntry, Owner, Piece, SegmentRef, StateEntry
+from holdfast.regions.graph import ChannelData, decode_channels, encode_channels
+from holdfast.regions.state.registry import FrozenState
+from holdfast.regions.state.saved import Kind, SavedState, StoredPiece
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+# A state of up to so many bytes lies in the metadata itself (SEMANTICS J).
+INLINE_BYTES: Final = 1024
+
+
+class SegmentReader(Protocol):
+    """Where segments are read from."""
+
+    def read(self, ref: SegmentRef, owner: Owner) -> bytes:
+        """Read and verify a segment; see `holdfast.SnapshotManager.read`."""
+
+
+class SegmentStore(SegmentReader, Protocol):
+    """Where a region task puts segments: `holdfast.SnapshotManager`, or the executor's one."""
+
+    def append(
+        self,
+        owner: Owner,
+        checkpoint: int,
+        data: Buffer,
+        *,
+        kind: Literal["snapshot", "changelog", "base_image", "in_flight"] = "snapshot",
+        lineage: Sequence[SegmentRef] = (),
+        entries: int = 0,
+    ) -> SegmentRef:
+        """Append a segment; see `holdfast.SnapshotManager.append`."""
+
+    def persist_segments(self, checkpoint: int, owner: Owner, refs: Sequence[SegmentRef]) -> None:
+        """Make segments durable; see `holdfast.SnapshotManager.persist_segments`."""
+
+    def lease(self, owner: Owner, checkpoint: int, refs: Sequence[SegmentRef]) -> list[bool]:
+        """Ask which segments an attempt may refer to; see `holdfast.SnapshotManager.lease`."""
+
+    def release(self, owner: Owner, refs: Sequence[SegmentRef]) -> None:
+        """Let go of segments of a refused acknowledgement."""
+
+
+@dataclass(frozen=True)
+class RegionOwners:
+    """Owners of a region's segments.
+
+    Parameters
+    ----------
+    pipeline : str
+        Name of the pipeline.
+    region : str
+        Name of the region.
+    """
+
+    pipeline: str
+    region: str
+
+    def state(self, operator: str, state: str) -> Owner:
+        """Owner of one state of an operator (instance)."""
+        return Owner(self.pipeline, operator, self.region, state)
+
+    def in_flight(self, created: int) -> Owner:
+        """Owner of the in-flight data that attempt `created` stored.
+
+        It has an origin of its own: a region that keeps failing has state of one old checkpoint
+        and in-flight data of several later ones.
+        """
+        return Owner(self.pipeline, "in-flight", self.region, str(created))
+
+
+def write_operator(
+    store: SegmentStore,
+    owners: RegionOwners,
+    checkpoint: int,
+    name: str,
+    states: Sequence[FrozenState],
+    *,
+    finished: bool = False,
+) -> OperatorEntry:
+    """Write the states of one operator.
+
+    A small one lies inline, a larger one in a segment of its own. Of a large array only what no
+    older segment has is written.
+
+    Parameters
+    ----------
+    store : SegmentStore
+        Where to.
+    owners : RegionOwners
+        Owners of the segments.
+    checkpoint : int
+        The attempt it is written for.
+    name : str
+        Name of the operator (instance).
+    states : sequence of SavedState or FrozenArray
+        What `StateRegistry.freeze` returned.
+    finished : bool, default False
+        The operator has flushed at the end of its data (SEMANTICS R60).
+
+    Returns
+    -------
+    OperatorEntry
+        What the checkpoint's metadata says about the operator. Nothing of it is durable before
+        `persist_segments`.
+
+    Raises
+    ------
+    OSError
+        If a segment cannot be written.
+    """
+    entries = []
+    for state in states:
+        append = partial(store.append, owners.state(name, state.name), checkpoint, entries=1)
+        if not isinstance(state, SavedState):
+            entries.append(_entry(state, pieces=state.write(append)))
+        elif state.data.nbytes <= INLINE_BYTES:
+            entries.append(_entry(state, inline=bytes(state.data)))
+        else:
+            whole = Piece(append(state.data), 0, state.data.nbytes)
+            entries.append(_entry(state, pieces=[whole]))
+    return OperatorEntry(name, entries, finished=finished)
+
+
+def read_operator(
+    store: SegmentReader, owners: RegionOwners, entry: OperatorEntry
+) -> Iterator[SavedState]:
+    """Read the states of one operator back, each when it is asked for.
+
+    Raises
+    ------
+    CorruptSegmentError, FileNotFoundError
+        If a segment is damaged or missing; the message names owner, file and offset.
+    """
+    for state in entry.states:
+        if state.inline is not None:
+            data, stored = memoryview(state.inline), list[StoredPiece]()
+        else:
+            data, stored = _read_pieces(store, owners.state(entry.name, state.name), state.pieces)
+        yield SavedState(state.name, state.kind, state.dtype, state.shape, data, tuple(stored))
+
+
+def write_in_flight(
+    store: SegmentStore,
+    owners: RegionOwners,
+    attempt: int,
+    channel: str,
+    data: Sequence[ChannelData],
+) -> InFlight:
+    """Write rows that a region owes: few lie inline, more in a segment.
+
+    Parameters
+    ----------
+    store : SegmentStore
+        Where to.
+    owners : RegionOwners
+        Owners of the segments.
+    attempt : int
+        The attempt they are stored by.
+    channel : str
+        What the metadata says about where they wait: one channel, or a name for several.
+    data : sequence of ChannelData
+        The rows.
+
+    Raises
+    ------
+    OSError
+        If the segment cannot be written.
+    """
+    payload = encode_channels(data)
+    rows = sum(batch.num_rows for entry in data for batch in entry.batches)
+    if len(payload) <= INLINE_BYTES:
+        return InFlight(attempt, channel, rows, len(payload), inline=payload)
+    ref = store.append(owners.in_flight(attempt), attempt, payload, kind="in_flight", entries=rows)
+    return InFlight(attempt, channel, rows, len(payload), ref=ref)
+
+
+def read_in_flight(
+    store: SegmentReader, owners: RegionOwners, data: InFlight
+) -> tuple[ChannelData, ...]:
+    """Read rows that a region owes back.
+
+    Raises
+    ------
+    CorruptSegmentError, FileNotFoundError
+        If their segment is damaged or missing.
+    ValueError
+        If they are not what `write_in_flight` wrote.
+    """
+    if data.ref is None:
+        payload = data.inline or b""
+    else:
+        payload = store.read(data.ref, owners.in_flight(data.created))
+    try:
+        return decode_channels(payload)
+    except ValueError as e:
+        raise ValueError(f"region {owners.region!r}, checkpoint {data.created}: {e}") from e
+
+
+def segments_of(
+    owners: RegionOwners, entry: OperatorEntry
+) -> Iterator[tuple[Owner, Sequence[SegmentRef]]]:
+    """Return the segments of each state that has any, each segment once."""
+    for state in entry.states:
+        if state.pieces:
+            refs = dict.fromkeys(piece.ref for piece in state.pieces)
+            yield owners.state(entry.name, state.name), list(refs)
+
+
+def _read_pieces(
+    store: SegmentReader, owner: Owner, pieces: Sequence[Piece]
+) -> tuple[memoryview, list[StoredPiece]]:
+    """Return a state's bytes, writable where they are its own, and where they lie."""
+    if len(pieces) == 1:
+        (piece,) = pieces
+        payload = memoryview(store.read(piece.ref, owner))
+        data = payload[piece.payload_offset : piece.payload_offset + piece.length]
+        return data, [StoredPiece(piece, payload.nbytes)]
+    starts = list(accumulate((piece.length for piece in pieces), initial=0))
+    by_segment: dict[SegmentRef, list[tuple[int, Piece]]] = {}
+    for start, piece in zip(starts, pieces, strict=False):
+        by_segment.setdefault(piece.ref, []).append((start, piece))
+    # Each segment is read once, and no more than one of them is in memory at a time.
+    data = memoryview(bytearray(starts[-1]))
+    sizes = {}
+    for ref, parts in by_segment.items():
+        payload = memoryview(store.read(ref, owner))
+        sizes[ref] = payload.nbytes
+        for start, piece in parts:
+            end = piece.payload_offset + piece.length
+            data[start : start + piece.length] = payload[piece.payload_offset : end]
+    return data, [StoredPiece(piece, sizes[piece.ref]) for piece in pieces]
+
+
+def _entry(state: FrozenState, **content: Any) -> StateEntry:
+    kind: Kind = state.kind if isinstance(state, SavedState) else "array"
+    return StateEntry(state.name, kind, state.dtype, state.shape, **content)

@@ -1,0 +1,138 @@
+"""What a user writes: operators over Arrow batches whose state survives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from holdfast.regions.coordinator import CheckpointInfo
+    from holdfast.regions.state.registry import StateRegistry
+
+# What an operator may return.
+Batches: TypeAlias = "pa.RecordBatch | Iterable[pa.RecordBatch] | None"
+
+
+@dataclass(frozen=True)
+class OperatorContext:
+    """What an operator is given when it opens.
+
+    Parameters
+    ----------
+    region : str
+        Name of the region whose rows this instance sees.
+    operator : str
+        Name of the operator in the pipeline.
+    instance : int
+        Index of this instance among the operator's parallel instances in the region, from 0.
+    parallelism : int
+        Number of these instances.
+    state : StateRegistry
+        Where state is declared; what is declared here is in every checkpoint.
+    xp : module
+        Array module: NumPy, or CuPy for a pipeline that runs on a GPU. An operator that uses only
+        this one runs on both.
+    """
+
+    region: str
+    operator: str
+    instance: int
+    parallelism: int
+    state: StateRegistry
+    xp: Any
+
+
+class Operator:
+    """One step of a regional pipeline, with one instance per region.
+
+    An instance sees the rows of one region, in the order in which the source has them, and sees
+    each of them once as far as its state is concerned: when a region fails, its state goes back to
+    the last checkpoint that region contributed to, and the rows since then come again.
+
+    Subclasses override `open` and `process`, and set `region_safe`.
+
+    Attributes
+    ----------
+    region_safe : bool
+        The author's word that the state of an instance depends on nothing but the rows that its
+        region consumed: not on other regions, not on the wall clock, not on how often snapshots are
+        taken. Only then may a checkpoint combine states of different age (FLIP-600, safety
+        predicate). Pipelines with an operator that does not say so run with ``regional=False``.
+
+    Examples
+    --------
+    >>> class RowCount(hf.Operator):
+    ...     region_safe = True
+    ...
+    ...     def open(self, ctx):
+    ...         self.rows = ctx.state.array("rows", shape=(1,), dtype="int64")
+    ...
+    ...     def process(self, batch):
+    ...         self.rows[0] += batch.num_rows
+    ...         return batch
+    """
+
+    region_safe: ClassVar[bool] = False
+
+    def open(self, ctx: OperatorContext) -> None:
+        """Declare state. Called once per instance, before the first row.
+
+        After a restart or a failure of the region a new instance is opened, and what it declares is
+        given the content of the checkpoint it restores.
+        """
+
+    def process(self, batch: pa.RecordBatch) -> Batches:
+        """Take in some rows of the region; return, or yield, what goes to the next operator.
+
+        Parameters
+        ----------
+        batch : pyarrow.RecordBatch
+            Never empty. Its boundaries mean nothing.
+
+        Returns
+        -------
+        pyarrow.RecordBatch, iterable of pyarrow.RecordBatch, or None
+            Batches with the schema given to ``apply``.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define process(batch)")
+
+    def on_end_of_data(self) -> Batches:
+        """Return what is still to come when no row will ever follow (SEMANTICS R61).
+
+        Called when data ends: after the last row of a pipeline with the option ``bounded``, or by
+        `LocalQuery.end_of_data`. The last checkpoint holds the state as it is afterwards, and the
+        instance is closed when that checkpoint has completed. If it does not complete, another
+        instance flushes once more, from the state before.
+
+        Returns
+        -------
+        pyarrow.RecordBatch, iterable of pyarrow.RecordBatch, or None
+            As for `process`.
+        """
+        return None
+
+    def on_checkpoint_completed(self, checkpoint: int) -> None:
+        """Learn that a checkpoint with this region's state completed.
+
+        Best effort, and any number of times.
+        """
+
+    def on_regional_checkpoint_completed(self, checkpoint: int, info: CheckpointInfo) -> None:
+        """Learn the same, and which other regions fell back in it (SEMANTICS R40)."""
+        self.on_checkpoint_completed(checkpoint)
+
+    def on_checkpoint_fallback(self, checkpoint: int, origin: int) -> None:
+        """Learn that a checkpoint completed with this region's state of `origin` (SEMANTICS R41).
+
+        Neither completed nor aborted: what was done since `origin` is covered by the next
+        checkpoint that this region contributes to.
+        """
+
+    def on_checkpoint_aborted(self, checkpoint: int) -> None:
+        """Learn that an attempt ended without a checkpoint (SEMANTICS R42)."""
+
+    def close(self) -> None:
+        """Let go of what is no state: connections, files. The instance is not used again."""
