@@ -57,7 +57,7 @@ _OWNERS = RegionOwners("bench", "region")
 
 NOTES = (
     "Stall: what the operator waits for. Write: to merged files, durable. Few changed: one byte in "
-    f"each {_ONE_IN}th chunk of 1 MiB.\nThe background copy hands its bytes to nobody; the pinned "
+    f"each {_ONE_IN}th chunk of 1 MiB.\nThe background copy drops its bytes; the pinned "
     f"copy goes through one page-locked buffer of {_PINNED_BYTES // MIB} MiB."
 )
 
@@ -198,7 +198,7 @@ class _State:
         return stall_ms, total_ms
 
     def fetch_gib_s(self) -> float:
-        """Take a snapshot and hand what comes to the host to nobody."""
+        """Take a snapshot and drop what comes to the host."""
         nowhere = SegmentRef.from_bytes(bytes(44))
         self.change_all()
         (frozen,) = self._registry.freeze(lambda state, refs: [False] * len(refs))

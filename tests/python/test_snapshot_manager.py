@@ -134,7 +134,7 @@ def test_a_buffer_is_given_back(manager: SnapshotManager) -> None:
     data = bytearray(b"abc")
     manager.append(EAST, 1, data)
     gc.collect()
-    data.extend(b"def")  # BufferError while somebody holds the buffer
+    data.extend(b"def")  # BufferError while another object holds the buffer
 
 
 @pytest.mark.parametrize("data", ["text", 7, None, [1, 2]])

@@ -262,7 +262,7 @@ def test_a_publication_that_fails_aborts_and_leaves_no_metadata() -> None:  # R1
     job.ack("a")
     job.ack("b")
     publish = one(Publish, job.handle(TasksEnded(attempt=3, now_ms=9)))
-    job.disk[3] = publish.metadata  # Nobody knows whether it was written; it was.
+    job.disk[3] = publish.metadata  # The driver cannot know whether it was written; it was.
     failed = PublishFailed(attempt=3, cause="no space left", now_ms=10)
     actions = job.settle(job.handle(failed))
     # Before anybody hears of the abort: a restart must not find the checkpoint.

@@ -21,7 +21,7 @@ LAYOUT = Layout(chunk_bytes=64, segment_bytes=128)
 
 
 class Copy:
-    """A copy to the host that has happened only once somebody waited for it."""
+    """A copy to the host that happens only when the reader waits for it."""
 
     def __init__(self, source: npt.NDArray[Any], buffer: npt.NDArray[Any]) -> None:
         self._source, self._buffer = source, buffer
@@ -61,7 +61,7 @@ class SmallDevice:
     def copy(self, array: Any, image_bytes: int) -> Any:
         import sys
 
-        # Held by the list, the loop and the call alone: nobody needs it.
+        # Held by the list, the loop and the call alone: no reader needs it.
         self._images = [image for image in self._images if sys.getrefcount(image) > 3]
         if len(self._images) >= self.room:
             raise MemoryError

@@ -1,4 +1,4 @@
-"""Nothing in metadata is trusted as a path (R92): a savepoint may come from somebody else."""
+"""Nothing in metadata is trusted as a path (R92): a savepoint may come from a stranger."""
 
 from __future__ import annotations
 

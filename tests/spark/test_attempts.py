@@ -112,7 +112,7 @@ def test_a_stalled_machine_wakes_up_after_its_partitions_moved(
     world.go("before-append")
     job.wait_until_processed()
     late = [path.name for path in merged_files(world.checkpoint)]
-    # All input is processed: nobody else appends now.
+    # All input is processed: no other writer appends now.
     world.arm("after-append")
     os.kill(executor, signal.SIGCONT)
     assert job.wait_until_stopped_at("after-append") == executor

@@ -146,7 +146,7 @@ def test_a_batch_whose_files_the_executor_sealed_when_it_was_idle_is_committed(
 ) -> None:
     world, job = idle
     assert len(merged_files(world.checkpoint)) == 1
-    # Nobody asks for it before the batch is published.
+    # The driver does not ask for it before the batch is published.
     job.wait_until("idle", lambda: len(merged_files(world.checkpoint)) == 2)
     world.go("publish")
     job.finish()

@@ -110,7 +110,7 @@ def test_an_executor_killed_while_the_driver_stands_at_a_point(
     assert deletes or world.is_committed(2) == (point == "after-entry")
     world.go(point)
     # The query was never restarted: with "publish", batch 2 refers to files of the dead executor,
-    # which nobody has made durable yet.
+    # which the driver has not had made durable yet.
     world.settle(job, spark)
 
 

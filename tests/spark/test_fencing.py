@@ -25,7 +25,7 @@ def test_the_older_application_cannot_commit_once_another_took_over(
     world.arm("publish", nth=2)
     older = world.start(LOCAL)
     older.wait_until_stopped_at("publish")
-    # Everything of batch 2 is done but its entry in the commit log. Now somebody else restarts the
+    # Everything of batch 2 is done but its entry in the commit log. Now another user restarts the
     # query, and gets equally far.
     world.arm("before-entry")
     newer = world.start(LOCAL)
@@ -44,7 +44,7 @@ def test_the_older_application_cannot_commit_once_another_took_over(
 @pytest.mark.parametrize(
     "point",
     [
-        # Its clean-up begins when it goes on: it must see that there is somebody else.
+        # Its clean-up begins when it goes on: it must see that another application is there.
         "after-entry",
         # It knows what to delete, and goes on with that.
         "before-delete",

@@ -96,10 +96,10 @@ def test_objects_that_a_killed_driver_left_are_reclaimed(
     world.feed(BATCHES)
     world.arm("after-object", nth=4)
     job = world.start(LOCAL, **ONE_FILE)
-    # The object of batch 3 is there, and nobody has told the driver.
+    # The object of batch 3 is there, and the driver has not heard of it.
     job.wait_until_stopped_at("after-object")
     job.kill()
-    # On S3 it is the server that stopped; its answer reaches nobody.
+    # On S3 it is the server that stopped; its answer reaches no client.
     world.go("after-object")
     assert world.last_committed() == 2
     left = names(world) - world.needed_files()

@@ -116,7 +116,7 @@ def test_a_row_with_one_altered_byte_is_refused(spark: SparkSession) -> None:
     jvm: Any = spark._jvm
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     checksums = jvm.java.lang.Class.forName("io.holdfast.spark.RowChecksums", True, loader)
-    # Not public: nobody but stores uses it.
+    # Not public: only stores use it.
     methods = {method.getName(): method for method in checksums.getDeclaredMethods()}
     for method in methods.values():
         method.setAccessible(True)

@@ -238,7 +238,7 @@ def main(case: str, what: str, folder: Path, first: int, step: int) -> None:
         result = run(case, what, folder / str(nth), nth)
         print(json.dumps(result))
         shutil.rmtree(folder / str(nth))
-        # What failed may have done no harm, so that nobody can tell the last one.
+        # What failed may have done no harm, so that the last one cannot be told apart.
         if nth > FAILURES or (what == "die_before" and result["outcomes"][0] == "done"):
             return
 

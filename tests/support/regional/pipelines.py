@@ -109,7 +109,7 @@ class Gate:
     def pass_through(self) -> None:
         self.reached.set()
         if not self._open.wait(timeout=60):
-            raise TimeoutError("nobody opened the gate")
+            raise TimeoutError("the test did not open the gate")
 
     def open(self) -> None:
         self._open.set()

@@ -30,7 +30,7 @@ def wait_to_be_killed(control: Path) -> None:
     deadline = time.monotonic() + BLOCK_SECONDS
     while time.monotonic() < deadline:
         time.sleep(0.05)
-    sys.exit("nobody killed this job")
+    sys.exit("the test did not kill this job")
 
 
 def wait_for_go(control: Path) -> None:

@@ -33,7 +33,7 @@ def wait_for(path: Path) -> None:
     deadline = time.monotonic() + GIVE_UP_SECONDS
     while not path.exists():
         if time.monotonic() > deadline:
-            sys.exit(f"nobody made {path}")
+            sys.exit(f"the test did not make {path}")
         time.sleep(0.02)
 
 
