@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use common::{content, options, plain};
 use holdfast_core::format::{Compression, SegmentKind, read_head};
-use holdfast_core::manager::SegmentWriter;
+use holdfast_core::segment::SegmentWriter;
 use holdfast_core::state::{CommitId, FIRST_FAMILY, StateStore};
 use holdfast_core::storage::{LocalStorage, Storage};
 use holdfast_core::{ErrorKind, FileId, Owner, SegmentRef, Term};

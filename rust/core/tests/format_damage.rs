@@ -13,7 +13,7 @@ use holdfast_core::checkpoint::read_file;
 use holdfast_core::format::{
     Compression, FileIndex, read_head, read_index, read_sealed_index, read_segment,
 };
-use holdfast_core::manager::SegmentWriter;
+use holdfast_core::segment::SegmentWriter;
 use holdfast_core::storage::{FaultyStorage, LocalStorage, Operation};
 use holdfast_core::{ErrorKind, SegmentRef, Term};
 

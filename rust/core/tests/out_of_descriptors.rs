@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use common::{append, owner};
 use holdfast_core::format::read_segment;
-use holdfast_core::manager::{Durability, SegmentWriter, WriterOptions};
+use holdfast_core::segment::{Durability, SegmentWriter, WriterOptions};
 use holdfast_core::storage::LocalStorage;
 use holdfast_core::wire::{Hello, Host, Server, Session};
 use holdfast_core::{Error, ErrorKind, Result, Term};

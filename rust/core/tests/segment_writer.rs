@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::{append, faulty, options, owner, payload, writer};
 use holdfast_core::format::{Compression, read_index, read_segment};
-use holdfast_core::manager::SegmentWriter;
+use holdfast_core::segment::SegmentWriter;
 use holdfast_core::storage::{
     AppendFile, Capabilities, FaultyStorage, ObjectMeta, Operation, ReadFile, Storage,
 };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use common::{content, plain};
 use holdfast_core::format::read_head;
-use holdfast_core::manager::{SegmentWriter, WriterOptions};
+use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::{CommitId, FIRST_FAMILY, StateStore};
 use holdfast_core::storage::{FaultyStorage, LocalStorage, Operation, Storage};
 use holdfast_core::{CheckpointId, ErrorKind, FileId, Owner, Term};

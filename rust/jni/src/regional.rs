@@ -4,7 +4,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use holdfast_core::manager::{ManagerOptions, SnapshotManager, WriterOptions};
+use holdfast_core::manager::{ManagerOptions, SnapshotManager};
+use holdfast_core::segment::WriterOptions;
 use holdfast_core::wire::{
     Connection, Hello, Host, Listener, ManagerMessage, Session, socket_paths,
 };

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use holdfast_core::CheckpointId;
 use holdfast_core::format::{Compression, SegmentKind};
-use holdfast_core::manager::{Fallbacks, ManagerOptions, Retained, WriterOptions};
+use holdfast_core::manager::{Fallbacks, ManagerOptions, Retained};
+use holdfast_core::segment::WriterOptions;
 use holdfast_core::wire::Released;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

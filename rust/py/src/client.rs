@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use holdfast_core::format::NewSegment;
-use holdfast_core::manager::WriterOptions;
+use holdfast_core::segment::WriterOptions;
 use holdfast_core::wire::{self, Client, Hello};
 use holdfast_core::{CheckpointId, Error};
 use parking_lot::Mutex;

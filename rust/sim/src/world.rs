@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use holdfast_core::format::{Compression, read_segment};
-use holdfast_core::manager::{ManagerOptions, SnapshotManager, WriterOptions};
+use holdfast_core::manager::{ManagerOptions, SnapshotManager};
+use holdfast_core::segment::WriterOptions;
 use holdfast_core::storage::{FaultyStorage, Operation, Storage};
 use holdfast_core::{FileId, Owner};
 

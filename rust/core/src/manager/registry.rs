@@ -3,12 +3,12 @@
 
 use parking_lot::{Condvar, Mutex};
 
-use super::observer::{FileChange, Observer};
 use super::upkeep::Queue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::IndexEntry;
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 use crate::liveness::{FileFacts, Ledger, Occasion, SegmentFacts};
+use crate::segment::{FileChange, Observer};
 
 #[derive(Debug, Default)]
 pub(super) struct Registry {

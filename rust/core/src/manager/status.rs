@@ -1,9 +1,9 @@
 //! What a manager tells about itself.
 
 use super::registry::Registry;
-use super::writer_stats::WriterStats;
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 use crate::liveness::{FileFacts, segment_ref};
+use crate::segment::WriterStats;
 
 /// Counts and sizes of a manager.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

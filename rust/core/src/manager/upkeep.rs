@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use super::claim::Claim;
 use super::registry::{Registry, SharedRegistry};
-use super::writer::SegmentWriter;
 use crate::error::Result;
 use crate::ids::FileId;
 use crate::liveness::{Actions, FileFacts, Occasion};
+use crate::segment::SegmentWriter;
 use crate::storage::Storage;
 
 /// What there is to do, and who does it.

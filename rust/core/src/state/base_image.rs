@@ -10,7 +10,7 @@ use super::entries::{Change, ChangeReader, ChangeWriter};
 use crate::error::{Error, Result};
 use crate::format::{NewSegment, SegmentKind, SegmentReader};
 use crate::ids::{CheckpointId, Owner, SegmentRef};
-use crate::manager::SegmentWriter;
+use crate::segment::SegmentWriter;
 use crate::storage::Storage;
 
 /// What to merge: a durable lineage as it stood when the task was made.

@@ -15,7 +15,7 @@ use super::scan::Scan;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{NewSegment, SegmentHead, SegmentKind, SegmentReader, read_head};
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
-use crate::manager::{Durability, SegmentWriter};
+use crate::segment::{Durability, SegmentWriter};
 use crate::storage::Storage;
 
 /// A base image is written at the latest when this many times the least number of changelogs have

@@ -5,7 +5,7 @@ use prost::{Message, Oneof};
 use crate::error::{Error, Result};
 use crate::format::{Compression, SegmentKind};
 use crate::ids::{Owner, SegmentRef};
-use crate::manager::WriterOptions;
+use crate::segment::WriterOptions;
 
 use super::PROTOCOL_VERSION;
 use super::failure::FailureMessage;

@@ -27,7 +27,8 @@ thread_local! {
 /// ```
 /// use std::sync::Arc;
 /// use holdfast_core::format::{NewSegment, SegmentKind};
-/// use holdfast_core::manager::{ManagerOptions, SnapshotManager, WriterOptions};
+/// use holdfast_core::manager::{ManagerOptions, SnapshotManager};
+/// use holdfast_core::segment::WriterOptions;
 /// use holdfast_core::storage::LocalStorage;
 /// use holdfast_core::wire::{Client, Hello, Host, Server, Session};
 /// use holdfast_core::{CheckpointId, Owner, Result};

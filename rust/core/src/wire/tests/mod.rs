@@ -21,7 +21,8 @@ use super::message::{
 use super::*;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{NewSegment, SegmentKind};
-use crate::manager::{Fallbacks, ManagerOptions, Retained, SnapshotManager, WriterOptions};
+use crate::manager::{Fallbacks, ManagerOptions, Retained, SnapshotManager};
+use crate::segment::WriterOptions;
 use crate::storage::LocalStorage;
 use crate::{CheckpointId, Owner, SegmentRef};
 

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::observer::{FileChange, Nobody, Observer};
 use super::open_file::{Appended, Bounds, Durability, OpenFile, Synced};
-use super::writer_stats::{Counters, WriterStats, add};
+use super::stats::{Counters, WriterStats, add};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     Compression, IndexEntry, MAX_SEGMENTS_PER_FILE, NewSegment, encode_file_header, encode_segment,
@@ -53,7 +53,7 @@ struct Files {
 /// ```
 /// use std::sync::Arc;
 /// use holdfast_core::format::{NewSegment, SegmentKind, read_segment};
-/// use holdfast_core::manager::{SegmentWriter, WriterOptions};
+/// use holdfast_core::segment::{SegmentWriter, WriterOptions};
 /// use holdfast_core::storage::LocalStorage;
 /// use holdfast_core::{CheckpointId, Owner, Term};
 /// # fn main() -> holdfast_core::Result<()> {
@@ -94,7 +94,7 @@ impl SegmentWriter {
         Self::observed(storage, term, options, Arc::new(Nobody))
     }
 
-    pub(super) fn observed(
+    pub(crate) fn observed(
         storage: Arc<dyn Storage>,
         term: Term,
         options: WriterOptions,
@@ -114,7 +114,7 @@ impl SegmentWriter {
 
     /// Refuses work in a child of the process that opened the writer: both would append to the same
     /// files.
-    pub(super) fn check_process(&self) -> Result<()> {
+    pub(crate) fn check_process(&self) -> Result<()> {
         let found = std::process::id();
         if found == self.process {
             return Ok(());
@@ -253,7 +253,7 @@ impl SegmentWriter {
     }
 
     /// Appends to the open file of `lane`: files of different lanes are different.
-    pub(super) fn append_in(
+    pub(crate) fn append_in(
         &self,
         lane: u64,
         new: &NewSegment<'_>,
@@ -325,7 +325,7 @@ impl SegmentWriter {
     }
 
     /// Closes a file without a footer unless `wanted` finds a segment worth keeping in it.
-    pub(super) fn abandon(&self, file: FileId, wanted: impl FnOnce() -> bool) {
+    pub(crate) fn abandon(&self, file: FileId, wanted: impl FnOnce() -> bool) {
         let found = self.files.lock().unsettled.get(&file).cloned();
         if let Some(file) = found
             && file.abandon(wanted, self.observer.as_ref())
@@ -339,7 +339,7 @@ impl SegmentWriter {
     ///
     /// # Errors
     /// `NotFound`; those of storage.
-    pub(super) fn check_present(&self, files: &BTreeSet<FileId>) -> Result<()> {
+    pub(crate) fn check_present(&self, files: &BTreeSet<FileId>) -> Result<()> {
         if !self.storage.capabilities().durable_append {
             return Ok(());
         }
@@ -357,7 +357,7 @@ impl SegmentWriter {
     }
 
     /// Forgets a file that was deleted.
-    pub(super) fn forget(&self, file: FileId) {
+    pub(crate) fn forget(&self, file: FileId) {
         self.files.lock().unsettled.remove(&file);
     }
 

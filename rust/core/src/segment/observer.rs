@@ -8,7 +8,7 @@ use crate::ids::FileId;
 
 /// A file's state after a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FileChange {
+pub(crate) struct FileChange {
     pub file: FileId,
     /// Takes appends, or somebody is still closing it.
     pub open: bool,
@@ -17,7 +17,7 @@ pub(super) struct FileChange {
 }
 
 /// Learns of every segment and of every change of a file.
-pub(super) trait Observer: Send + Sync + fmt::Debug {
+pub(crate) trait Observer: Send + Sync + fmt::Debug {
     /// A file was created in `lane` and is open.
     fn created(&self, file: FileId, lane: u64, physical_bytes: u64);
     /// A file that was just created could not be used and is gone again.
