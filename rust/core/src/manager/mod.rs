@@ -2,7 +2,7 @@
 //! long as they are needed.
 
 mod claim;
-mod messages;
+mod notices;
 mod registry;
 mod restore;
 mod snapshot_manager;

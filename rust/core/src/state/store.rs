@@ -6,11 +6,11 @@ use std::sync::Arc;
 use super::base_image::{BaseImage, BaseImageTask};
 use super::changes::read_changelog;
 use super::commit_id::CommitId;
-use super::families::{Families, Layout};
+use super::content::{Families, Layout};
 use super::family::{Family, FamilyOptions};
+use super::load::Load;
 use super::memory::{MemoryBudget, MemoryShare};
 use super::order::KeyRange;
-use super::restore::Restore;
 use super::scan::Scan;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{NewSegment, SegmentHead, SegmentKind, SegmentReader, read_head};
@@ -820,16 +820,16 @@ impl StateStore {
                 ..Position::empty(wanted.version)
             },
             Some(reference) => {
-                let mut restore = Restore {
+                let mut load = Load {
                     segments: SegmentReader::new(storage),
                     owner: &self.owner,
                     content: &mut self.families,
                     rebuilt: Vec::new(),
                 };
-                let head = restore.run(&reference, wanted.replaced)?;
-                let rebuilt = !restore.rebuilt.is_empty();
+                let head = load.run(&reference, wanted.replaced)?;
+                let rebuilt = !load.rebuilt.is_empty();
                 if rebuilt {
-                    self.warning = Some(restore.rebuilt.join("; "));
+                    self.warning = Some(load.rebuilt.join("; "));
                     self.stats.rebuilds += 1;
                 }
                 Position::read(wanted, reference, head, rebuilt)
