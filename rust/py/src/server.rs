@@ -13,7 +13,7 @@ use pyo3::types::PyBytes;
 
 use crate::arguments::{FallbacksArgument, ReleasedArgument, RetainedArgument};
 use crate::errors::from_py;
-use crate::manager::{SharedCore, open_core};
+use crate::shared::{SharedCore, open_core};
 
 /// A snapshot manager that other processes of the same user reach through a Unix socket, until
 /// closed. Made by `SnapshotManager.serve`.

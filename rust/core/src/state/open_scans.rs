@@ -72,7 +72,8 @@ impl OpenScans {
                 "{owner}: this scan ended, at the latest when the next session began"
             )));
         };
-        let entries = open.fill(families.family(*family)?, max_bytes, out);
+        let content = families.family(*family)?;
+        let entries = open.fill(|head, element| content.entry(head, element), max_bytes, out);
         let over = open.is_over();
         if over {
             self.scans.remove(&scan);

@@ -259,7 +259,8 @@ impl StateStore {
             ScanOf::Values(range) => content.scan(range, true)?,
             ScanOf::ValuesOfKey(key) => content.scan_values(key)?,
         };
-        let entries = scan.fill(content, max_bytes, out);
+        let content = &*content;
+        let entries = scan.fill(|head, element| content.entry(head, element), max_bytes, out);
         if scan.is_over() {
             return Ok(ScanBatch {
                 scan: None,
