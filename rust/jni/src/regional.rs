@@ -6,10 +6,8 @@ use std::sync::Arc;
 
 use holdfast_core::manager::{ManagerOptions, SnapshotManager};
 use holdfast_core::segment::WriterOptions;
-use holdfast_core::wire::{
-    Connection, Hello, Host, Listener, ManagerMessage, Session, socket_paths,
-};
 use holdfast_core::{Error, ErrorKind, Term};
+use holdfast_wire::{Connection, Hello, Host, Listener, ManagerMessage, Session, socket_paths};
 use jni::errors::Error as JniError;
 use jni::objects::{JByteArray, JClass, JObject, JObjectArray, JString};
 use jni::refs::Global;

@@ -6,7 +6,7 @@ use holdfast_core::CheckpointId;
 use holdfast_core::format::{Compression, SegmentKind};
 use holdfast_core::manager::{Fallbacks, ManagerOptions, Retained};
 use holdfast_core::segment::WriterOptions;
-use holdfast_core::wire::Released;
+use holdfast_wire::Released;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyMapping, PyTuple};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use holdfast_core::format::NewSegment;
 use holdfast_core::segment::WriterOptions;
-use holdfast_core::wire::{self, Client, Hello};
 use holdfast_core::{CheckpointId, Error};
+use holdfast_wire::{self as wire, Client, Hello};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

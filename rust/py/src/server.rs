@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use holdfast_core::manager::SnapshotManager as Core;
-use holdfast_core::wire::{Hello, Host, ManagerMessage, MessageKind, Server, Session};
 use holdfast_core::{Error, ErrorKind};
+use holdfast_wire::{Hello, Host, ManagerMessage, MessageKind, Server, Session};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

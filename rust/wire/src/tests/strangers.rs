@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 use proptest::prelude::*;
 
 use super::*;
-use crate::wire::channel::{Channel, Outgoing, announce};
-use crate::wire::payload::memory_file;
+use crate::channel::{Channel, Outgoing, announce};
+use crate::payload::memory_file;
 
 #[test]
 fn foreign_clients_get_an_error_and_lose_their_connection() {

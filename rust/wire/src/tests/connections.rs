@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::*;
-use crate::wire::listener::MAX_CONNECTIONS;
+use crate::listener::MAX_CONNECTIONS;
 
 #[test]
 fn a_client_that_is_refused_is_told_why() {

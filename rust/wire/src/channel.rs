@@ -8,6 +8,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use holdfast_core::{Error, ErrorKind, Result};
 use prost::Message;
 use rustix::cmsg_space;
 use rustix::net::{
@@ -18,7 +19,6 @@ use rustix::net::{
 use super::message::PayloadMessage;
 use super::payload::{check_payload_bytes, memory_file, read_passed};
 use super::{MAX_INLINE_BYTES, MAX_MESSAGE_BYTES};
-use crate::error::{Error, ErrorKind, Result};
 
 const LENGTH_BYTES: usize = 4;
 

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_core::{Error, ErrorKind, Result};
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
@@ -25,7 +26,6 @@ use super::budget::Budget;
 use super::channel::Channel;
 use super::connection::{Host, refuse, serve};
 use super::locate::{MAX_PATH_BYTES, is_socket};
-use crate::error::{Error, ErrorKind, Result};
 
 /// Bound on clients that are served at once, each by a thread of its own: an executor has at most one
 /// Python worker per core, and a worker needs one connection.

@@ -1,11 +1,9 @@
 //! What both ends say: tagged fields, so that a later version can add some.
 
+use holdfast_core::format::{Compression, SegmentKind};
+use holdfast_core::segment::WriterOptions;
+use holdfast_core::{Error, Owner, Result, SegmentRef};
 use prost::{Message, Oneof};
-
-use crate::error::{Error, Result};
-use crate::format::{Compression, SegmentKind};
-use crate::ids::{Owner, SegmentRef};
-use crate::segment::WriterOptions;
 
 use super::PROTOCOL_VERSION;
 use super::failure::FailureMessage;
@@ -103,7 +101,7 @@ pub(super) fn check_version(peer: &str, version: u32) -> Result<()> {
         return Ok(());
     }
     Err(Error::new(
-        crate::ErrorKind::Unsupported,
+        holdfast_core::ErrorKind::Unsupported,
         format!(
             "the {peer} speaks version {version} of the protocol between workers and executors, \
              this end speaks {PROTOCOL_VERSION}: use one version of Holdfast for the plugin and for Python"
