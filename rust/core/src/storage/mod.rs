@@ -1,6 +1,9 @@
-//! Where bytes live. One trait; the conformance suite is run by every backend.
+//! Where bytes live. One trait; the tests of every backend run the conformance suite, which the feature
+//! `testing` adds.
 
+#[cfg(feature = "testing")]
 pub mod conformance;
+#[cfg(feature = "testing")]
 mod faulty;
 mod local;
 
@@ -9,6 +12,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
 
+#[cfg(feature = "testing")]
 pub use faulty::{FaultyStorage, Operation};
 pub use local::LocalStorage;
 
