@@ -16,8 +16,8 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-use super::message::PayloadMessage;
 use super::payload::{check_payload_bytes, memory_file, read_passed};
+use super::protocol::PayloadMessage;
 use super::{MAX_INLINE_BYTES, MAX_MESSAGE_BYTES};
 
 const LENGTH_BYTES: usize = 4;

@@ -12,7 +12,7 @@ use rustix::process::geteuid;
 use super::MAX_MESSAGE_BYTES;
 use super::channel::{Channel, Outgoing, announce, broken};
 use super::failure::Fate;
-use super::message::{
+use super::protocol::{
     Answer, AppendCall, Call, Hello, HelloMessage, OwnerMessage, ReadCall, Request, Response,
     SegmentsCall, check_version, ref_bytes,
 };

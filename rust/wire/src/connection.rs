@@ -10,11 +10,11 @@ use holdfast_core::{CheckpointId, Error, ErrorKind, Result, SegmentRef};
 use super::budget::{Budget, Share};
 use super::channel::{Channel, Frame, Outgoing, announce};
 use super::failure::{FailureMessage, Fate};
-use super::message::{
+use super::payload::check_payload_bytes;
+use super::protocol::{
     Answer, AppendCall, Call, Hello, HelloMessage, KeptMessage, ReadCall, Request, Response,
     kind_from, owner_from, refs_from,
 };
-use super::payload::check_payload_bytes;
 use super::{MAX_HELLO_BYTES, MAX_MESSAGE_BYTES, PROTOCOL_VERSION};
 
 /// A client that says nothing for so long after it connected is none.

@@ -17,8 +17,8 @@ mod failure;
 mod listener;
 mod locate;
 mod manager_message;
-mod message;
 mod payload;
+mod protocol;
 mod server;
 
 pub use client::Client;
@@ -26,7 +26,7 @@ pub use connection::{Host, Session};
 pub use listener::{Connection, Listener};
 pub use locate::{executor_socket, socket_paths};
 pub use manager_message::{ManagerMessage, MessageKind, Released};
-pub use message::Hello;
+pub use protocol::Hello;
 pub use server::Server;
 
 /// Version of the protocol. Both ends come from the same installation as a rule; where they do not,

@@ -7,7 +7,7 @@ use holdfast_core::{CheckpointId, Error, Owner, Result, SegmentRef};
 use prost::Message;
 
 use super::PROTOCOL_VERSION;
-use super::message::{OwnerMessage, check_version, owner_from, ref_bytes, refs_from};
+use super::protocol::{OwnerMessage, check_version, owner_from, ref_bytes, refs_from};
 
 /// What happened to a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

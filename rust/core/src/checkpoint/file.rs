@@ -6,8 +6,8 @@ use prost::Message;
 use prost::bytes::{Buf, Bytes};
 use xxhash_rust::xxh3::xxh3_128;
 
+use super::encoding::{CoordinatorMessage, HeaderMessage, RegionMessage, decode};
 use super::fields::{CheckpointKind, NewMetadata};
-use super::message::{CoordinatorMessage, HeaderMessage, RegionMessage, decode};
 use super::region::RegionEntry;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::frame::{self, Frame, FrameKind, MAX_BODY_BYTES, split};

@@ -3,11 +3,11 @@
 //!
 //! A file is made whole and never changed, so restoring reads exactly one.
 
+mod encoding;
 mod entry;
 mod fields;
 mod file;
 mod folder;
-mod message;
 mod metadata;
 mod region;
 

@@ -7,8 +7,8 @@ use std::ops::Range;
 
 use prost::Message;
 
+use super::bodies::{FooterMessage, check_file, decode, entry_from, entry_message};
 use super::frame::{self, FrameKind, HEADER_BYTES, split};
-use super::message::{FooterMessage, check_file, decode, entry_from, entry_message};
 use super::window::Window;
 use super::{FileIndex, IndexEntry, MAX_SEGMENTS_PER_FILE};
 use crate::error::{Error, ErrorKind, Result};

@@ -1,10 +1,10 @@
 //! Bytes of physical files: frames, segments, footers. `FORMAT.md` beside this crate is the text;
 //! a change here changes it, a fixture and the version.
 
+mod bodies;
 mod footer;
 pub(crate) mod frame;
 mod index;
-mod message;
 mod scan;
 mod segment;
 mod window;

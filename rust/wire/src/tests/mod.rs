@@ -20,7 +20,7 @@ use holdfast_core::{CheckpointId, Error, ErrorKind, Owner, Result, SegmentRef};
 use parking_lot::Mutex;
 use prost::Message;
 
-use super::message::{
+use super::protocol::{
     Answer, AppendCall, Call, HelloMessage, OwnerMessage, PayloadMessage, Request, Response,
 };
 use super::*;

@@ -1,4 +1,4 @@
-//! What both ends say: tagged fields, so that a later version can add some.
+//! Requests and answers of both ends: tagged fields, so that a later version can add some.
 
 use holdfast_core::format::{Compression, SegmentKind};
 use holdfast_core::segment::WriterOptions;
