@@ -257,7 +257,7 @@ fn the_commit_after_a_rebuild_depends_on_nothing_older() {
             .open(checkpoint.storage.as_ref(), 7, Some(&version.id))
             .unwrap();
         assert!(store.take_warning().unwrap().contains("new base image"));
-        assert_eq!(store.take_warning(), None, "told once");
+        assert_eq!(store.take_warning(), None, "returned once");
         let writer = SegmentWriter::open(
             Arc::clone(&checkpoint.storage),
             Term(2),

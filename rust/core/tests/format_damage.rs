@@ -276,7 +276,7 @@ fn bytes_full_of_heads_that_are_none_are_not_searched_for_ever() {
     assert_eq!(index.segments.len(), 1);
     assert!(
         index.damaged_bytes > 0,
-        "nobody deletes it for want of segments"
+        "it is not deleted for want of segments"
     );
 }
 

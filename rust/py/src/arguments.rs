@@ -152,8 +152,8 @@ impl<'py> FromPyObject<'_, 'py> for RetainedArgument {
 }
 
 impl RetainedArgument {
-    /// The view of a message about `checkpoint`. Unless told otherwise the last decision is the
-    /// newest id in sight.
+    /// The view of a message about `checkpoint`. Without `decided`, the last decision is the
+    /// newest id that it names.
     pub(crate) fn at(self, checkpoint: u64, decided: Option<u64>) -> (CheckpointId, Retained) {
         let id = CheckpointId(checkpoint);
         let newest = self

@@ -46,7 +46,7 @@ use crate::values::{Owner, SegmentRef, core_refs};
 /// FileNotFoundError
 ///     If there is no such socket.
 /// ConnectionError
-///     If nobody listens there.
+///     If no manager listens there.
 /// ValueError
 ///     If an option has a value that is not allowed.
 /// NotImplementedError
@@ -159,7 +159,7 @@ impl ManagerClient {
     /// AttemptEndedError, ValueError, OSError
     ///     As for `SnapshotManager.append`.
     /// ConnectionError
-    ///     If the connection broke. The segment may have been written; nobody refers to it.
+    ///     If the connection broke. The segment may have been written, but no checkpoint refers to it.
     #[pyo3(signature = (owner, checkpoint, data, *, kind = "snapshot", lineage = Vec::new(), entries = 0))]
     #[pyo3(
         text_signature = "($self, owner, checkpoint, data, *, kind=\"snapshot\", lineage=(), entries=0)"

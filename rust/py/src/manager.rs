@@ -30,8 +30,8 @@ use crate::values::{Owner, SegmentRef, core_refs};
 /// folder over: every change of an older one raises `FencedError` from then on. A manager that only
 /// reads takes nothing over.
 ///
-/// A child that was forked can read with the manager of its parent; whatever else it does with it is
-/// a ValueError.
+/// A child that was forked can read with the manager of its parent; every other call is a
+/// ValueError.
 ///
 /// The messages `started`, `completed`, `partially_completed`, `aborted` and `subsumed` may be
 /// lost, repeated and reordered. Each carries everything that is retained at its moment, so the

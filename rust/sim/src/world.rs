@@ -209,7 +209,7 @@ impl World {
                     .truth
                     .written
                     .get(reference)
-                    .ok_or("cites what nobody wrote")?;
+                    .ok_or("cites what no task wrote")?;
                 let owner = self.owner(written.owner);
                 let segment = read_segment(&self.storage, reference, &owner)
                     .map_err(|e| format!("checkpoint {id}: {e}"))?;

@@ -148,7 +148,7 @@ impl Frame {
     }
 }
 
-/// A message that is ready to be sent: whatever can be wrong with it was found out.
+/// A message that was checked and is ready to be sent.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     bytes: Vec<u8>,

@@ -370,14 +370,14 @@ fn remove_stale(folder: &Path, own: &Path) {
                 .and_then(|name| name.to_str()?.parse::<u32>().ok())
                 .is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists());
         // A process of another container may use the same folder and not be seen in /proc: only a
-        // socket that nobody listens at is stale.
-        if (process || path == own) && is_socket(&path) && nobody_listens(&path) {
+        // socket that no process listens at is stale.
+        if (process || path == own) && is_socket(&path) && is_stale(&path) {
             let _ = fs::remove_file(&path);
         }
     }
 }
 
-fn nobody_listens(path: &Path) -> bool {
+fn is_stale(path: &Path) -> bool {
     UnixStream::connect(path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
 }
 

@@ -1,4 +1,4 @@
-//! A message about a checkpoint as bytes: the driver tells managers in other processes.
+//! A message about a checkpoint as bytes, from the driver to managers in other processes.
 
 use std::collections::BTreeMap;
 

@@ -49,10 +49,7 @@ impl From<&Hello> for HelloMessage {
             pipeline: hello.pipeline.clone(),
             folder: hello.folder.clone(),
             max_file_bytes: hello.writer.max_file_bytes,
-            compression: match hello.writer.compression {
-                Compression::None => 0,
-                Compression::Lz4 => 1,
-            },
+            compression: hello.writer.compression.tag(),
         }
     }
 }
@@ -75,15 +72,12 @@ impl TryFrom<HelloMessage> for Hello {
                 )));
             }
         }
-        let compression = match message.compression {
-            0 => Compression::None,
-            1 => Compression::Lz4,
-            other => {
-                return Err(Error::invalid_input(format!(
-                    "compression: expected 0 or 1, found {other}"
-                )));
-            }
-        };
+        let compression = Compression::from_tag(message.compression).ok_or_else(|| {
+            Error::invalid_input(format!(
+                "compression: expected 0 or 1, found {}",
+                message.compression
+            ))
+        })?;
         Ok(Self {
             pipeline: message.pipeline,
             folder: message.folder,

@@ -61,7 +61,7 @@ fn write_bytes(storage: &dyn Storage, id: CheckpointId, bytes: &[u8]) -> Result<
             .and_then(|()| file.finish())
             .and_then(|()| storage.rename(&temporary, &name));
         if published.is_err() {
-            // The error is told already, and the next writer tries again.
+            // The caller gets the first error, and the next writer tries again.
             let _ = storage.delete(&temporary);
         }
         published?;

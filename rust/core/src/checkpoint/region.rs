@@ -1,4 +1,4 @@
-//! The entry of a region: an immutable value that stays encoded until somebody looks into it.
+//! The entry of a region: an immutable value that stays encoded until a caller reads it.
 
 use prost::Message;
 use prost::bytes::{Bytes, BytesMut};

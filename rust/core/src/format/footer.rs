@@ -1,7 +1,7 @@
 //! Footer of a sealed file: its index, found from the end through a trailer of fixed size.
 //!
 //! The trailer says how long the footer is, not where it starts, so that a file whose last append
-//! failed can be sealed although nobody knows how much garbage that append left.
+//! failed can be sealed although the writer does not know how much garbage that append left.
 
 use std::ops::Range;
 

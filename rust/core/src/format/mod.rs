@@ -69,6 +69,23 @@ pub enum Compression {
     Lz4,
 }
 
+impl Compression {
+    /// Stable number, for protocols.
+    pub fn tag(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Lz4 => 1,
+        }
+    }
+
+    /// Inverse of [`Compression::tag`].
+    pub fn from_tag(tag: u32) -> Option<Self> {
+        [Self::None, Self::Lz4]
+            .into_iter()
+            .find(|compression| compression.tag() == tag)
+    }
+}
+
 /// A segment to be written, without its payload.
 #[derive(Clone, Copy, Debug)]
 pub struct NewSegment<'a> {

@@ -136,7 +136,7 @@ pub fn read_head(
         .map_err(|e| e.context(describe(storage, reference, owner)))
 }
 
-/// Like [`read_head`], whoever the owner is.
+/// Like [`read_head`], of a segment of any owner.
 ///
 /// # Errors
 /// As [`read_segment`].

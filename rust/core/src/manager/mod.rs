@@ -1,5 +1,5 @@
-//! The snapshot manager: packs the segments of one executor into files, and keeps the files alive for as
-//! long as they are needed.
+//! The snapshot manager: packs the segments of one executor into files, and keeps the files alive
+//! for as long as they are needed.
 
 mod claim;
 mod notices;

@@ -53,8 +53,8 @@ impl Registry {
         true
     }
 
-    /// Forgets a segment of a refused acknowledgement. Only what an open attempt wrote and nobody
-    /// else leased can be meant: a refused acknowledgement may also cite reused segments.
+    /// Forgets a segment of a refused acknowledgement. Only what an open attempt wrote and no
+    /// other attempt leased can be meant: a refused acknowledgement may also cite reused segments.
     pub fn release(&mut self, owner: &Owner, reference: &SegmentRef) {
         let unneeded = self.find(reference, owner).is_some_and(|segment| {
             let mut leases = segment.leases.iter();

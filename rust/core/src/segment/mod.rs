@@ -1,4 +1,4 @@
-//! Writing segments into physical files. State stores write theirs without a snapshot manager; a
+//! Writing segments into physical files. State stores write theirs without a snapshot manager. A
 //! manager observes its writer and decides how long files live.
 
 mod observer;

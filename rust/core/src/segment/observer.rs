@@ -1,4 +1,4 @@
-//! What the segment writer tells its owner. Calls come under a file's lock: an observer must not
+//! What the segment writer reports to its manager. Calls come under a file's lock: an observer must not
 //! call back into the writer.
 
 use std::fmt;
@@ -10,7 +10,7 @@ use crate::ids::FileId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileChange {
     pub file: FileId,
-    /// Takes appends, or somebody is still closing it.
+    /// Takes appends, or its writer is still closing it.
     pub open: bool,
     pub physical_bytes: u64,
     pub durable_bytes: u64,
@@ -30,9 +30,9 @@ pub(crate) trait Observer: Send + Sync + fmt::Debug {
 
 /// For a writer without a manager.
 #[derive(Debug)]
-pub(super) struct Nobody;
+pub(super) struct Unobserved;
 
-impl Observer for Nobody {
+impl Observer for Unobserved {
     fn created(&self, _: FileId, _: u64, _: u64) {}
     fn deleted(&self, _: FileId) {}
     fn appended(&self, _: &IndexEntry, _: u64) {}

@@ -23,8 +23,8 @@ pub struct BaseImageTask {
     pub(super) created: CheckpointId,
 }
 
-/// A base image and the segments it stands for. It may be cited once its file is durable, which is
-/// up to whoever makes the writer's files durable: maintenance syncs nothing.
+/// A base image and the segments it stands for. It may be cited once its file is durable. The
+/// caller sees to that: the merge syncs nothing.
 #[derive(Clone, Debug)]
 pub struct BaseImage {
     pub(super) reference: SegmentRef,

@@ -14,7 +14,8 @@ const MAX_OPEN_SCANS: usize = 4096;
 /// Entries of a scan, one batch of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanBatch {
-    /// To be given to [`StateStore::scan_on`]; `None` when this was the last batch.
+    /// To be given to [`StateStore::scan_on`](super::StateStore::scan_on); `None` when this was the
+    /// last batch.
     pub scan: Option<u32>,
     /// Entries in this batch.
     pub entries: u32,

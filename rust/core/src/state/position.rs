@@ -1,5 +1,5 @@
-//! Where a store stands: a version, and the segments that make it up. Pure: each change of the position
-//! is a function of facts.
+//! Where a store stands: a version, and the segments that make it up. Pure: each change of the
+//! position is a function of facts.
 
 use super::base_image::BaseImage;
 use super::commit_id::CommitId;

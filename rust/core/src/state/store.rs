@@ -1,5 +1,5 @@
-//! One owner's state at one version: opens and scans it. `session` changes and commits it, `images` keeps
-//! it quick to load.
+//! One owner's state at one version: opens and scans it. `session` changes and commits it, `images`
+//! keeps it quick to load.
 
 use std::sync::Arc;
 
@@ -96,7 +96,7 @@ impl StateStore {
         self.stats
     }
 
-    /// What the last load had to work around, for the log; told once.
+    /// What the last load had to work around, for the log; returned once.
     pub fn take_warning(&mut self) -> Option<String> {
         self.warning.take()
     }

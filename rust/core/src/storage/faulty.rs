@@ -52,7 +52,7 @@ struct Script {
     faults: BTreeMap<(Operation, u64), Fault>,
 }
 
-/// Passes every call on, except those that a test told it to fail.
+/// Passes every call on, except those that a test chose to fail.
 ///
 /// ```
 /// use std::sync::Arc;
