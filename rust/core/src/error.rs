@@ -92,7 +92,7 @@ impl Error {
 
     /// Message without the cause, and the system's number of the cause; a cause without a number is
     /// part of the message.
-    pub(crate) fn parts(&self) -> (String, Option<i32>) {
+    pub fn parts(&self) -> (String, Option<i32>) {
         match self.source.as_ref().map(std::io::Error::raw_os_error) {
             Some(Some(errno)) => (self.message.clone(), Some(errno)),
             _ => (self.to_string(), None),
@@ -100,7 +100,7 @@ impl Error {
     }
 
     /// Inverse of [`Error::parts`].
-    pub(crate) fn from_parts(kind: ErrorKind, message: String, errno: Option<i32>) -> Self {
+    pub fn from_parts(kind: ErrorKind, message: String, errno: Option<i32>) -> Self {
         Self {
             kind,
             message,

@@ -2,9 +2,9 @@
 //! physical files and keeps those files alive for exactly as long as a retained checkpoint
 //! needs them.
 //!
-//! It is a pure library: no JVM, no Python, no async runtime. It is *not* a general key-value
-//! database and not a stream processor; Spark (or the regional runtime) decides when a checkpoint
-//! starts and whether it completed.
+//! It is a pure library: no JVM, no Python, no other process, no async runtime. It is *not* a
+//! general key-value database and not a stream processor; Spark (or the regional runtime) decides
+//! when a checkpoint starts and whether it completed.
 #![forbid(unsafe_code)]
 
 mod error;
@@ -16,9 +16,9 @@ pub mod format;
 pub mod liveness;
 pub mod manager;
 pub mod reclaim;
+pub mod segment;
 pub mod state;
 pub mod storage;
-pub mod wire;
 
 pub use error::{Error, ErrorKind, Result};
 pub use ids::{CheckpointId, FileId, Owner, OwnerTag, SEGMENT_REF_BYTES, SegmentRef, Term};

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use common::{content, options, plain};
 use holdfast_core::format::{Compression, SegmentKind, read_head};
-use holdfast_core::manager::SegmentWriter;
+use holdfast_core::segment::SegmentWriter;
 use holdfast_core::state::{CommitId, FIRST_FAMILY, StateStore};
 use holdfast_core::storage::{LocalStorage, Storage};
 use holdfast_core::{ErrorKind, FileId, Owner, SegmentRef, Term};
@@ -257,7 +257,7 @@ fn the_commit_after_a_rebuild_depends_on_nothing_older() {
             .open(checkpoint.storage.as_ref(), 7, Some(&version.id))
             .unwrap();
         assert!(store.take_warning().unwrap().contains("new base image"));
-        assert_eq!(store.take_warning(), None, "told once");
+        assert_eq!(store.take_warning(), None, "returned once");
         let writer = SegmentWriter::open(
             Arc::clone(&checkpoint.storage),
             Term(2),

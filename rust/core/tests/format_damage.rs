@@ -13,7 +13,7 @@ use holdfast_core::checkpoint::read_file;
 use holdfast_core::format::{
     Compression, FileIndex, read_head, read_index, read_sealed_index, read_segment,
 };
-use holdfast_core::manager::SegmentWriter;
+use holdfast_core::segment::SegmentWriter;
 use holdfast_core::storage::{FaultyStorage, LocalStorage, Operation};
 use holdfast_core::{ErrorKind, SegmentRef, Term};
 
@@ -276,7 +276,7 @@ fn bytes_full_of_heads_that_are_none_are_not_searched_for_ever() {
     assert_eq!(index.segments.len(), 1);
     assert!(
         index.damaged_bytes > 0,
-        "nobody deletes it for want of segments"
+        "it is not deleted for want of segments"
     );
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use common::{append, options, owner, payload};
 use holdfast_core::format::{Compression, FileIndex, read_head, read_index, read_segment};
-use holdfast_core::manager::SegmentWriter;
+use holdfast_core::segment::SegmentWriter;
 use holdfast_core::storage::LocalStorage;
 use holdfast_core::{Error, ErrorKind, SegmentRef, Term};
 

@@ -7,7 +7,7 @@ use common::{faulty, options};
 use holdfast_core::format::{
     Compression, NewSegment, SegmentHead, SegmentKind, read_head, read_index, read_segment,
 };
-use holdfast_core::manager::SegmentWriter;
+use holdfast_core::segment::SegmentWriter;
 use holdfast_core::{CheckpointId, FileId, Owner, SegmentRef, Term};
 use proptest::prelude::*;
 

@@ -404,7 +404,7 @@ proptest! {
         }
     }
 
-    /// As somebody would forge them: the checksums fit.
+    /// As an attacker would forge them: the checksums fit.
     #[test]
     fn damaged_records_in_intact_frames_never_panic(
         at in any::<prop::sample::Index>(),

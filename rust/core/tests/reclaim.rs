@@ -10,8 +10,9 @@ use std::sync::Arc;
 use common::{append, faulty, options, owner};
 use holdfast_core::format::Compression;
 use holdfast_core::liveness::{Floors, ListedFile, ListedSegment, RestoredCheckpoint, sort_out};
-use holdfast_core::manager::{ManagerOptions, SegmentWriter, SnapshotManager};
+use holdfast_core::manager::{ManagerOptions, SnapshotManager};
 use holdfast_core::reclaim::{IndexCache, ReclaimReport, reclaim, reclaim_orphans};
+use holdfast_core::segment::SegmentWriter;
 use holdfast_core::storage::{FaultyStorage, Operation, Storage};
 use holdfast_core::{CheckpointId, ErrorKind, FileId, Result, SegmentRef, Term};
 use proptest::prelude::*;
@@ -247,7 +248,7 @@ fn a_file_that_had_no_footer_is_read_again_once_it_has_one() {
             opens(&storage, || clean_on(&mut indexes, &storage, &floors, live))
         };
         assert_eq!(pass(3).1.kept, [late]);
-        assert_eq!(pass(3).0, 1, "nobody knows what will follow");
+        assert_eq!(pass(3).0, 1, "the writer may append more");
         std::fs::write(path(&dir, late), whole).unwrap();
         assert_eq!(pass(3).0, 1);
         assert_eq!(pass(9).0, 0);

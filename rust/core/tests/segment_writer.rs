@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::{append, faulty, options, owner, payload, writer};
 use holdfast_core::format::{Compression, read_index, read_segment};
-use holdfast_core::manager::SegmentWriter;
+use holdfast_core::segment::SegmentWriter;
 use holdfast_core::storage::{
     AppendFile, Capabilities, FaultyStorage, ObjectMeta, Operation, ReadFile, Storage,
 };
@@ -251,7 +251,7 @@ fn a_file_left_without_a_footer_is_named_in_a_warning_once() {
         assert!(warnings[0].contains(said), "{warnings:?}");
     }
     assert!(!warnings[0].contains(&first.file.to_string()));
-    assert!(writer.take_warnings().is_empty(), "told once");
+    assert!(writer.take_warnings().is_empty(), "returned once");
     reads_back(storage.as_ref(), &second, "a", b"more");
 }
 
@@ -267,7 +267,7 @@ fn a_file_that_is_lost_is_an_error_and_no_warning() {
 }
 
 #[test]
-fn warnings_that_nobody_takes_do_not_pile_up() {
+fn warnings_that_no_caller_takes_do_not_pile_up() {
     let (_dir, storage) = faulty();
     let writer = writer(&storage);
     for created in 0..70 {

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use holdfast_core::manager::{SegmentWriter, WriterOptions};
+use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::{
     ChangeKind, CommitId, FIRST_FAMILY, FamilyOfInterest, FamilyOptions, Layout, StateStore,
     for_each_change, read_changelog,

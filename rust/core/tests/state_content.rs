@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use holdfast_core::manager::{SegmentWriter, WriterOptions};
+use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::{
     CommitId, FIRST_FAMILY, FamilyOptions, KeyRange, Layout, MemoryBudget, ScanOf, StateStore,
 };

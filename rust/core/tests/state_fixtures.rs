@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use common::{content, options, plain};
 use holdfast_core::format::Compression;
-use holdfast_core::manager::SegmentWriter;
+use holdfast_core::segment::SegmentWriter;
 use holdfast_core::state::{CommitId, FIRST_FAMILY, StateStore};
 use holdfast_core::storage::{LocalStorage, Storage};
 use holdfast_core::{Owner, Term};
@@ -108,7 +108,7 @@ fn a_commit_on_top_of_an_older_version_says_whose_it_is() {
         let id: CommitId = text.parse().unwrap();
         again.open(storage.as_ref(), id.version, Some(&id)).unwrap();
         assert_eq!(content(&mut again).contains_key("new"), put);
-        // It is nobody else's.
+        // No other owner can read it.
         let mut other = StateStore::new(Owner::new("", "0", "3", "other"), plain());
         let error = other.open(storage.as_ref(), id.version, Some(&id));
         let error = error.unwrap_err().to_string();

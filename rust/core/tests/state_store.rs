@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use common::{content, plain};
 use holdfast_core::format::read_head;
-use holdfast_core::manager::{SegmentWriter, WriterOptions};
+use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::{CommitId, FIRST_FAMILY, StateStore};
 use holdfast_core::storage::{FaultyStorage, LocalStorage, Operation, Storage};
 use holdfast_core::{CheckpointId, ErrorKind, FileId, Owner, Term};
@@ -88,7 +88,7 @@ fn every_version_loads_from_its_id_alone() {
         loaded(&world, &third),
         map(&[("a", "5"), ("b", "3"), ("c", "4")])
     );
-    assert_eq!(world.storage.list().unwrap().len(), 1, "one merged file");
+    assert_eq!(world.storage.list().unwrap().len(), 1, "one physical file");
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn the_first_of_two_equal_runs_is_adopted_without_loading() {
     assert_eq!(
         head.lineage,
         [base.segment.unwrap(), first.segment.unwrap()],
-        "the second run's segment is not built on: nobody made it durable"
+        "the second run's segment is not built on: it was not made durable"
     );
 }
 
@@ -384,7 +384,7 @@ fn a_base_image_in_a_lost_file_is_never_cited() {
     write_image(&mut store, &world);
     world.storage.fail_nth(Operation::Sync, 1);
     world.writer.sync().unwrap_err();
-    // Somebody else's sync of the same file succeeds, and proves nothing.
+    // Another process syncs the same file successfully, which proves nothing.
     for object in world.storage.list().unwrap() {
         world.storage.sync(&object.name).unwrap();
     }

@@ -6,8 +6,9 @@ mod common;
 use common::{append, faulty, options, owner};
 use holdfast_core::format::Compression;
 use holdfast_core::liveness::Floors;
-use holdfast_core::manager::{ManagerOptions, SegmentWriter, SnapshotManager};
+use holdfast_core::manager::{ManagerOptions, SnapshotManager};
 use holdfast_core::reclaim::{IndexCache, reclaim};
+use holdfast_core::segment::SegmentWriter;
 use holdfast_core::storage::Storage;
 use holdfast_core::{CheckpointId, FileId, Term};
 

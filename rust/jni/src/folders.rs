@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use holdfast_core::format::Compression;
-use holdfast_core::manager::{SegmentWriter, WriterOptions};
+use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::BaseImage;
 use holdfast_core::storage::{LocalStorage, Storage};
 use holdfast_core::{Error, OwnerTag, Term};

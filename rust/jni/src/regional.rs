@@ -4,11 +4,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use holdfast_core::manager::{ManagerOptions, SnapshotManager, WriterOptions};
-use holdfast_core::wire::{
-    Connection, Hello, Host, Listener, ManagerMessage, Session, socket_paths,
-};
+use holdfast_core::manager::{ManagerOptions, SnapshotManager};
+use holdfast_core::segment::WriterOptions;
 use holdfast_core::{Error, ErrorKind, Term};
+use holdfast_wire::{Connection, Hello, Host, Listener, ManagerMessage, Session, socket_paths};
 use jni::errors::Error as JniError;
 use jni::objects::{JByteArray, JClass, JObject, JObjectArray, JString};
 use jni::refs::Global;

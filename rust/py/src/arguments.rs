@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use holdfast_core::CheckpointId;
 use holdfast_core::format::{Compression, SegmentKind};
-use holdfast_core::manager::{Fallbacks, ManagerOptions, Retained, WriterOptions};
-use holdfast_core::wire::Released;
+use holdfast_core::manager::{Fallbacks, ManagerOptions, Retained};
+use holdfast_core::segment::WriterOptions;
+use holdfast_wire::Released;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyMapping, PyTuple};
@@ -151,8 +152,8 @@ impl<'py> FromPyObject<'_, 'py> for RetainedArgument {
 }
 
 impl RetainedArgument {
-    /// The view of a message about `checkpoint`. Unless told otherwise the last decision is the
-    /// newest id in sight.
+    /// The view of a message about `checkpoint`. Without `decided`, the last decision is the
+    /// newest id that it names.
     pub(crate) fn at(self, checkpoint: u64, decided: Option<u64>) -> (CheckpointId, Retained) {
         let id = CheckpointId(checkpoint);
         let newest = self

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use holdfast_core::format::NewSegment;
-use holdfast_core::manager::WriterOptions;
-use holdfast_core::wire::{self, Client, Hello};
+use holdfast_core::segment::WriterOptions;
 use holdfast_core::{CheckpointId, Error};
+use holdfast_wire::{self as wire, Client, Hello};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -46,7 +46,7 @@ use crate::values::{Owner, SegmentRef, core_refs};
 /// FileNotFoundError
 ///     If there is no such socket.
 /// ConnectionError
-///     If nobody listens there.
+///     If no manager listens there.
 /// ValueError
 ///     If an option has a value that is not allowed.
 /// NotImplementedError
@@ -159,7 +159,7 @@ impl ManagerClient {
     /// AttemptEndedError, ValueError, OSError
     ///     As for `SnapshotManager.append`.
     /// ConnectionError
-    ///     If the connection broke. The segment may have been written; nobody refers to it.
+    ///     If the connection broke. The segment may have been written, but no checkpoint refers to it.
     #[pyo3(signature = (owner, checkpoint, data, *, kind = "snapshot", lineage = Vec::new(), entries = 0))]
     #[pyo3(
         text_signature = "($self, owner, checkpoint, data, *, kind=\"snapshot\", lineage=(), entries=0)"

@@ -13,6 +13,7 @@ mod manager;
 mod orphans;
 mod segments;
 mod server;
+mod shared;
 mod status;
 mod values;
 

@@ -1,7 +1,7 @@
 //! The snapshot manager's Python face.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -17,6 +17,7 @@ use crate::arguments::{self, FallbacksArgument, RetainedArgument};
 use crate::buffer::Payload;
 use crate::errors::to_py;
 use crate::server::{self, ManagerServer};
+use crate::shared::{SharedCore, open_core};
 use crate::status::{FileStatus, Stats};
 use crate::values::{Owner, SegmentRef, core_refs};
 
@@ -29,8 +30,8 @@ use crate::values::{Owner, SegmentRef, core_refs};
 /// folder over: every change of an older one raises `FencedError` from then on. A manager that only
 /// reads takes nothing over.
 ///
-/// A child that was forked can read with the manager of its parent; whatever else it does with it is
-/// a ValueError.
+/// A child that was forked can read with the manager of its parent; every other call is a
+/// ValueError.
 ///
 /// The messages `started`, `completed`, `partially_completed`, `aborted` and `subsumed` may be
 /// lost, repeated and reordered. Each carries everything that is retained at its moment, so the
@@ -77,17 +78,6 @@ use crate::values::{Owner, SegmentRef, core_refs};
 pub(crate) struct SnapshotManager {
     path: PathBuf,
     core: SharedCore,
-}
-
-/// `None` once closed; a server of the manager sees that as well. The lock is held for a moment only,
-/// never around work.
-pub(crate) type SharedCore = Arc<Mutex<Option<Arc<Core>>>>;
-
-/// The core, unless it was closed.
-pub(crate) fn open_core(core: &SharedCore, path: &Path) -> Result<Arc<Core>, Error> {
-    core.lock()
-        .clone()
-        .ok_or_else(|| Error::invalid_input(format!("the manager of {} is closed", path.display())))
 }
 
 impl SnapshotManager {

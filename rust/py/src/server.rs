@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use holdfast_core::manager::SnapshotManager as Core;
-use holdfast_core::wire::{Hello, Host, ManagerMessage, MessageKind, Server, Session};
 use holdfast_core::{Error, ErrorKind};
+use holdfast_wire::{Hello, Host, ManagerMessage, MessageKind, Server, Session};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -13,7 +13,7 @@ use pyo3::types::PyBytes;
 
 use crate::arguments::{FallbacksArgument, ReleasedArgument, RetainedArgument};
 use crate::errors::from_py;
-use crate::manager::{SharedCore, open_core};
+use crate::shared::{SharedCore, open_core};
 
 /// A snapshot manager that other processes of the same user reach through a Unix socket, until
 /// closed. Made by `SnapshotManager.serve`.

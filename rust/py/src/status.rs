@@ -77,7 +77,7 @@ impl Stats {
 pub(crate) struct FileStatus {
     /// Name of the file inside the storage root.
     file: String,
-    /// Whether it takes appends, or somebody is closing it.
+    /// Whether it takes appends, or its writer is still closing it.
     open: bool,
     /// Size in bytes: segments, live or not, and footer.
     physical_bytes: u64,

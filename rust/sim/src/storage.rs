@@ -214,7 +214,7 @@ impl SimFile {
                 "the writing process is dead",
             ));
         }
-        // An object deleted while it is open still takes bytes, which nobody can read.
+        // An object deleted while it is open still takes bytes, which no call can read.
         Ok(f(state
             .objects
             .get_mut(&self.name)

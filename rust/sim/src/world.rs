@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use holdfast_core::format::{Compression, read_segment};
-use holdfast_core::manager::{ManagerOptions, SnapshotManager, WriterOptions};
+use holdfast_core::manager::{ManagerOptions, SnapshotManager};
+use holdfast_core::segment::WriterOptions;
 use holdfast_core::storage::{FaultyStorage, Operation, Storage};
 use holdfast_core::{FileId, Owner};
 
@@ -208,7 +209,7 @@ impl World {
                     .truth
                     .written
                     .get(reference)
-                    .ok_or("cites what nobody wrote")?;
+                    .ok_or("cites what no task wrote")?;
                 let owner = self.owner(written.owner);
                 let segment = read_segment(&self.storage, reference, &owner)
                     .map_err(|e| format!("checkpoint {id}: {e}"))?;

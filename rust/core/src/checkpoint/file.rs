@@ -6,8 +6,8 @@ use prost::Message;
 use prost::bytes::{Buf, Bytes};
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::message::{CoordinatorMessage, HeaderMessage, RegionMessage, decode};
-use super::metadata::{CheckpointKind, Metadata, NewMetadata};
+use super::encoding::{CoordinatorMessage, HeaderMessage, RegionMessage, decode};
+use super::fields::{CheckpointKind, NewMetadata};
 use super::region::RegionEntry;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::frame::{self, Frame, FrameKind, MAX_BODY_BYTES, split};
@@ -88,8 +88,7 @@ pub(super) fn check_header(metadata: &NewMetadata) -> Result<()> {
 }
 
 /// All bytes of the file.
-pub(super) fn encode(metadata: &Metadata) -> Result<Vec<u8>> {
-    let fields = metadata.fields();
+pub(super) fn encode(fields: &NewMetadata) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     let header = header_message(fields).encode_to_vec();
     frame::put_raw(&mut out, FrameKind::CheckpointHeader, &header)?;
@@ -115,12 +114,12 @@ pub(super) fn encode(metadata: &Metadata) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Verifies and decodes all bytes of a file.
+/// Verifies the frames of a file and decodes what they say.
 ///
 /// # Errors
 /// `Unsupported` when a newer version wrote it, else `Corrupt` with the offset of the first frame
 /// that does not verify.
-pub(super) fn read(bytes: &[u8]) -> Result<Metadata> {
+pub(super) fn read(bytes: &[u8]) -> Result<NewMetadata> {
     let mut frames = Frames { bytes, position: 0 };
     let header = frames.header()?;
     let regions = frames.section(FrameKind::Regions)?;
@@ -149,7 +148,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Metadata> {
             header.kind
         ))
     })?;
-    Metadata::new(NewMetadata {
+    Ok(NewMetadata {
         id: CheckpointId(header.id),
         batch_id: header.batch_id,
         kind,
@@ -162,7 +161,6 @@ pub(super) fn read(bytes: &[u8]) -> Result<Metadata> {
         finished_operators: header.finished_operators,
         properties: header.properties,
     })
-    .map_err(|e| Error::corrupt(e.to_string()))
 }
 
 /// Walks the frames of a file and verifies each.

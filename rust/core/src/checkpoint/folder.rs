@@ -42,7 +42,7 @@ fn is_temporary(name: &str) -> bool {
 /// publish whole objects nor rename, those of storage.
 pub fn write(storage: &dyn Storage, metadata: &Metadata) -> Result<String> {
     let id = metadata.id();
-    write_bytes(storage, id, &file::encode(metadata)?)
+    write_bytes(storage, id, &file::encode(metadata.fields())?)
         .map_err(|e| e.context(format!("metadata of checkpoint {id}")))
 }
 
@@ -61,7 +61,7 @@ fn write_bytes(storage: &dyn Storage, id: CheckpointId, bytes: &[u8]) -> Result<
             .and_then(|()| file.finish())
             .and_then(|()| storage.rename(&temporary, &name));
         if published.is_err() {
-            // The error is told already, and the next writer tries again.
+            // The caller gets the first error, and the next writer tries again.
             let _ = storage.delete(&temporary);
         }
         published?;
@@ -96,7 +96,7 @@ pub fn read_file(storage: &dyn Storage, name: &str) -> Result<Metadata> {
 }
 
 fn decode(bytes: &[u8], name: &str) -> Result<Metadata> {
-    let metadata = file::read(bytes)?;
+    let metadata = Metadata::read(bytes)?;
     match parse_name(name) {
         Some(expected) if expected != metadata.id() => Err(Error::corrupt(format!(
             "header at offset 0: expected checkpoint {expected}, found {}",
@@ -134,7 +134,7 @@ impl Metadata {
     /// # Errors
     /// `InvalidInput` when a record is too large to be encoded.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        file::encode(self)
+        file::encode(self.fields())
     }
 
     /// Inverse of [`Metadata::to_bytes`].
@@ -142,6 +142,6 @@ impl Metadata {
     /// # Errors
     /// `Unsupported`, `Corrupt`.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        file::read(bytes).map_err(|e| e.context("checkpoint metadata"))
+        Self::read(bytes).map_err(|e| e.context("checkpoint metadata"))
     }
 }

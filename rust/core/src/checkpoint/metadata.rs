@@ -1,73 +1,10 @@
 //! A checkpoint: all its regions, its coordinators, and what the next attempt must know.
 
-use std::collections::BTreeMap;
-
+use super::fields::NewMetadata;
 use super::region::RegionEntry;
-use super::{MAX_NAME_BYTES, check_length, check_name};
+use super::{MAX_NAME_BYTES, check_length, check_name, file};
 use crate::error::{Error, Result};
 use crate::ids::{CheckpointId, Owner, SegmentRef};
-
-/// Why a checkpoint was taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum CheckpointKind {
-    /// For a batch.
-    Checkpoint = 1,
-    /// Because a user asked; never subsumed.
-    Savepoint = 2,
-    /// At the end of all input.
-    Final = 3,
-}
-
-impl CheckpointKind {
-    /// All kinds.
-    pub const ALL: [Self; 3] = [Self::Checkpoint, Self::Savepoint, Self::Final];
-
-    /// Stable number, as stored.
-    pub fn tag(self) -> u32 {
-        self as u32
-    }
-
-    /// Inverse of [`CheckpointKind::tag`].
-    pub fn from_tag(tag: u32) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.tag() == tag)
-    }
-
-    /// Name, for people and for Python.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Checkpoint => "checkpoint",
-            Self::Savepoint => "savepoint",
-            Self::Final => "final",
-        }
-    }
-}
-
-/// Metadata to be made.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct NewMetadata {
-    /// The checkpoint.
-    pub id: CheckpointId,
-    /// Spark's batch, -1 before the first.
-    pub batch_id: i64,
-    /// Why it was taken.
-    pub kind: CheckpointKind,
-    /// When, in milliseconds since the epoch.
-    pub created_ms: u64,
-    /// What the pipeline looked like, for whoever restores.
-    pub topology: Vec<u8>,
-    /// Entries of all regions, in any order.
-    pub regions: Vec<RegionEntry>,
-    /// Snapshots of the operator coordinators, by operator.
-    pub coordinators: BTreeMap<String, Vec<u8>>,
-    /// Regional completions in a row up to this one (R20).
-    pub consecutive_regional: u64,
-    /// The next attempt must be global (R21).
-    pub force_global: bool,
-    /// Operators that are finished in every region (R60).
-    pub finished_operators: Vec<String>,
-    /// Whatever else a pipeline must find again.
-    pub properties: BTreeMap<String, String>,
-}
 
 /// A segment that a checkpoint needs, as `SnapshotManager::restore` takes it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -94,6 +31,14 @@ impl Metadata {
         let id = new.id;
         check_metadata(&mut new).map_err(|e| e.context(format!("checkpoint {id}")))?;
         Ok(Self(new))
+    }
+
+    /// Verifies and decodes all bytes of a file.
+    ///
+    /// # Errors
+    /// `Unsupported` when a newer version wrote it, else `Corrupt`.
+    pub(super) fn read(bytes: &[u8]) -> Result<Self> {
+        Self::new(file::read(bytes)?).map_err(|e| Error::corrupt(e.to_string()))
     }
 
     /// The checkpoint.
@@ -159,7 +104,7 @@ fn check_metadata(new: &mut NewMetadata) -> Result<()> {
     for key in new.properties.keys() {
         check_length("key of a property", key, MAX_NAME_BYTES)?;
     }
-    super::file::check_header(new)?;
+    file::check_header(new)?;
     // Stable and cheap where they are sorted already, as in every file.
     new.regions.sort_by(|a, b| a.region().cmp(b.region()));
     for (entry, next) in new.regions.iter().zip(new.regions.iter().skip(1)) {

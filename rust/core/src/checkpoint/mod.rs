@@ -3,19 +3,21 @@
 //!
 //! A file is made whole and never changed, so restoring reads exactly one.
 
+mod encoding;
 mod entry;
+mod fields;
 mod file;
 mod folder;
-mod message;
 mod metadata;
 mod region;
 
 pub use entry::{
     InFlight, InFlightPlace, OperatorEntry, Piece, Staged, StateContent, StateEntry, StateKind,
 };
+pub use fields::{CheckpointKind, NewMetadata};
 pub use file::METADATA_VERSION;
 pub use folder::{delete, file_name, list, parse_name, read, read_file, write};
-pub use metadata::{CheckpointKind, Metadata, NewMetadata, Reference};
+pub use metadata::{Metadata, Reference};
 pub use region::{NewRegion, RegionEntry, RegionReference};
 
 use crate::error::{Error, Result};

@@ -1,13 +1,13 @@
-//! The entry of a region: an immutable value that stays encoded until somebody looks into it.
+//! The entry of a region: an immutable value that stays encoded until a caller reads it.
 
 use prost::Message;
 use prost::bytes::{Bytes, BytesMut};
 
-use super::entry::{InFlight, InFlightPlace, OperatorEntry, Staged, StateContent};
-use super::message::{
+use super::encoding::{
     RegionMessage, decode, decode_in_flight, decode_operators, decode_staged, encode_in_flight,
     encode_operators, encode_staged,
 };
+use super::entry::{InFlight, InFlightPlace, OperatorEntry, Staged, StateContent};
 use super::{IN_FLIGHT_OPERATOR, MAX_CAUSE_BYTES, MAX_NAME_BYTES, check_length, check_unique};
 use crate::error::{Error, Result};
 use crate::ids::{CheckpointId, SegmentRef};

@@ -1,14 +1,14 @@
 //! Footer of a sealed file: its index, found from the end through a trailer of fixed size.
 //!
 //! The trailer says how long the footer is, not where it starts, so that a file whose last append
-//! failed can be sealed although nobody knows how much garbage that append left.
+//! failed can be sealed although the writer does not know how much garbage that append left.
 
 use std::ops::Range;
 
 use prost::Message;
 
+use super::bodies::{FooterMessage, check_file, decode, entry_from, entry_message};
 use super::frame::{self, FrameKind, HEADER_BYTES, split};
-use super::message::{FooterMessage, check_file, decode, entry_from, entry_message};
 use super::window::Window;
 use super::{FileIndex, IndexEntry, MAX_SEGMENTS_PER_FILE};
 use crate::error::{Error, ErrorKind, Result};

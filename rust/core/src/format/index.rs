@@ -25,7 +25,7 @@ pub fn read_index(storage: &dyn Storage, file: FileId) -> Result<FileIndex> {
 }
 
 /// Lists the segments of a file from its footer; `None` when it has no valid one. Never scans, so
-/// it is cheap also for a large file that somebody is writing.
+/// it is cheap also for a large file that is still being written.
 ///
 /// # Errors
 /// `NotFound` when the file is missing, `Unsupported` when a newer version wrote its footer.

@@ -1,10 +1,10 @@
 //! Bytes of physical files: frames, segments, footers. `FORMAT.md` beside this crate is the text;
 //! a change here changes it, a fixture and the version.
 
+mod bodies;
 mod footer;
 pub(crate) mod frame;
 mod index;
-mod message;
 mod scan;
 mod segment;
 mod window;
@@ -67,6 +67,23 @@ pub enum Compression {
     /// LZ4 blocks of at most 1 MiB.
     #[default]
     Lz4,
+}
+
+impl Compression {
+    /// Stable number, for protocols.
+    pub fn tag(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Lz4 => 1,
+        }
+    }
+
+    /// Inverse of [`Compression::tag`].
+    pub fn from_tag(tag: u32) -> Option<Self> {
+        [Self::None, Self::Lz4]
+            .into_iter()
+            .find(|compression| compression.tag() == tag)
+    }
 }
 
 /// A segment to be written, without its payload.

@@ -2,8 +2,8 @@
 
 use xxhash_rust::xxh3::Xxh3;
 
+use super::bodies::{FileHeaderMessage, check_file, decode};
 use super::frame::{self, FrameKind, MAGIC};
-use super::message::{FileHeaderMessage, check_file, decode};
 use super::segment::{encode_file_header, split_head};
 use super::window::{WINDOW_BYTES, Window};
 use super::{FileIndex, IndexEntry};

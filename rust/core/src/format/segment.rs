@@ -3,8 +3,8 @@
 use prost::Message;
 use xxhash_rust::xxh3::xxh3_128;
 
+use super::bodies::{FileHeaderMessage, HeadMessage, check_owner, decode, owner_message};
 use super::frame::{self, FrameKind, HEADER_BYTES, MAX_BODY_BYTES};
-use super::message::{FileHeaderMessage, HeadMessage, check_owner, decode, owner_message};
 use super::{Compression, NewSegment, Segment, SegmentHead, read_frames};
 use crate::error::{Error, Result};
 use crate::ids::{FileId, Owner, SegmentRef};
@@ -136,7 +136,7 @@ pub fn read_head(
         .map_err(|e| e.context(describe(storage, reference, owner)))
 }
 
-/// Like [`read_head`], whoever the owner is.
+/// Like [`read_head`], of a segment of any owner.
 ///
 /// # Errors
 /// As [`read_segment`].

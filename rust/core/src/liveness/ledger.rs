@@ -93,7 +93,7 @@ impl Ledger {
         self.space.pinned.contains(&file)
     }
 
-    /// Exactly this segment, whoever its owner is.
+    /// Exactly this segment, of any owner.
     pub fn segment(&self, reference: &SegmentRef) -> Option<&SegmentFacts> {
         let file = self.files.get(&reference.file)?;
         let segment = file.segments.get(&reference.offset)?;

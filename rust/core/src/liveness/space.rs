@@ -70,7 +70,7 @@ pub(super) fn wasteful(
         return Vec::new();
     }
     let waste = |file: &ClosedFile| file.physical_bytes.saturating_sub(file.live_bytes);
-    // Equal waste is told apart by name: two files never collapse into one entry.
+    // Files of equal waste are ordered by name: two files never collapse into one entry.
     closed.sort_by_key(|file| (std::cmp::Reverse(waste(file)), file.file));
     let mut chosen = Vec::new();
     for file in closed {

@@ -181,8 +181,8 @@ fn a_restored_checkpoint_is_retained_until_a_message_says_otherwise() {
     assert!(!is_live(&view, &segment("a", 5)));
 }
 
-/// The example of the design notes: regions A = {S1, S2} and B = {S3}, one file per checkpoint, one
-/// checkpoint retained. 2: B falls back to 1; 3: A falls back to 2; 4: aborted; 5: global.
+/// What is subsumed is decided per owner (R44 in docs/semantics.md). Regions A = {S1, S2} and
+/// B = {S3}, one file per checkpoint, one checkpoint retained. 2: B falls back to 1; 3: A falls back to 2; 4: aborted; 5: global.
 #[test]
 fn the_worked_example_keeps_exactly_what_is_needed() {
     let mut ledger = Ledger::default();
@@ -247,7 +247,7 @@ fn files_are_deleted_only_when_closed_and_without_live_segments() {
     assert_eq!(
         ledger.settle(Occasion::Message, 0.0),
         Actions::default(),
-        "told once"
+        "decided once"
     );
 }
 
@@ -262,11 +262,7 @@ fn the_most_wasteful_files_stop_being_reused_until_the_bound_holds() {
         seqs.filter(|seq| ledger.is_wasteful(file(*seq)))
             .collect::<Vec<_>>()
     };
-    assert_eq!(
-        wasteful(2.0),
-        [1, 2, 3],
-        "files of equal waste are told apart"
-    );
+    assert_eq!(wasteful(2.0), [1, 2, 3], "files of equal waste stay apart");
     assert_eq!(wasteful(3.5), [1]);
     assert_eq!(wasteful(5.0), Vec::<u32>::new());
     assert_eq!(
@@ -359,11 +355,7 @@ fn a_message_costs_what_it_changes() {
         2,
         "written and leased"
     );
-    assert_eq!(
-        cost(&mut ledger, &view(101, &[(101, &[])])),
-        0,
-        "told again"
-    );
+    assert_eq!(cost(&mut ledger, &view(101, &[(101, &[])])), 0, "repeated");
     ledger.append(&owner("7"), &reference(file(101), 100), id(102));
     assert_eq!(cost(&mut ledger, &view(102, &[(101, &[])])), 1, "aborted");
     ledger.append(&owner("7"), &reference(file(101), 200), id(103));

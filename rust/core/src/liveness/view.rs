@@ -121,11 +121,11 @@ impl View {
             return Ok(());
         }
         for (id, owner, origin) in message.fallbacks() {
-            let told = self.retained.get(&id).and_then(|known| known.get(owner));
-            if let Some(told) = told.filter(|told| **told != origin) {
+            let known = self.retained.get(&id).and_then(|known| known.get(owner));
+            if let Some(known) = known.filter(|known| **known != origin) {
                 return Err(Error::invalid_input(format!(
                     "checkpoint {id} names {origin} as the origin of {owner}, an earlier message \
-                     about it named {told}"
+                     about it named {known}"
                 )));
             }
             check_origin(&self.retained, id, owner, origin)?;

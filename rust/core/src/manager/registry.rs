@@ -3,12 +3,12 @@
 
 use parking_lot::{Condvar, Mutex};
 
-use super::observer::{FileChange, Observer};
 use super::upkeep::Queue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::IndexEntry;
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 use crate::liveness::{FileFacts, Ledger, Occasion, SegmentFacts};
+use crate::segment::{FileChange, Observer};
 
 #[derive(Debug, Default)]
 pub(super) struct Registry {
@@ -53,8 +53,8 @@ impl Registry {
         true
     }
 
-    /// Forgets a segment of a refused acknowledgement. Only what an open attempt wrote and nobody
-    /// else leased can be meant: a refused acknowledgement may also cite reused segments.
+    /// Forgets a segment of a refused acknowledgement. Only what an open attempt wrote and no
+    /// other attempt leased can be meant: a refused acknowledgement may also cite reused segments.
     pub fn release(&mut self, owner: &Owner, reference: &SegmentRef) {
         let unneeded = self.find(reference, owner).is_some_and(|segment| {
             let mut leases = segment.leases.iter();

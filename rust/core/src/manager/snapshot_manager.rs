@@ -8,11 +8,11 @@ use super::claim::Claim;
 use super::registry::{Registry, SharedRegistry};
 use super::status::{self, FileStatus, ManagerStats, SegmentStatus};
 use super::upkeep::Upkeep;
-use super::writer::{SegmentWriter, WriterOptions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{NewSegment, Segment, read_segment};
 use crate::ids::{CheckpointId, Owner, SegmentRef, Term};
 use crate::liveness::Occasion;
+use crate::segment::{SegmentWriter, WriterOptions};
 use crate::storage::Storage;
 
 /// How a manager works.

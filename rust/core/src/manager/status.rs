@@ -1,9 +1,9 @@
-//! What a manager tells about itself.
+//! What a manager reports about its files and segments.
 
 use super::registry::Registry;
-use super::writer_stats::WriterStats;
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 use crate::liveness::{FileFacts, segment_ref};
+use crate::segment::WriterStats;
 
 /// Counts and sizes of a manager.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -41,7 +41,7 @@ pub struct ManagerStats {
 pub struct FileStatus {
     /// The file.
     pub file: FileId,
-    /// It takes appends, or somebody is closing it.
+    /// It takes appends, or its writer is still closing it.
     pub open: bool,
     /// Size in bytes: segments, dead or not, garbage and footer.
     pub physical_bytes: u64,

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use super::claim::Claim;
 use super::registry::{Registry, SharedRegistry};
-use super::writer::SegmentWriter;
 use crate::error::Result;
 use crate::ids::FileId;
 use crate::liveness::{Actions, FileFacts, Occasion};
+use crate::segment::SegmentWriter;
 use crate::storage::Storage;
 
-/// What there is to do, and who does it.
+/// What there is to do, and the thread that does it.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     abandon: BTreeSet<FileId>,
@@ -177,7 +177,7 @@ impl Upkeep {
             let mut registry = self.shared.registry.lock();
             let goes_on = ours && !registry.queue.stopped;
             let Some(piece) = goes_on.then(|| registry.begin_next()).flatten() else {
-                // Under this lock: whatever is queued from now on finds that no thread is there.
+                // Under this lock: the caller that queues the next piece finds that no thread is there.
                 registry.queue.thread_of = None;
                 std::mem::forget(over);
                 self.shared.done.notify_all();
@@ -198,7 +198,7 @@ impl Upkeep {
                 self.writer.abandon(file, needed);
             }
             Piece::Seal(file) => {
-                // One that fails leaves a closed file; persist told those who need its durability.
+                // One that fails leaves a closed file; `persist` fails for owners that need it durable.
                 let _ = self.writer.seal_files(&BTreeSet::from([file]));
             }
             Piece::Delete(file) => {

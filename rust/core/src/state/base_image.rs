@@ -10,7 +10,7 @@ use super::entries::{Change, ChangeReader, ChangeWriter};
 use crate::error::{Error, Result};
 use crate::format::{NewSegment, SegmentKind, SegmentReader};
 use crate::ids::{CheckpointId, Owner, SegmentRef};
-use crate::manager::SegmentWriter;
+use crate::segment::SegmentWriter;
 use crate::storage::Storage;
 
 /// What to merge: a durable lineage as it stood when the task was made.
@@ -23,8 +23,8 @@ pub struct BaseImageTask {
     pub(super) created: CheckpointId,
 }
 
-/// A base image and the segments it stands for. It may be cited once its file is durable, which is
-/// up to whoever makes the writer's files durable: maintenance syncs nothing.
+/// A base image and the segments it stands for. It may be cited once its file is durable. The
+/// caller sees to that: the merge syncs nothing.
 #[derive(Clone, Debug)]
 pub struct BaseImage {
     pub(super) reference: SegmentRef,

@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 
 use super::commit_id::CommitId;
+use super::content::{Layout, split_key};
 use super::entries::{Change, ChangeReader};
-use super::families::{Layout, split_key};
 use super::family::Begun;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Segment, SegmentKind, read_any_head, read_segment};

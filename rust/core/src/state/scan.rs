@@ -1,7 +1,6 @@
 //! A pass over entries of one family, as they were when it began.
 
 use super::arena::RecordAt;
-use super::family::Family;
 
 /// Entries still to be handed out. Valid until the store's next session begins.
 #[derive(Debug)]
@@ -41,14 +40,20 @@ impl Scan {
             }
     }
 
-    /// Copies entries of `family` to `out` as `key_len u32, value_len u32, key, value`
-    /// (little-endian): as many as fit `max_bytes`, at least one. Returns their number.
-    pub(super) fn fill(&mut self, family: &Family, max_bytes: usize, out: &mut Vec<u8>) -> u32 {
+    /// Copies entries to `out` as `key_len u32, value_len u32, key, value` (little-endian): as many as
+    /// fit `max_bytes`, at least one. `entry` finds key and value by the records of a key and of an
+    /// element. Returns the number of entries.
+    pub(super) fn fill<'a>(
+        &mut self,
+        entry: impl Fn(RecordAt, Option<RecordAt>) -> Option<(&'a [u8], &'a [u8])>,
+        max_bytes: usize,
+        out: &mut Vec<u8>,
+    ) -> u32 {
         let start = out.len();
         let mut count = 0;
         while let Some((head, element)) = self.peek() {
             // Every record stays until the next session begins, see Table::select.
-            let Some((key, value)) = family.entry(head, element) else {
+            let Some((key, value)) = entry(head, element) else {
                 self.next += 1;
                 continue;
             };

@@ -89,7 +89,7 @@ pub(super) struct Table {
     session: u32,
     len: usize,
     live_bytes: usize,
-    /// The order of the keys, kept only where somebody scans by it.
+    /// The order of the keys, kept only for a family that is scanned by it.
     order: Option<Order>,
     /// A scan of this session may read any record that was there when it was made.
     pinned: bool,

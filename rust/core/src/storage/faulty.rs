@@ -9,6 +9,9 @@ use parking_lot::Mutex;
 use super::{AppendFile, Capabilities, ObjectMeta, ReadFile, Storage, SyncFile};
 use crate::error::{Error, Result};
 
+/// Number of the error of a full disk, on Linux.
+const ENOSPC: i32 = 28;
+
 /// A kind of call that can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
@@ -49,7 +52,7 @@ struct Script {
     faults: BTreeMap<(Operation, u64), Fault>,
 }
 
-/// Passes every call on, except those that a test told it to fail.
+/// Passes every call on, except those that a test chose to fail.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -227,7 +230,7 @@ impl AppendFile for FaultyFile {
             }
             Some(Fault::Full(kept)) => {
                 self.inner.append(bytes.get(..kept).unwrap_or(bytes))?;
-                let full = rustix::io::Errno::NOSPC.into();
+                let full = io::Error::from_raw_os_error(ENOSPC);
                 Err(Error::io(format!("Append of {}", self.name), full))
             }
         }

@@ -1,6 +1,9 @@
-//! Where bytes live. One trait; the conformance suite is run by every backend.
+//! Where bytes live. One trait; the tests of every backend run the conformance suite, which the
+//! feature `testing` adds.
 
+#[cfg(feature = "testing")]
 pub mod conformance;
+#[cfg(feature = "testing")]
 mod faulty;
 mod local;
 
@@ -9,6 +12,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
 
+#[cfg(feature = "testing")]
 pub use faulty::{FaultyStorage, Operation};
 pub use local::LocalStorage;
 
@@ -81,7 +85,7 @@ pub trait Storage: Send + Sync + fmt::Debug {
 
     /// Gives a finished object another name, at once: it is never seen under none, and under the
     /// new one never in part. On return the new name survives a machine crash; after an error
-    /// nobody sees it. A crash may leave the object under both names.
+    /// no reader sees it. A crash may leave the object under both names.
     ///
     /// # Errors
     /// `NotFound`; `AlreadyExists` when the new name is taken: nothing is overwritten; `Storage`;
@@ -101,7 +105,7 @@ pub trait Storage: Send + Sync + fmt::Debug {
     fn list(&self) -> Result<Vec<ObjectMeta>>;
 }
 
-/// An object open for reading, whether or not somebody appends to it.
+/// An object open for reading, whether or not a writer still appends to it.
 pub trait ReadFile: Send + fmt::Debug {
     /// Size in bytes when it was opened.
     fn size_bytes(&self) -> u64;
@@ -157,7 +161,7 @@ pub trait AppendFile: Send + fmt::Debug {
     fn finish(self: Box<Self>) -> Result<()>;
 }
 
-/// Syncs an object that somebody appends to.
+/// Syncs an object that a writer appends to.
 pub trait SyncFile: Send + Sync + fmt::Debug {
     /// Makes the bytes appended before the call, and the name, survive a machine crash.
     ///

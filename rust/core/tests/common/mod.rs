@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use holdfast_core::format::{Compression, NewSegment, SegmentKind};
-use holdfast_core::manager::{SegmentWriter, WriterOptions};
+use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::{FIRST_FAMILY, FamilyOptions, KeyRange, Layout, ScanOf, StateStore};
 use holdfast_core::storage::{FaultyStorage, LocalStorage};
 use holdfast_core::{CheckpointId, Owner, Result, SegmentRef, Term};

@@ -24,7 +24,7 @@ use crate::values::{Owner, SegmentRef};
 /// Everything that must be known to restore a checkpoint.
 ///
 /// An immutable value, and one file: it is made whole, never changed, and restoring reads exactly
-/// one. Entries of regions stay encoded until somebody looks into them.
+/// one. Entries of regions stay encoded until the caller reads them.
 ///
 /// Parameters
 /// ----------

@@ -220,7 +220,7 @@ impl Staged {
 
 /// What a checkpoint holds for one region.
 ///
-/// An immutable value. Its lists stay encoded until somebody looks into them, so an entry costs
+/// An immutable value. Its lists stay encoded until the caller reads one of them, so an entry costs
 /// little to keep, to pass on and to compare.
 ///
 /// Parameters

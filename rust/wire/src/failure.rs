@@ -1,8 +1,7 @@
 //! Errors on their way through a socket: the kind stays, and so does the system's error number.
 
+use holdfast_core::{Error, ErrorKind};
 use prost::Message;
-
-use crate::error::{Error, ErrorKind};
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct FailureMessage {

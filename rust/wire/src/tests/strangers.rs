@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 use proptest::prelude::*;
 
 use super::*;
-use crate::wire::channel::{Channel, Outgoing, announce};
-use crate::wire::payload::memory_file;
+use crate::channel::{Channel, Outgoing, announce};
+use crate::payload::memory_file;
 
 #[test]
 fn foreign_clients_get_an_error_and_lose_their_connection() {
@@ -119,7 +119,7 @@ fn a_client_that_dies_in_the_middle_of_a_message_leaves_its_neighbours_intact() 
 }
 
 #[test]
-fn a_descriptor_that_nobody_expects_is_closed() {
+fn an_unexpected_descriptor_is_closed() {
     let executor = Executor::new();
     let _server = executor.serve();
     let mut stream = executor.raw();

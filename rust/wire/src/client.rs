@@ -3,6 +3,8 @@
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use holdfast_core::format::NewSegment;
+use holdfast_core::{CheckpointId, Error, ErrorKind, Owner, Result, SegmentRef};
 use parking_lot::Mutex;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
@@ -10,13 +12,10 @@ use rustix::process::geteuid;
 use super::MAX_MESSAGE_BYTES;
 use super::channel::{Channel, Outgoing, announce, broken};
 use super::failure::Fate;
-use super::message::{
+use super::protocol::{
     Answer, AppendCall, Call, Hello, HelloMessage, OwnerMessage, ReadCall, Request, Response,
     SegmentsCall, check_version, ref_bytes,
 };
-use crate::error::{Error, ErrorKind, Result};
-use crate::format::NewSegment;
-use crate::ids::{CheckpointId, Owner, SegmentRef};
 
 /// A manager in another process of the same user, through one connection. Several threads may use it;
 /// their requests wait for each other.
@@ -73,7 +72,7 @@ impl Client {
         &self.hello
     }
 
-    /// As [`SnapshotManager::append`](crate::manager::SnapshotManager::append).
+    /// As [`SnapshotManager::append`](holdfast_core::manager::SnapshotManager::append).
     ///
     /// # Errors
     /// Those of the manager; `Storage` when the connection broke.
@@ -92,7 +91,7 @@ impl Client {
         }
     }
 
-    /// As [`SnapshotManager::read`](crate::manager::SnapshotManager::read); returns the payload.
+    /// As [`SnapshotManager::read`](holdfast_core::manager::SnapshotManager::read); returns the payload.
     ///
     /// # Errors
     /// Those of the manager; `Storage` when the connection broke.
@@ -107,7 +106,7 @@ impl Client {
         }
     }
 
-    /// As [`SnapshotManager::lease`](crate::manager::SnapshotManager::lease).
+    /// As [`SnapshotManager::lease`](holdfast_core::manager::SnapshotManager::lease).
     ///
     /// # Errors
     /// Those of the manager; `Storage` when the connection broke.
@@ -118,7 +117,7 @@ impl Client {
         }
     }
 
-    /// As [`SnapshotManager::persist_segments`](crate::manager::SnapshotManager::persist_segments).
+    /// As [`SnapshotManager::persist_segments`](holdfast_core::manager::SnapshotManager::persist_segments).
     ///
     /// # Errors
     /// Those of the manager; `Storage` when the connection broke.
@@ -131,7 +130,7 @@ impl Client {
         self.done(Call::Persist(segments(owner, id, refs)))
     }
 
-    /// As [`SnapshotManager::release`](crate::manager::SnapshotManager::release).
+    /// As [`SnapshotManager::release`](holdfast_core::manager::SnapshotManager::release).
     ///
     /// # Errors
     /// `Storage` when the connection broke.

@@ -8,6 +8,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use holdfast_core::{Error, ErrorKind, Result};
 use prost::Message;
 use rustix::cmsg_space;
 use rustix::net::{
@@ -15,10 +16,9 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-use super::message::PayloadMessage;
 use super::payload::{check_payload_bytes, memory_file, read_passed};
+use super::protocol::PayloadMessage;
 use super::{MAX_INLINE_BYTES, MAX_MESSAGE_BYTES};
-use crate::error::{Error, ErrorKind, Result};
 
 const LENGTH_BYTES: usize = 4;
 
@@ -148,7 +148,7 @@ impl Frame {
     }
 }
 
-/// A message that is ready to be sent: whatever can be wrong with it was found out.
+/// A message that was checked and is ready to be sent.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     bytes: Vec<u8>,

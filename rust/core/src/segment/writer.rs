@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::observer::{FileChange, Nobody, Observer};
+use super::observer::{FileChange, Observer, Unobserved};
 use super::open_file::{Appended, Bounds, Durability, OpenFile, Synced};
-use super::writer_stats::{Counters, WriterStats, add};
+use super::stats::{Counters, WriterStats, add};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     Compression, IndexEntry, MAX_SEGMENTS_PER_FILE, NewSegment, encode_file_header, encode_segment,
@@ -53,7 +53,7 @@ struct Files {
 /// ```
 /// use std::sync::Arc;
 /// use holdfast_core::format::{NewSegment, SegmentKind, read_segment};
-/// use holdfast_core::manager::{SegmentWriter, WriterOptions};
+/// use holdfast_core::segment::{SegmentWriter, WriterOptions};
 /// use holdfast_core::storage::LocalStorage;
 /// use holdfast_core::{CheckpointId, Owner, Term};
 /// # fn main() -> holdfast_core::Result<()> {
@@ -91,10 +91,10 @@ pub struct SegmentWriter {
 impl SegmentWriter {
     /// A writer of the files of `term`. Nothing is created before the first append.
     pub fn open(storage: Arc<dyn Storage>, term: Term, options: WriterOptions) -> Self {
-        Self::observed(storage, term, options, Arc::new(Nobody))
+        Self::observed(storage, term, options, Arc::new(Unobserved))
     }
 
-    pub(super) fn observed(
+    pub(crate) fn observed(
         storage: Arc<dyn Storage>,
         term: Term,
         options: WriterOptions,
@@ -114,7 +114,7 @@ impl SegmentWriter {
 
     /// Refuses work in a child of the process that opened the writer: both would append to the same
     /// files.
-    pub(super) fn check_process(&self) -> Result<()> {
+    pub(crate) fn check_process(&self) -> Result<()> {
         let found = std::process::id();
         if found == self.process {
             return Ok(());
@@ -143,7 +143,7 @@ impl SegmentWriter {
     /// Makes everything appended so far survive a machine crash.
     ///
     /// A file whose sync failed takes no more appends. Its loss is reported to every call that
-    /// waited for it, or to the next one when nobody did, and then forgotten here. Where several
+    /// waited for it, or to the next one when none did, and then forgotten here. Where several
     /// committers share a writer, each should call [`SegmentWriter::sync_files`] with its own
     /// files instead: that never forgets.
     ///
@@ -200,7 +200,7 @@ impl SegmentWriter {
         first_error(self.unsettled(files).iter().map(|file| self.close(file)))
     }
 
-    /// Closes open files that somebody else deleted, so that the next append opens a new one: what
+    /// Closes open files that another process deleted, so that the next append opens a new one: what
     /// is appended to a deleted file is lost. To be called when a checkpoint may have been deleted
     /// and begun again. Files that are invisible as long as they are open are left alone.
     ///
@@ -226,14 +226,16 @@ impl SegmentWriter {
 
     /// Files that could not be made durable, every time, by name. A later sync of such a file by
     /// another process proves nothing: the system reports a failed write-back once and may have
-    /// dropped the bytes. Whoever decides that a checkpoint is complete must be told.
+    /// dropped the bytes. The driver must learn of them before it decides that a
+    /// checkpoint is complete.
     pub fn lost_files(&self) -> Vec<FileId> {
         let files: Vec<_> = self.files.lock().unsettled.values().cloned().collect();
         let lost = files.iter().filter(|file| file.is_lost());
         lost.map(|file| file.id).collect()
     }
 
-    /// What went wrong without failing any call, for the log: files left without a footer. Told once.
+    /// What went wrong without failing any call, for the log: files left without a footer. Each
+    /// is returned once.
     pub fn take_warnings(&self) -> Vec<String> {
         std::mem::take(&mut self.warnings.lock())
     }
@@ -253,7 +255,7 @@ impl SegmentWriter {
     }
 
     /// Appends to the open file of `lane`: files of different lanes are different.
-    pub(super) fn append_in(
+    pub(crate) fn append_in(
         &self,
         lane: u64,
         new: &NewSegment<'_>,
@@ -325,7 +327,7 @@ impl SegmentWriter {
     }
 
     /// Closes a file without a footer unless `wanted` finds a segment worth keeping in it.
-    pub(super) fn abandon(&self, file: FileId, wanted: impl FnOnce() -> bool) {
+    pub(crate) fn abandon(&self, file: FileId, wanted: impl FnOnce() -> bool) {
         let found = self.files.lock().unsettled.get(&file).cloned();
         if let Some(file) = found
             && file.abandon(wanted, self.observer.as_ref())
@@ -339,7 +341,7 @@ impl SegmentWriter {
     ///
     /// # Errors
     /// `NotFound`; those of storage.
-    pub(super) fn check_present(&self, files: &BTreeSet<FileId>) -> Result<()> {
+    pub(crate) fn check_present(&self, files: &BTreeSet<FileId>) -> Result<()> {
         if !self.storage.capabilities().durable_append {
             return Ok(());
         }
@@ -357,7 +359,7 @@ impl SegmentWriter {
     }
 
     /// Forgets a file that was deleted.
-    pub(super) fn forget(&self, file: FileId) {
+    pub(crate) fn forget(&self, file: FileId) {
         self.files.lock().unsettled.remove(&file);
     }
 
@@ -385,8 +387,8 @@ impl SegmentWriter {
         let seq = files.last_seq.checked_add(1).ok_or_else(|| {
             Error::invalid_input(format!("term {} has no file names left", self.term))
         })?;
-        // A name is used up by the attempt to create it: after a failure nobody knows whether it
-        // exists.
+        // A name is used up by the attempt to create it: after a failure it may exist or
+        // not.
         files.last_seq = seq;
         let id = FileId {
             term: self.term,
@@ -473,7 +475,7 @@ impl SegmentWriter {
         if warnings.len() < MAX_WARNINGS {
             warnings.push(format!(
                 "{}/{} was closed without its footer ({cause}). Its segments are durable and stay \
-                 readable, but whoever lists them has to read the whole file, and it is not \
+                 readable, but listing them takes reading the whole file, and it is not \
                  deleted before its writer ends",
                 self.storage.location(),
                 file.id

@@ -11,10 +11,9 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use holdfast_core::{Error, ErrorKind, Result};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, geteuid, getuid};
-
-use crate::error::{Error, ErrorKind, Result};
 
 /// Bound on the path of a Unix socket: `sun_path` has 108 bytes, the last is 0.
 pub(super) const MAX_PATH_BYTES: usize = 107;

@@ -1,11 +1,9 @@
-//! What both ends say: tagged fields, so that a later version can add some.
+//! Requests and answers of both ends: tagged fields, so that a later version can add some.
 
+use holdfast_core::format::{Compression, SegmentKind};
+use holdfast_core::segment::WriterOptions;
+use holdfast_core::{Error, Owner, Result, SegmentRef};
 use prost::{Message, Oneof};
-
-use crate::error::{Error, Result};
-use crate::format::{Compression, SegmentKind};
-use crate::ids::{Owner, SegmentRef};
-use crate::manager::WriterOptions;
 
 use super::PROTOCOL_VERSION;
 use super::failure::FailureMessage;
@@ -51,10 +49,7 @@ impl From<&Hello> for HelloMessage {
             pipeline: hello.pipeline.clone(),
             folder: hello.folder.clone(),
             max_file_bytes: hello.writer.max_file_bytes,
-            compression: match hello.writer.compression {
-                Compression::None => 0,
-                Compression::Lz4 => 1,
-            },
+            compression: hello.writer.compression.tag(),
         }
     }
 }
@@ -77,15 +72,12 @@ impl TryFrom<HelloMessage> for Hello {
                 )));
             }
         }
-        let compression = match message.compression {
-            0 => Compression::None,
-            1 => Compression::Lz4,
-            other => {
-                return Err(Error::invalid_input(format!(
-                    "compression: expected 0 or 1, found {other}"
-                )));
-            }
-        };
+        let compression = Compression::from_tag(message.compression).ok_or_else(|| {
+            Error::invalid_input(format!(
+                "compression: expected 0 or 1, found {}",
+                message.compression
+            ))
+        })?;
         Ok(Self {
             pipeline: message.pipeline,
             folder: message.folder,
@@ -103,7 +95,7 @@ pub(super) fn check_version(peer: &str, version: u32) -> Result<()> {
         return Ok(());
     }
     Err(Error::new(
-        crate::ErrorKind::Unsupported,
+        holdfast_core::ErrorKind::Unsupported,
         format!(
             "the {peer} speaks version {version} of the protocol between workers and executors, \
              this end speaks {PROTOCOL_VERSION}: use one version of Holdfast for the plugin and for Python"

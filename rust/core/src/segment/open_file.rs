@@ -18,7 +18,7 @@ use crate::storage::{AppendFile, Storage, SyncFile};
 enum Status {
     /// Takes appends.
     Open,
-    /// Somebody writes the footer.
+    /// A thread writes the footer.
     Closing,
     /// Has a durable footer.
     Sealed,
@@ -41,7 +41,7 @@ struct Inner {
     /// What failed appends left in it, known once it is closed.
     garbage_bytes: u64,
     entries: Vec<IndexEntry>,
-    /// `sync` has told somebody that bytes of this file were lost.
+    /// `sync` has reported to a caller that bytes of this file were lost.
     loss_reported: bool,
     /// Why the file has no footer although everything in it is durable.
     footer_failure: Option<Error>,
@@ -135,7 +135,7 @@ impl OpenFile {
         inner.good_bytes += bytes.len() as u64;
         inner.physical_bytes = inner.good_bytes;
         let reference = entry.reference;
-        // Told under the lock: whoever learns that the file is closed knows all its segments.
+        // Under the lock, so that an observer that learns of the end knows all segments.
         observer.appended(&entry, inner.physical_bytes);
         inner.entries.push(entry);
         let full =
@@ -249,7 +249,7 @@ impl OpenFile {
         finished.map_err(|e| e.context(self.lost_what(&inner, storage)))
     }
 
-    /// Why `close` left the file without a footer, everything in it being durable; told once.
+    /// Why `close` left the file without a footer, everything in it being durable; returned once.
     pub fn take_footer_failure(&self) -> Option<Error> {
         self.inner.lock().footer_failure.take()
     }
@@ -263,7 +263,7 @@ impl OpenFile {
         }
         inner.end();
         inner.entries = Vec::new();
-        // Nothing in it is worth a sync, so nobody may wait for one.
+        // Nothing in it is worth a sync, so no caller may wait for one.
         inner.durable_bytes = inner.good_bytes;
         self.tell(&inner, observer);
         true
@@ -273,7 +273,7 @@ impl OpenFile {
     pub fn give_up(&self, observer: &dyn Observer) {
         let _durability = self.durability.lock();
         let mut inner = self.inner.lock();
-        // Somebody else may have closed it meanwhile, with a footer.
+        // Another thread may have closed it meanwhile, with a footer.
         if inner.handle.is_some() {
             inner.end();
             self.tell(&inner, observer);
@@ -289,7 +289,7 @@ impl OpenFile {
         self.tell(&inner, observer);
     }
 
-    /// All its segments survive a machine crash and it takes no more: nobody has to remember it.
+    /// All its segments survive a machine crash and it takes no more: the writer can forget it.
     pub fn is_settled(&self) -> bool {
         let inner = self.inner.lock();
         inner.handle.is_none() && inner.durable_bytes >= inner.good_bytes
@@ -311,7 +311,7 @@ impl OpenFile {
         }
     }
 
-    /// What failed appends left in it and could not be cut off, once it is closed; told once.
+    /// What failed appends left in it and could not be cut off, once it is closed; returned once.
     pub fn take_garbage(&self) -> u64 {
         std::mem::take(&mut self.inner.lock().garbage_bytes)
     }
@@ -325,12 +325,12 @@ impl OpenFile {
         self.inner.lock().status == Status::Open
     }
 
-    /// `sync` has told a caller already that bytes of this file were lost.
+    /// `sync` has reported to a caller already that bytes of this file were lost.
     pub fn loss_was_reported(&self) -> bool {
         self.inner.lock().loss_reported
     }
 
-    /// Remembers that the loss of this file's bytes, if any, was told to a caller.
+    /// Remembers that the loss of this file's bytes, if any, was reported to a caller.
     pub fn mark_loss_reported(&self) {
         let mut inner = self.inner.lock();
         inner.loss_reported = inner.handle.is_none() && inner.durable_bytes < inner.good_bytes;
@@ -385,7 +385,7 @@ pub enum Durability {
     Durable,
     /// Once its file is synced or sealed.
     Pending,
-    /// Nobody can tell any more: its file could not be synced or sealed.
+    /// It may be lost: its file could not be synced or sealed.
     Lost,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A plain store has one table and its keys go to files as they are. A store with column families
 //! has a directory of names, one table per family, and a second one for families with several values
-//! per key; on disk all of them share one space of keys, told apart by the first two bytes.
+//! per key; on disk all of them share one space of keys, whose first two bytes name the table.
 
 use super::entries::{Change, ChangeReader, ChangeWriter, MIN_ENTRY_BYTES};
 use super::family::{Family, FamilyOptions};
@@ -351,7 +351,7 @@ fn decode_entry(name: &[u8], entry: &[u8]) -> Result<(u32, FamilyOptions)> {
     }
 }
 
-/// A number above the bound would make a load allocate for families nobody has.
+/// A number above the bound would make a load allocate families that no store has.
 fn number_in_bounds(number: [u8; 4]) -> bool {
     (FIRST_FAMILY..=MAX_FAMILIES).contains(&u32::from_le_bytes(number))
 }

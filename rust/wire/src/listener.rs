@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_core::{Error, ErrorKind, Result};
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
@@ -25,7 +26,6 @@ use super::budget::Budget;
 use super::channel::Channel;
 use super::connection::{Host, refuse, serve};
 use super::locate::{MAX_PATH_BYTES, is_socket};
-use crate::error::{Error, ErrorKind, Result};
 
 /// Bound on clients that are served at once, each by a thread of its own: an executor has at most one
 /// Python worker per core, and a worker needs one connection.
@@ -370,14 +370,14 @@ fn remove_stale(folder: &Path, own: &Path) {
                 .and_then(|name| name.to_str()?.parse::<u32>().ok())
                 .is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists());
         // A process of another container may use the same folder and not be seen in /proc: only a
-        // socket that nobody listens at is stale.
-        if (process || path == own) && is_socket(&path) && nobody_listens(&path) {
+        // socket that no process listens at is stale.
+        if (process || path == own) && is_socket(&path) && is_stale(&path) {
             let _ = fs::remove_file(&path);
         }
     }
 }
 
-fn nobody_listens(path: &Path) -> bool {
+fn is_stale(path: &Path) -> bool {
     UnixStream::connect(path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
 }
 

@@ -1,4 +1,4 @@
-//! What the segment writer tells its owner. Calls come under a file's lock: an observer must not
+//! What the segment writer reports to its manager. Calls come under a file's lock: an observer must not
 //! call back into the writer.
 
 use std::fmt;
@@ -8,16 +8,16 @@ use crate::ids::FileId;
 
 /// A file's state after a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FileChange {
+pub(crate) struct FileChange {
     pub file: FileId,
-    /// Takes appends, or somebody is still closing it.
+    /// Takes appends, or its writer is still closing it.
     pub open: bool,
     pub physical_bytes: u64,
     pub durable_bytes: u64,
 }
 
 /// Learns of every segment and of every change of a file.
-pub(super) trait Observer: Send + Sync + fmt::Debug {
+pub(crate) trait Observer: Send + Sync + fmt::Debug {
     /// A file was created in `lane` and is open.
     fn created(&self, file: FileId, lane: u64, physical_bytes: u64);
     /// A file that was just created could not be used and is gone again.
@@ -30,9 +30,9 @@ pub(super) trait Observer: Send + Sync + fmt::Debug {
 
 /// For a writer without a manager.
 #[derive(Debug)]
-pub(super) struct Nobody;
+pub(super) struct Unobserved;
 
-impl Observer for Nobody {
+impl Observer for Unobserved {
     fn created(&self, _: FileId, _: u64, _: u64) {}
     fn deleted(&self, _: FileId) {}
     fn appended(&self, _: &IndexEntry, _: u64) {}

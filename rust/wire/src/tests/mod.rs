@@ -12,18 +12,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use holdfast_core::format::{NewSegment, SegmentKind};
+use holdfast_core::manager::{Fallbacks, ManagerOptions, Retained, SnapshotManager};
+use holdfast_core::segment::WriterOptions;
+use holdfast_core::storage::LocalStorage;
+use holdfast_core::{CheckpointId, Error, ErrorKind, Owner, Result, SegmentRef};
 use parking_lot::Mutex;
 use prost::Message;
 
-use super::message::{
+use super::protocol::{
     Answer, AppendCall, Call, HelloMessage, OwnerMessage, PayloadMessage, Request, Response,
 };
 use super::*;
-use crate::error::{Error, ErrorKind, Result};
-use crate::format::{NewSegment, SegmentKind};
-use crate::manager::{Fallbacks, ManagerOptions, Retained, SnapshotManager, WriterOptions};
-use crate::storage::LocalStorage;
-use crate::{CheckpointId, Owner, SegmentRef};
 
 const ID: CheckpointId = CheckpointId(1);
 

@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_core::format::NewSegment;
+use holdfast_core::manager::SnapshotManager;
+use holdfast_core::{CheckpointId, Error, ErrorKind, Result, SegmentRef};
+
 use super::budget::{Budget, Share};
 use super::channel::{Channel, Frame, Outgoing, announce};
 use super::failure::{FailureMessage, Fate};
-use super::message::{
+use super::payload::check_payload_bytes;
+use super::protocol::{
     Answer, AppendCall, Call, Hello, HelloMessage, KeptMessage, ReadCall, Request, Response,
     kind_from, owner_from, refs_from,
 };
-use super::payload::check_payload_bytes;
 use super::{MAX_HELLO_BYTES, MAX_MESSAGE_BYTES, PROTOCOL_VERSION};
-use crate::error::{Error, ErrorKind, Result};
-use crate::format::NewSegment;
-use crate::ids::{CheckpointId, SegmentRef};
-use crate::manager::SnapshotManager;
 
 /// A client that says nothing for so long after it connected is none.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,13 +1,13 @@
 //! Reads the segments of a version. Where the base image is damaged and the segments
 //! it replaced are still there, the state is rebuilt from those.
 
-use super::families::Families;
+use super::content::Families;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Segment, SegmentHead, SegmentReader};
 use crate::ids::{Owner, SegmentRef};
 
 /// One load of one owner's state.
-pub(super) struct Restore<'a> {
+pub(super) struct Load<'a> {
     pub segments: SegmentReader<'a>,
     pub owner: &'a Owner,
     /// Empty at first.
@@ -16,7 +16,7 @@ pub(super) struct Restore<'a> {
     pub rebuilt: Vec<String>,
 }
 
-impl Restore<'_> {
+impl Load<'_> {
     /// Applies everything that `newest` builds on, then `newest`; returns its head, or that of
     /// `replaced` when `newest` is a base image that had to be rebuilt.
     ///

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::*;
-use crate::wire::listener::MAX_CONNECTIONS;
+use crate::listener::MAX_CONNECTIONS;
 
 #[test]
 fn a_client_that_is_refused_is_told_why() {
@@ -45,8 +45,8 @@ fn a_client_connects_again_after_its_server_was_replaced() {
     server.stop();
     let broken = client.send(b"anybody?").unwrap_err();
     assert_eq!(broken.kind(), ErrorKind::Storage);
-    let nobody = client.send(b"anybody?").unwrap_err();
-    assert_eq!(nobody.kind(), ErrorKind::NotFound);
+    let unheard = client.send(b"anybody?").unwrap_err();
+    assert_eq!(unheard.kind(), ErrorKind::NotFound);
     let _server = executor.serve();
     client.send(b"anybody?").unwrap();
     assert_eq!(*executor.sent.lock(), [b"anybody?"]);

@@ -1,12 +1,13 @@
 //! The executor's manager for other processes of the same user: a Unix socket, length-prefixed
 //! messages both ways, large payloads by passed file descriptor.
 //!
-//! Python workers hand their segments to the one [`SnapshotManager`](crate::manager) of their
+//! Python workers hand their segments to the one [`SnapshotManager`](holdfast_core::manager) of their
 //! executor this way, so that merging crosses processes. What a worker says to the driver travels
-//! the same way as opaque bytes; who carries it further is the business of the [`Host`].
+//! the same way as opaque bytes; the [`Host`] carries it further.
 //!
 //! Every length is checked against a limit before memory is taken. A client that breaks the protocol
 //! gets an error and loses its connection; a client that dies leaves its neighbours intact.
+#![forbid(unsafe_code)]
 
 mod budget;
 mod channel;
@@ -16,8 +17,8 @@ mod failure;
 mod listener;
 mod locate;
 mod manager_message;
-mod message;
 mod payload;
+mod protocol;
 mod server;
 
 pub use client::Client;
@@ -25,7 +26,7 @@ pub use connection::{Host, Session};
 pub use listener::{Connection, Listener};
 pub use locate::{executor_socket, socket_paths};
 pub use manager_message::{ManagerMessage, MessageKind, Released};
-pub use message::Hello;
+pub use protocol::Hello;
 pub use server::Server;
 
 /// Version of the protocol. Both ends come from the same installation as a rule; where they do not,

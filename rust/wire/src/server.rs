@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use holdfast_core::{Error, Result};
 use parking_lot::Mutex;
 
 use super::connection::Host;
 use super::listener::{Connection, Listener};
-use crate::error::{Error, Result};
 
 /// Between two attempts to accept a client after the system refused one.
 const REFUSED_PAUSE: Duration = Duration::from_millis(50);
@@ -27,9 +27,10 @@ thread_local! {
 /// ```
 /// use std::sync::Arc;
 /// use holdfast_core::format::{NewSegment, SegmentKind};
-/// use holdfast_core::manager::{ManagerOptions, SnapshotManager, WriterOptions};
+/// use holdfast_core::manager::{ManagerOptions, SnapshotManager};
+/// use holdfast_core::segment::WriterOptions;
 /// use holdfast_core::storage::LocalStorage;
-/// use holdfast_core::wire::{Client, Hello, Host, Server, Session};
+/// use holdfast_wire::{Client, Hello, Host, Server, Session};
 /// use holdfast_core::{CheckpointId, Owner, Result};
 ///
 /// struct Everybody(Arc<SnapshotManager>);

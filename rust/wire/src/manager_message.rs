@@ -1,14 +1,13 @@
-//! A message about a checkpoint as bytes: the driver tells managers in other processes.
+//! A message about a checkpoint as bytes, from the driver to managers in other processes.
 
 use std::collections::BTreeMap;
 
+use holdfast_core::manager::{Fallbacks, Retained, SnapshotManager};
+use holdfast_core::{CheckpointId, Error, Owner, Result, SegmentRef};
 use prost::Message;
 
 use super::PROTOCOL_VERSION;
-use super::message::{OwnerMessage, check_version, owner_from, ref_bytes, refs_from};
-use crate::error::{Error, Result};
-use crate::ids::{CheckpointId, Owner, SegmentRef};
-use crate::manager::{Fallbacks, Retained, SnapshotManager};
+use super::protocol::{OwnerMessage, check_version, owner_from, ref_bytes, refs_from};
 
 /// What happened to a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +41,7 @@ pub type Released = BTreeMap<Owner, Vec<SegmentRef>>;
 /// ```
 /// use holdfast_core::CheckpointId;
 /// use holdfast_core::manager::Retained;
-/// use holdfast_core::wire::{ManagerMessage, MessageKind};
+/// use holdfast_wire::{ManagerMessage, MessageKind};
 /// # fn main() -> holdfast_core::Result<()> {
 /// let id = CheckpointId(7);
 /// let message = ManagerMessage {
@@ -226,11 +225,11 @@ fn fallbacks_from(messages: Vec<FallbackMessage>) -> Result<Fallbacks> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::*;
-    use crate::error::ErrorKind;
-    use crate::format::{NewSegment, SegmentKind};
-    use crate::ids::SEGMENT_REF_BYTES;
-    use crate::manager::ManagerOptions;
-    use crate::storage::LocalStorage;
+    use holdfast_core::ErrorKind;
+    use holdfast_core::SEGMENT_REF_BYTES;
+    use holdfast_core::format::{NewSegment, SegmentKind};
+    use holdfast_core::manager::ManagerOptions;
+    use holdfast_core::storage::LocalStorage;
     use std::sync::Arc;
 
     fn message(kind: MessageKind) -> ManagerMessage {

@@ -6,7 +6,7 @@ use crate::ids::CheckpointId;
 use crate::liveness::{Fallbacks, Occasion, Retained};
 
 impl SnapshotManager {
-    /// The attempt started. Tells nothing that `append` would not; failed deletes are tried again.
+    /// The attempt started. A manager learns as much from `append`; failed deletes are tried again.
     pub fn started(&self, _id: CheckpointId) {
         self.upkeep.settle(Occasion::Message);
     }
@@ -31,12 +31,12 @@ impl SnapshotManager {
         retained: &Retained,
     ) -> Result<()> {
         match retained.checkpoints.get(&id) {
-            Some(told) if told != fallbacks => Err(Error::invalid_input(format!(
+            Some(seen) if seen != fallbacks => Err(Error::invalid_input(format!(
                 "checkpoint {id} completed with {} fallbacks, but its view has {}",
                 fallbacks.len(),
-                told.len()
+                seen.len()
             ))),
-            // Whatever was decided since: it was retained at the moment of this message.
+            // It was retained at the moment of this message, also if later decisions dropped it.
             None => Err(Error::invalid_input(format!(
                 "checkpoint {id} completed, but its view does not retain it"
             ))),

@@ -4,10 +4,10 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
+use holdfast_core::{Error, ErrorKind, Result};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::MAX_PAYLOAD_BYTES;
-use crate::error::{Error, ErrorKind, Result};
 
 /// Bytes read at once: the page cache of the copied part is touched while it is warm.
 const CHUNK_BYTES: usize = 1 << 20;

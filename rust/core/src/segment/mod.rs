@@ -1,0 +1,13 @@
+//! Writing segments into physical files. State stores write theirs without a snapshot manager. A
+//! manager observes its writer and decides how long files live.
+
+mod observer;
+mod open_file;
+mod stats;
+mod writer;
+
+pub use open_file::Durability;
+pub use stats::WriterStats;
+pub use writer::{SegmentWriter, WriterOptions};
+
+pub(crate) use observer::{FileChange, Observer};

@@ -1,0 +1,174 @@
+//! A session changes the opened version of a store and ends with a commit or an abort.
+
+use super::commit_id::CommitId;
+use super::family::{Family, FamilyOptions};
+use super::images::is_long;
+use super::store::StateStore;
+use crate::error::{Error, Result};
+use crate::format::{NewSegment, SegmentKind};
+use crate::ids::CheckpointId;
+use crate::segment::SegmentWriter;
+
+impl StateStore {
+    /// Starts changing the opened version.
+    ///
+    /// # Errors
+    /// `InvalidInput` when nothing is open, a session is open already, or [`StateStore::mend`] was
+    /// not called.
+    pub fn begin(&mut self) -> Result<()> {
+        let why_not = match &self.at {
+            _ if self.in_session => Some("a session is open"),
+            None => Some("no version is open"),
+            Some(at) if at.rebuilt => Some("it was rebuilt and must be mended first"),
+            Some(_) => None,
+        };
+        if let Some(why) = why_not {
+            return Err(Error::invalid_input(format!("{}: {why}", self.owner)));
+        }
+        self.scans.clear();
+        // From here on there is no undo log that leads back.
+        self.before = None;
+        self.families.begin();
+        self.count_memory()?;
+        self.in_session = true;
+        Ok(())
+    }
+
+    /// Sets a key to one value.
+    ///
+    /// # Errors
+    /// `InvalidInput` outside a session, without such a family, or for an entry above 4 GiB;
+    /// `LimitExceeded` when the memory budget is used up: abort the session.
+    pub fn put(&mut self, family: u32, key: &[u8], value: &[u8]) -> Result<()> {
+        self.write(family, |content| content.put(key, value))
+    }
+
+    /// Sets a key to a list of values; an empty one removes the key.
+    ///
+    /// # Errors
+    /// As [`StateStore::put`]; `InvalidInput` for a family with one value per key.
+    pub fn put_list(&mut self, family: u32, key: &[u8], values: &[&[u8]]) -> Result<()> {
+        self.write(family, |content| content.put_list(key, values))
+    }
+
+    /// Appends to the list of a key.
+    ///
+    /// # Errors
+    /// As [`StateStore::put_list`].
+    pub fn append(&mut self, family: u32, key: &[u8], values: &[&[u8]]) -> Result<()> {
+        self.write(family, |content| content.append(key, values))
+    }
+
+    /// Removes a key with all its values; false when it was not there.
+    ///
+    /// # Errors
+    /// `InvalidInput` outside a session or without such a family.
+    pub fn remove(&mut self, family: u32, key: &[u8]) -> Result<bool> {
+        self.need_session()?;
+        self.families.family_mut(family)?.remove(key)
+    }
+
+    /// Number of the column family `name`, which is made when it is not there.
+    ///
+    /// # Errors
+    /// `InvalidInput` outside a session, in a plain store, for a family that was made with another
+    /// number of values per key, and for one family too many.
+    pub fn open_family(&mut self, name: &str, options: FamilyOptions) -> Result<u32> {
+        self.need_session()?;
+        self.families.open(name, options)
+    }
+
+    /// Removes a column family and everything in it; false when it was not there.
+    ///
+    /// # Errors
+    /// `InvalidInput` outside a session.
+    pub fn remove_family(&mut self, name: &str) -> Result<bool> {
+        self.need_session()?;
+        self.families.drop_family(name)
+    }
+
+    /// Ends the session: appends what changed and returns the id of the next version. Without
+    /// changes nothing is written and the new id names the same segment.
+    ///
+    /// # Errors
+    /// `InvalidInput` outside a session; `Storage` when the changelog could not be appended: the
+    /// session stays open then and can be aborted.
+    pub fn commit(&mut self, writer: &SegmentWriter) -> Result<CommitId> {
+        self.need_session()?;
+        self.settle_image(writer);
+        let Some(at) = self.at.as_ref() else {
+            return Err(Error::invalid_input(format!(
+                "{}: no version is open",
+                self.owner
+            )));
+        };
+        let mut next = match self.families.changes() {
+            None => {
+                self.stats.empty_commits += 1;
+                at.unchanged()
+            }
+            Some(changes) => {
+                let new = NewSegment {
+                    owner: &self.owner,
+                    created: CheckpointId(at.id.version + 1),
+                    kind: SegmentKind::Changelog,
+                    lineage: &at.lineage,
+                    replaced: at.replaced,
+                    entries: changes.entries(),
+                };
+                let payload = changes.into_bytes();
+                let reference = writer.append(&new, &payload)?;
+                self.stats.commits += 1;
+                self.stats.written_bytes += payload.len() as u64;
+                at.with_segment(reference)
+            }
+        };
+        self.families.commit();
+        // What was committed stays committed: a limit that this exceeds stops the next session.
+        let _ = self.count_memory();
+        self.in_session = false;
+        // Also where an older build wrote the id that this commit builds on.
+        next.id.owner = Some(self.owner.tag());
+        let id = next.id;
+        let long = is_long(&next);
+        self.before = self.at.replace(next);
+        if long {
+            // Where maintenance does not keep up. The commit stands without it: when this fails,
+            // the next one tries again.
+            let _ = self.write_base_image(writer);
+        }
+        Ok(id)
+    }
+
+    /// Takes back the open session; nothing happens when there is none.
+    pub fn abort(&mut self) {
+        if self.in_session {
+            self.scans.clear();
+            self.families.abort();
+            let _ = self.count_memory();
+            self.in_session = false;
+        }
+    }
+
+    fn write(&mut self, family: u32, act: impl FnOnce(&mut Family) -> Result<()>) -> Result<()> {
+        self.need_session()?;
+        let content = self.families.family_mut(family)?;
+        let before = content.page_bytes();
+        act(content)?;
+        // Only pages are looked at for every row; the rest is counted along when they grow.
+        if content.page_bytes() == before {
+            return Ok(());
+        }
+        self.count_memory()
+    }
+
+    fn need_session(&self) -> Result<()> {
+        if self.in_session {
+            return Ok(());
+        }
+        Err(Error::invalid_input(format!(
+            "{}: no session is open",
+            self.owner
+        )))
+    }
+}
