@@ -1,7 +1,6 @@
 package io.holdfast.spark;
 
 import java.io.Serializable;
-import java.util.List;
 
 /** What the driver asks of an executor; answered with an {@link ExecutorReply}. */
 sealed interface ExecutorRequest extends Serializable {
@@ -17,7 +16,7 @@ sealed interface ExecutorRequest extends Serializable {
    * @param pinnedBytes bytes that no retained batch needs, and that stay because of others in the
    *     same file
    */
-  record WasteNotice(String dir, long pinnedBytes, List<String> names) implements ExecutorRequest {}
+  record WasteNotice(String dir, long pinnedBytes, FileId[] files) implements ExecutorRequest {}
 
   /**
    * A message about a checkpoint, for the manager with this term.

@@ -2,7 +2,6 @@ package io.holdfast.spark;
 
 import com.codahale.metrics.MetricRegistry;
 import java.io.IOException;
-import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
@@ -20,11 +19,8 @@ import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
  * reclaims files of all executors once no retained batch needs them.
  */
 final class HoldfastDriver implements DriverPlugin {
-  /** What the closed files of a folder take. */
-  private record Space(long physicalBytes, long pinnedBytes) {}
-
-  /** By folder, as of its last clean-up. */
-  private final Map<String, Space> spaces = new ConcurrentHashMap<>();
+  /** By folder, what its last clean-up found. */
+  private final Map<String, Reclaimed> reclaimed = new ConcurrentHashMap<>();
 
   /** Handle of what is known about sealed files, 0 before the first clean-up. */
   private long indexCache;
@@ -58,11 +54,11 @@ final class HoldfastDriver implements DriverPlugin {
     ExecutorTotals.gauge(
         registry,
         "closedFileBytes",
-        () -> spaces.values().stream().mapToLong(space -> space.physicalBytes()).sum());
+        () -> reclaimed.values().stream().mapToLong(Reclaimed::physicalBytes).sum());
     ExecutorTotals.gauge(
         registry,
         "pinnedBytes",
-        () -> spaces.values().stream().mapToLong(space -> space.pinnedBytes()).sum());
+        () -> reclaimed.values().stream().mapToLong(Reclaimed::pinnedBytes).sum());
   }
 
   @Override
@@ -126,20 +122,18 @@ final class HoldfastDriver implements DriverPlugin {
     // A file of a term given from now on stops the pass: the next one knows it.
     Terms.Given given = terms.given(folder.name);
     long[] live = given.writers().keySet().stream().mapToLong(Long::longValue).toArray();
-    String[] done =
+    Reclaimed pass =
         Native.reclaim(
             cache, folder.name, folder.files(), partitions, ids, live, given.newest());
-    Space space = new Space(Long.parseLong(done[1]), Long.parseLong(done[2]));
-    spaces.put(folder.name, space);
-    List<String> wasteful = List.of(Arrays.copyOfRange(done, 3, done.length));
-    long toTell = space.pinnedBytes();
+    reclaimed.put(folder.name, pass);
+    long toTell = pass.pinnedBytes();
     for (Terms.Writer writer : given.writers().values()) {
       // Best effort: the next notice says it again.
-      writer.link().ask(new ExecutorRequest.WasteNotice(folder.name, toTell, wasteful));
+      writer.link().ask(new ExecutorRequest.WasteNotice(folder.name, toTell, pass.wasteful()));
       // One of them reports the bytes: tasks' metrics are added up.
       toTell = 0;
     }
-    return done[0];
+    return pass.done();
   }
 
   Terms terms() {

@@ -184,10 +184,10 @@ final class Native {
   /**
    * Writes a base image if one is due, or if the store needs a part of a wasteful file.
    *
-   * @param wasteful names of files that should go
+   * @param wasteful files that should go
    * @return the newest version that is loaded from a base image and few changelogs, -1 without one
    */
-  static native long writeBaseImage(long store, int minChangelogs, String[] wasteful);
+  static native long writeBaseImage(long store, int minChangelogs, FileId[] wasteful);
 
   static native StoreStats storeStats(long store);
 
@@ -214,17 +214,15 @@ final class Native {
   static native void adoptFile(String dir, HadoopFiles files, long term, long number, long end);
 
   /**
-   * Deletes files that nobody appends to and that hold nothing a retained version needs.
+   * Deletes files that no manager appends to and that hold nothing a retained version needs.
    *
    * @param cache knows the files that earlier calls found sealed
    * @param partitions {@code operator/partition} of each id
    * @param ids ids of the oldest retained entry of the commit log
    * @param liveTerms terms that may still append
    * @param newestTerm newest term that was given; files of a newer one stop it all
-   * @return what was done, empty when nothing was; bytes of the closed files that are left; how many
-   *     of these nobody needs; then the names of the most wasteful files
    */
-  static native String[] reclaim(
+  static native Reclaimed reclaim(
       long cache,
       String dir,
       HadoopFiles files,

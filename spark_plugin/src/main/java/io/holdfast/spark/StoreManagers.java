@@ -35,7 +35,7 @@ final class StoreManagers {
     volatile boolean closed;
 
     /** Files that should go, as far as the driver said. */
-    volatile String[] wasteful = {};
+    volatile FileId[] wasteful = {};
 
     /** Bytes that no retained batch needs any more, as far as the driver said. */
     volatile long pinnedBytes;
@@ -90,8 +90,8 @@ final class StoreManagers {
       return totals;
     }
 
-    /** Names of files that should go. */
-    String[] wasteful() {
+    /** Files that should go. */
+    FileId[] wasteful() {
       return shared.wasteful;
     }
 
@@ -229,7 +229,7 @@ final class StoreManagers {
     if (manager == null) {
       return ExecutorReply.closed();
     }
-    manager.wasteful = notice.names().toArray(String[]::new);
+    manager.wasteful = notice.files();
     manager.pinnedBytes = notice.pinnedBytes();
     return ExecutorReply.done();
   }
