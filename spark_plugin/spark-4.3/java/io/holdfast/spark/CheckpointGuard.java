@@ -38,7 +38,7 @@ final class CheckpointGuard {
     String format = conf.get(HoldfastConf.FORMAT_KEY, "1");
     if (wantsHoldfast(conf) && !format.equals("2")) {
       throw new UnsupportedStateException(
-          path + " was not written. " + Messages.formatTooOld(format));
+          path + " was not written. " + HoldfastConf.formatTooOld(format));
     }
   }
 

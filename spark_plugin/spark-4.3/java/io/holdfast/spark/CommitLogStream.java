@@ -4,6 +4,7 @@ import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.OutputStream;
 import java.util.List;
+import java.util.function.Supplier;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream;
@@ -14,22 +15,32 @@ final class CommitLogStream extends CancellableFSDataOutputStream {
   private final ByteArrayOutputStream written;
   private final Path path;
   private final Configuration conf;
+  private final Supplier<HoldfastDriver> driver;
   private boolean ended;
 
-  CommitLogStream(CancellableFSDataOutputStream spark, Path path, Configuration conf) {
-    this(spark, path, conf, new ByteArrayOutputStream());
+  /**
+   * @param driver gives the driver side of the plugin, which an entry with ids of Holdfast needs
+   */
+  CommitLogStream(
+      CancellableFSDataOutputStream spark,
+      Path path,
+      Configuration conf,
+      Supplier<HoldfastDriver> driver) {
+    this(spark, path, conf, driver, new ByteArrayOutputStream());
   }
 
   private CommitLogStream(
       CancellableFSDataOutputStream spark,
       Path path,
       Configuration conf,
+      Supplier<HoldfastDriver> driver,
       ByteArrayOutputStream written) {
     super(new Tee(spark, written));
     this.spark = spark;
     this.written = written;
     this.path = path;
     this.conf = conf;
+    this.driver = driver;
   }
 
   private static final class Tee extends OutputStream {
@@ -69,7 +80,7 @@ final class CommitLogStream extends CancellableFSDataOutputStream {
     try {
       ids = CommitLog.holdfastIds(written.toByteArray());
       if (!ids.isEmpty()) {
-        HoldfastPlugin.driver().publishing(path, ids, conf);
+        driver.get().publishing(path, ids, conf);
       }
     } catch (RuntimeException | IOException e) {
       spark.cancel();
@@ -77,7 +88,7 @@ final class CommitLogStream extends CancellableFSDataOutputStream {
     }
     spark.close();
     if (!ids.isEmpty()) {
-      HoldfastPlugin.driver().published(path, conf);
+      driver.get().published(path, conf);
     }
   }
 

@@ -46,7 +46,9 @@ public final class HoldfastCheckpointFileManager implements CheckpointFileManage
   public CancellableFSDataOutputStream createAtomic(Path path, boolean overwriteIfPossible) {
     CheckpointGuard.refuseOldFormat(conf, path);
     CancellableFSDataOutputStream out = create(path, overwriteIfPossible);
-    return CommitLog.isEntry(path) ? new CommitLogStream(out, path, conf) : out;
+    return CommitLog.isEntry(path)
+        ? new CommitLogStream(out, path, conf, HoldfastPlugin::driver)
+        : out;
   }
 
   private CancellableFSDataOutputStream create(Path path, boolean overwriteIfPossible) {

@@ -65,7 +65,14 @@ public final class HoldfastStateStoreProvider
     requireFileManager(hadoopConf);
     context =
         new StoreContext(
-            id, keySchema, valueSchema, useColumnFamilies, storeConf, hadoopConf, stateSchemaProvider);
+            id,
+            keySchema,
+            valueSchema,
+            useColumnFamilies,
+            storeConf,
+            hadoopConf,
+            stateSchemaProvider,
+            () -> HoldfastPlugin.executor().commitEntries());
     String family = StateStore.DEFAULT_COL_FAMILY_NAME();
     FamilySpec spec =
         FamilySpec.of(
@@ -114,7 +121,7 @@ public final class HoldfastStateStoreProvider
   private static void requireFormat(StateStoreConf conf) {
     if (!conf.enableStateStoreCheckpointIds()) {
       throw new UnsupportedStateException(
-          Messages.formatTooOld(Integer.toString(conf.stateStoreCheckpointFormatVersion())));
+          HoldfastConf.formatTooOld(Integer.toString(conf.stateStoreCheckpointFormatVersion())));
     }
   }
 
@@ -204,7 +211,7 @@ public final class HoldfastStateStoreProvider
   private HoldfastReadStore replay(
       long snapshotVersion, long endVersion, Option<String> snapshotId, Option<String> endId) {
     if (endId.isEmpty()) {
-      throw new UnsupportedStateException(Messages.formatTooOld("1"));
+      throw new UnsupportedStateException(HoldfastConf.formatTooOld("1"));
     }
     String[] ids =
         LongStream.rangeClosed(snapshotVersion + 1, endVersion)

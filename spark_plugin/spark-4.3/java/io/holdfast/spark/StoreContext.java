@@ -3,6 +3,7 @@ package io.holdfast.spark;
 import java.util.Map;
 import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.Supplier;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
@@ -32,8 +33,12 @@ final class StoreContext {
   final Map<String, FamilySpec> families = new ConcurrentHashMap<>();
 
   private final Option<StateSchemaProvider> schemas;
+  private final Supplier<CommitEntries> commitEntries;
   private boolean validated;
 
+  /**
+   * @param commitEntries gives the executor's view of the commit log
+   */
   StoreContext(
       StateStoreId id,
       StructType keySchema,
@@ -41,7 +46,8 @@ final class StoreContext {
       boolean columns,
       StateStoreConf conf,
       Configuration hadoopConf,
-      Option<StateSchemaProvider> schemas) {
+      Option<StateSchemaProvider> schemas,
+      Supplier<CommitEntries> commitEntries) {
     this.id = id;
     this.keySchema = keySchema;
     this.valueSchema = valueSchema;
@@ -49,6 +55,7 @@ final class StoreContext {
     this.conf = conf;
     this.hadoopConf = hadoopConf;
     this.schemas = schemas;
+    this.commitEntries = commitEntries;
     checksums = RowChecksums.of(id, conf);
   }
 
@@ -58,8 +65,8 @@ final class StoreContext {
 
   /** Ids of all stores of this partition in the commit log's entry of a version. */
   String[] idsOfVersion(long version) {
-    return HoldfastPlugin.executor()
-        .commitEntries
+    return commitEntries
+        .get()
         .idsOfVersion(
             id.checkpointRootLocation(), id.operatorId(), id.partitionId(), version, hadoopConf);
   }

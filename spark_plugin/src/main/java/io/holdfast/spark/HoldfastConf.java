@@ -72,6 +72,16 @@ final class HoldfastConf {
     compression = compression(values);
   }
 
+  /** What is wrong with a checkpoint of another format than 2. */
+  static String formatTooOld(String found) {
+    return "Holdfast needs state store checkpoint format 2, found "
+        + found
+        + ". Set "
+        + FORMAT_KEY
+        + "=2 (holdfast.configure does) and start with a new checkpoint folder: a checkpoint keeps"
+        + " the format it was made with.";
+  }
+
   private static String text(Map<String, String> values, Setting setting) {
     return values.getOrDefault(setting.key, setting.defaultValue).trim();
   }

@@ -6,6 +6,7 @@ import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.Consumer;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.SparkContext;
@@ -28,8 +29,19 @@ final class HoldfastDriver implements DriverPlugin {
   private final Terms terms = new Terms();
   private final DurableFiles durableFiles = new DurableFiles(terms);
   private final PartitionFolders partitionFolders = new PartitionFolders();
+  private final Consumer<HoldfastDriver> started;
+  private final Consumer<HoldfastDriver> stopped;
   private Reclaimer reclaimer;
   private RegionalPipelines regionalPipelines;
+
+  /**
+   * @param started receives this side when it can be used
+   * @param stopped receives this side when it ends
+   */
+  HoldfastDriver(Consumer<HoldfastDriver> started, Consumer<HoldfastDriver> stopped) {
+    this.started = started;
+    this.stopped = stopped;
+  }
 
   @Override
   public Map<String, String> init(SparkContext sc, PluginContext context) {
@@ -43,7 +55,7 @@ final class HoldfastDriver implements DriverPlugin {
             terms.forgetExecutor(removed.executorId());
           }
         });
-    HoldfastPlugin.started(this);
+    started.accept(this);
     return Collections.emptyMap();
   }
 
@@ -80,7 +92,7 @@ final class HoldfastDriver implements DriverPlugin {
 
   @Override
   public void shutdown() {
-    HoldfastPlugin.stopped(this);
+    stopped.accept(this);
     reclaimer.stop();
     regionalPipelines.stop();
     synchronized (this) {

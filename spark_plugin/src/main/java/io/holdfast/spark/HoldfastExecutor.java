@@ -1,17 +1,29 @@
 package io.holdfast.spark;
 
 import java.util.Map;
+import java.util.function.Consumer;
 import org.apache.spark.api.plugin.ExecutorPlugin;
 import org.apache.spark.api.plugin.PluginContext;
 
 /** Executor side of the plugin: managers of state stores and of regional pipelines. */
 final class HoldfastExecutor implements ExecutorPlugin {
   /** What state readers look up. */
-  final CommitEntries commitEntries = new CommitEntries();
+  private final CommitEntries commitEntries = new CommitEntries();
 
+  private final Consumer<HoldfastExecutor> started;
+  private final Consumer<HoldfastExecutor> stopped;
   private ExecutorEndpoint endpoint;
   private StoreManagers stores;
   private RegionalManagers regional;
+
+  /**
+   * @param started receives this side when it can be used
+   * @param stopped receives this side when it ends
+   */
+  HoldfastExecutor(Consumer<HoldfastExecutor> started, Consumer<HoldfastExecutor> stopped) {
+    this.started = started;
+    this.stopped = stopped;
+  }
 
   @Override
   public void init(PluginContext context, Map<String, String> extraConf) {
@@ -21,7 +33,7 @@ final class HoldfastExecutor implements ExecutorPlugin {
     regional = new RegionalManagers(driver, endpoint.link());
     regional.start();
     stores.totals().register(context.metricRegistry(), stores::memoryBytes, stores::written);
-    HoldfastPlugin.started(this);
+    started.accept(this);
   }
 
   /** A request of the driver. */
@@ -42,9 +54,13 @@ final class HoldfastExecutor implements ExecutorPlugin {
     return stores;
   }
 
+  CommitEntries commitEntries() {
+    return commitEntries;
+  }
+
   @Override
   public void shutdown() {
-    HoldfastPlugin.stopped(this);
+    stopped.accept(this);
     regional.stop();
     endpoint.close();
     stores.stop();

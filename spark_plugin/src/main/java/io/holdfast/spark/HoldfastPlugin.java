@@ -14,29 +14,29 @@ public final class HoldfastPlugin implements SparkPlugin {
 
   @Override
   public DriverPlugin driverPlugin() {
-    return new HoldfastDriver();
+    return new HoldfastDriver(HoldfastPlugin::started, HoldfastPlugin::stopped);
   }
 
   @Override
   public ExecutorPlugin executorPlugin() {
-    return new HoldfastExecutor();
+    return new HoldfastExecutor(HoldfastPlugin::started, HoldfastPlugin::stopped);
   }
 
-  static void started(HoldfastDriver instance) {
+  private static void started(HoldfastDriver instance) {
     driver = instance;
   }
 
-  static void started(HoldfastExecutor instance) {
+  private static void started(HoldfastExecutor instance) {
     executor = instance;
   }
 
-  static void stopped(HoldfastDriver instance) {
+  private static void stopped(HoldfastDriver instance) {
     if (driver == instance) {
       driver = null;
     }
   }
 
-  static void stopped(HoldfastExecutor instance) {
+  private static void stopped(HoldfastExecutor instance) {
     if (executor == instance) {
       executor = null;
     }

@@ -244,8 +244,8 @@ final class Native {
   /** Waits for the next worker; 0 once the listener was stopped. */
   static native long accept(long listener);
 
-  /** Serves a worker until it leaves; calls up into {@code managers}. */
-  static native void serve(long connection, RegionalManagers managers);
+  /** Serves a worker until it leaves; calls up into {@code host}. */
+  static native void serve(long connection, WorkerHost host);
 
   /** Closes the socket and all connections. */
   static native void stopListening(long listener);

@@ -13,7 +13,7 @@ import org.slf4j.LoggerFactory;
  * folder of segments, which all of them share. A manager lives as long as the driver has its pipeline
  * open: only it knows which segments of its files are needed.
  */
-final class RegionalManagers {
+final class RegionalManagers implements WorkerHost {
   private static final Logger LOG = LoggerFactory.getLogger(RegionalManagers.class);
 
   /** Between two attempts to accept a worker after the system refused one. */
@@ -87,14 +87,14 @@ final class RegionalManagers {
     }
   }
 
-  /** A worker introduced itself. The native side calls this by name. */
-  RegionalWorker connect(String pipeline, String folder, long maxFileBytes, int compression) {
+  @Override
+  public Worker connect(String pipeline, String folder, long maxFileBytes, int compression) {
     RegionalMessages.Hello hello = new RegionalMessages.Hello(pipeline, folder);
     RegionalMessages.Welcome welcome =
         ask(hello, "did not welcome a worker of " + pipeline, RegionalMessages.Welcome.class);
     RegionalMessages.Run run = new RegionalMessages.Run(pipeline, welcome.run());
     Manager manager = acquire(welcome.dir(), run, maxFileBytes, compression);
-    return new RegionalWorker(this, run, manager.handle);
+    return new RegionalWorker(driver, this::pause, run, manager.handle);
   }
 
   private synchronized Manager acquire(
@@ -190,12 +190,8 @@ final class RegionalManagers {
     return MessageBytes.read(answer, kind);
   }
 
-  DriverLink driver() {
-    return driver;
-  }
-
   /** Waits before something is tried again; fails when the executor stops. */
-  void pause(long millis) {
+  private void pause(long millis) {
     try {
       if (stopped.await(millis, TimeUnit.MILLISECONDS)) {
         throw new IllegalStateException("The executor is stopping");

@@ -1,25 +1,30 @@
 package io.holdfast.spark;
 
-/**
- * A Python worker that is connected to this executor. The native side calls these methods by name
- * (rust/jni/src/regional.rs).
- */
-final class RegionalWorker {
+import java.util.function.LongConsumer;
+
+/** A Python worker of a regional pipeline that is connected to this executor. */
+final class RegionalWorker implements WorkerHost.Worker {
   private static final long FIRST_PAUSE_MS = 5;
   private static final long LONGEST_PAUSE_MS = 200;
 
-  private final RegionalManagers managers;
+  private final DriverLink driver;
+  private final LongConsumer pause;
   private final RegionalMessages.Run run;
   private final long manager;
 
-  RegionalWorker(RegionalManagers managers, RegionalMessages.Run run, long manager) {
-    this.managers = managers;
+  /**
+   * @param pause waits for a number of milliseconds; fails when the executor stops
+   * @param manager handle of the manager of its folder
+   */
+  RegionalWorker(DriverLink driver, LongConsumer pause, RegionalMessages.Run run, long manager) {
+    this.driver = driver;
+    this.pause = pause;
     this.run = run;
     this.manager = manager;
   }
 
-  /** Handle of the manager of its folder. */
-  long manager() {
+  @Override
+  public long manager() {
     return manager;
   }
 
@@ -27,17 +32,18 @@ final class RegionalWorker {
    * Hands bytes on to the driver. Waits here as long as the driver has no room: its one thread for
    * messages of executors must not.
    */
-  void send(byte[] data) {
+  @Override
+  public void send(byte[] data) {
     RegionalMessages.Sent message = new RegionalMessages.Sent(run, data);
-    long pause = FIRST_PAUSE_MS;
+    long pauseMs = FIRST_PAUSE_MS;
     while (true) {
-      Object answer = managers.driver().ask(message, "did not take a message of " + run.pipeline());
+      Object answer = driver.ask(message, "did not take a message of " + run.pipeline());
       if (!RegionalMessages.FULL.equals(answer)) {
         accepted(answer);
         return;
       }
-      managers.pause(pause);
-      pause = Math.min(2 * pause, LONGEST_PAUSE_MS);
+      pause.accept(pauseMs);
+      pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS);
     }
   }
 
