@@ -102,7 +102,7 @@ pub(crate) fn file_id(term: Term, number: jlong) -> Result<FileId, Failure> {
 
 /// `record FileId(long term, long number)`.
 const FILE_ID: LongRecord = LongRecord {
-    class: jni_str!("io/holdfast/spark/FileId"),
+    class: jni_str!("io/holdfast/spark/files/FileId"),
     constructor: jni_sig!("(JJ)V"),
 };
 

@@ -60,7 +60,7 @@ extern "system" fn Java_io_holdfast_spark_Native_newestTerm<'local>(
 
 /// `record FileEnd(long term, long number, long end)`.
 const FILE_END: LongRecord = LongRecord {
-    class: jni_str!("io/holdfast/spark/FileEnd"),
+    class: jni_str!("io/holdfast/spark/files/FileEnd"),
     constructor: jni_sig!("(JJJ)V"),
 };
 
@@ -125,7 +125,7 @@ extern "system" fn Java_io_holdfast_spark_Native_adoptFile<'local>(
 }
 
 /// `record Reclaimed(String done, long physicalBytes, long pinnedBytes, FileId[] wasteful)`.
-const RECLAIMED: &JNIStr = jni_str!("io/holdfast/spark/Reclaimed");
+const RECLAIMED: &JNIStr = jni_str!("io/holdfast/spark/files/Reclaimed");
 
 /// `Native.reclaim(long cache, String dir, HadoopFiles files, String[] partitions, String[] ids,
 /// long[] liveTerms, long newestTerm): Reclaimed`: deletes the files that take no more
@@ -174,7 +174,7 @@ extern "system" fn Java_io_holdfast_spark_Native_reclaim<'local>(
         let wasteful = java_file_ids(env, &space.wasteful)?;
         Ok(env.new_object(
             RECLAIMED,
-            jni_sig!("(Ljava/lang/String;JJ[Lio/holdfast/spark/FileId;)V"),
+            jni_sig!("(Ljava/lang/String;JJ[Lio/holdfast/spark/files/FileId;)V"),
             &[
                 JValue::Object(&done),
                 JValue::Long(space.physical_bytes as jlong),

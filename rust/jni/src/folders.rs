@@ -166,7 +166,7 @@ extern "system" fn Java_io_holdfast_spark_Native_syncFiles<'local>(
 
 /// `record WriterStats(long filesCreated, long filesSealed, long segments, long storedBytes)`.
 const WRITER_STATS: LongRecord = LongRecord {
-    class: jni_str!("io/holdfast/spark/WriterStats"),
+    class: jni_str!("io/holdfast/spark/files/WriterStats"),
     constructor: jni_sig!("(JJJJ)V"),
 };
 

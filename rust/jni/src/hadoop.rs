@@ -1,5 +1,5 @@
 //! Every scheme but `file:`: Hadoop's file systems, reached by calling up into
-//! `io.holdfast.spark.HadoopFiles`, so that credentials and schemes are those of the user's Spark.
+//! `io.holdfast.spark.files.HadoopFiles`, so that credentials and schemes are those of the user's Spark.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -144,7 +144,7 @@ impl Storage for HadoopStorage {
         let output = self.opened(
             name,
             jni_str!("create"),
-            jni_sig!("(Ljava/lang/String;)Lio/holdfast/spark/HadoopOutput;"),
+            jni_sig!("(Ljava/lang/String;)Lio/holdfast/spark/files/HadoopOutput;"),
             "creating",
         )?;
         let durable = output.call(
@@ -166,7 +166,7 @@ impl Storage for HadoopStorage {
         let input = self.opened(
             name,
             jni_str!("open"),
-            jni_sig!("(Ljava/lang/String;)Lio/holdfast/spark/HadoopInput;"),
+            jni_sig!("(Ljava/lang/String;)Lio/holdfast/spark/files/HadoopInput;"),
             "opening",
         )?;
         let mut reader = HadoopReader {

@@ -205,7 +205,7 @@ impl Host for Executor {
                     host,
                     jni_str!("connect"),
                     jni_sig!(
-                        "(Ljava/lang/String;Ljava/lang/String;JI)Lio/holdfast/spark/WorkerHost$Worker;"
+                        "(Ljava/lang/String;Ljava/lang/String;JI)Lio/holdfast/spark/executor/WorkerHost$Worker;"
                     ),
                     &[
                         JValue::Object(&pipeline),

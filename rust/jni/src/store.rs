@@ -679,7 +679,7 @@ extern "system" fn Java_io_holdfast_spark_Native_writeBaseImage<'local>(
 /// `record StoreStats(long keys, long memoryBytes, long loads, long rewinds, long writtenBytes, long
 /// emptyCommits, long rebuilds, long changelogs)`.
 const STORE_STATS: LongRecord = LongRecord {
-    class: jni_str!("io/holdfast/spark/StoreStats"),
+    class: jni_str!("io/holdfast/spark/store/StoreStats"),
     constructor: jni_sig!("(JJJJJJJJ)V"),
 };
 

@@ -1,5 +1,6 @@
-package io.holdfast.spark;
+package io.holdfast.spark.files;
 
+import io.holdfast.spark.Native;
 import java.io.IOException;
 import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;

@@ -1,5 +1,9 @@
 package io.holdfast.spark;
 
+import io.holdfast.spark.driver.CheckpointGuard;
+import io.holdfast.spark.driver.CommitLogStream;
+import io.holdfast.spark.files.CommitLog;
+import io.holdfast.spark.files.ObjectStream;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import org.apache.hadoop.conf.Configuration;

@@ -1,5 +1,14 @@
 package io.holdfast.spark;
 
+import io.holdfast.spark.files.SegmentFolder;
+import io.holdfast.spark.store.ChangeFeed;
+import io.holdfast.spark.store.FamilySpec;
+import io.holdfast.spark.store.HoldfastReadStore;
+import io.holdfast.spark.store.NativeStore;
+import io.holdfast.spark.store.SparkErrors;
+import io.holdfast.spark.store.StoreContext;
+import io.holdfast.spark.store.StoreMetrics;
+import io.holdfast.spark.store.TimedStats;
 import java.util.Arrays;
 import java.util.concurrent.locks.ReentrantReadWriteLock;
 import java.util.function.Supplier;

@@ -15,7 +15,7 @@ import org.apache.spark.network.util.JavaUtils;
  * Settings, each declared once. All carry Spark's state store prefix because Spark ships exactly
  * those to executors.
  */
-final class HoldfastConf {
+public final class HoldfastConf {
   /** One setting: key, default and what it does. */
   enum Setting {
     MAX_FILE_BYTES(
@@ -41,39 +41,40 @@ final class HoldfastConf {
     }
   }
 
-  static final String PREFIX = "spark.sql.streaming.stateStore.holdfast.";
-  static final String PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass";
-  static final String PROVIDER_CLASS = "io.holdfast.spark.HoldfastStateStoreProvider";
+  public static final String PREFIX = "spark.sql.streaming.stateStore.holdfast.";
+  public static final String PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass";
+  public static final String PROVIDER_CLASS = "io.holdfast.spark.HoldfastStateStoreProvider";
   static final String PLUGIN_CLASS = "io.holdfast.spark.HoldfastPlugin";
-  static final String FORMAT_KEY = "spark.sql.streaming.stateStore.checkpointFormatVersion";
+  public static final String FORMAT_KEY = "spark.sql.streaming.stateStore.checkpointFormatVersion";
   static final String FILE_MANAGER_KEY = "spark.sql.streaming.checkpointFileManagerClass";
   static final String FILE_MANAGER_CLASS = "io.holdfast.spark.HoldfastCheckpointFileManager";
 
   /** Settings of Spark that the driver reads, with Spark's defaults. */
-  static final String RETAINED_KEY = "spark.sql.streaming.minBatchesToRetain";
+  public static final String RETAINED_KEY = "spark.sql.streaming.minBatchesToRetain";
 
-  static final int RETAINED_DEFAULT = 100;
-  static final String EXTRA_SPACE_KEY = "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint";
-  static final double EXTRA_SPACE_DEFAULT = 0.3;
+  public static final int RETAINED_DEFAULT = 100;
+  public static final String EXTRA_SPACE_KEY =
+      "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint";
+  public static final double EXTRA_SPACE_DEFAULT = 0.3;
 
   /** Folder below {@code <checkpoint>/state} that holds the merged files. */
-  static final String STATE_FOLDER = "holdfast";
+  public static final String STATE_FOLDER = "holdfast";
 
-  final long maxFileBytes;
-  final int compression;
+  public final long maxFileBytes;
+  public final int compression;
 
   /** 0 for no limit. */
   final long maxMemoryBytes;
 
   /** Reads the settings that travelled with a state store. */
-  HoldfastConf(Map<String, String> values) {
+  public HoldfastConf(Map<String, String> values) {
     maxFileBytes = bytes(values, Setting.MAX_FILE_BYTES, 1);
     maxMemoryBytes = bytes(values, Setting.MAX_MEMORY_BYTES, 0);
     compression = compression(values);
   }
 
   /** What is wrong with a checkpoint of another format than 2. */
-  static String formatTooOld(String found) {
+  public static String formatTooOld(String found) {
     return "Holdfast needs state store checkpoint format 2, found "
         + found
         + ". Set "
@@ -100,12 +101,12 @@ final class HoldfastConf {
   }
 
   /** All keys, for messages. */
-  static String keys() {
+  public static String keys() {
     return Arrays.stream(Setting.values()).map(setting -> setting.key).collect(joining(", "));
   }
 
   /** Those of {@code keys} that are none of Holdfast's. */
-  static List<String> unknown(Collection<String> keys) {
+  public static List<String> unknown(Collection<String> keys) {
     Set<String> known =
         Arrays.stream(Setting.values()).map(setting -> setting.key).collect(toSet());
     return keys.stream().filter(key -> !known.contains(key)).sorted().toList();

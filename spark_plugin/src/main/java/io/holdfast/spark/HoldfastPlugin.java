@@ -1,5 +1,7 @@
 package io.holdfast.spark;
 
+import io.holdfast.spark.driver.HoldfastDriver;
+import io.holdfast.spark.executor.HoldfastExecutor;
 import org.apache.spark.api.plugin.DriverPlugin;
 import org.apache.spark.api.plugin.ExecutorPlugin;
 import org.apache.spark.api.plugin.SparkPlugin;
