@@ -201,7 +201,7 @@ impl Storage for HadoopStorage {
     }
 
     fn sync(&self, name: &str) -> Result<()> {
-        // A finished object was synced by its writer, and an unfinished one nobody else can sync.
+        // Its writer synced a finished object, and no other process can sync an unfinished one.
         self.len(name).map(|_| ())
     }
 
@@ -361,7 +361,7 @@ impl AppendFile for HadoopFile {
 impl Drop for HadoopFile {
     fn drop(&mut self) {
         if !self.finished {
-            // Whoever drops a file has given up on it; nothing depends on how this ends.
+            // The caller that drops a file has given it up; nothing depends on how this ends.
             let _ = self.output.call_void(jni_str!("abandon"), "abandoning");
         }
     }

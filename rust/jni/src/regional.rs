@@ -130,7 +130,7 @@ extern "system" fn Java_io_holdfast_spark_Native_openRegional<'local>(
 }
 
 /// `Native.closeRegional(long manager): String[]`: seals its files; returns what the log should know.
-/// Who still works with it is refused. Closing twice does nothing.
+/// A worker that still uses it is refused. Closing twice does nothing.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_closeRegional<'local>(
     env: EnvUnowned<'local>,

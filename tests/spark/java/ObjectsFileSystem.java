@@ -107,7 +107,7 @@ public final class ObjectsFileSystem extends RawLocalFileSystem {
       java.nio.file.Path upload = Files.createTempFile("upload-", ".object");
       try {
         Files.write(upload, toByteArray());
-        // One step, which fails if somebody else took the name meanwhile.
+        // One step, which fails if another writer took the name meanwhile.
         Files.createLink(target, upload);
       } catch (FileAlreadyExistsException e) {
         throw new org.apache.hadoop.fs.FileAlreadyExistsException(target + " exists");

@@ -18,7 +18,7 @@ import org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedChe
 
 /**
  * Spark's own checkpoint file manager with two additions. Before {@code commits/N} is published on
- * the driver, every state file it refers to is made durable; if that fails, so does the batch, and
+ * the driver, every physical file it refers to is made durable; if that fails, so does the batch, and
  * Spark replays it. And on object stores files are written without a rename.
  */
 public final class HoldfastCheckpointFileManager implements CheckpointFileManager {

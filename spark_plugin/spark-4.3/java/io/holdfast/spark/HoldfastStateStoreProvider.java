@@ -51,7 +51,7 @@ public final class HoldfastStateStoreProvider
   private StoreContext context;
   private NativeStore nativeStore;
 
-  /** What Spark's coordinator was told last; maintenance alone uses it. */
+  /** Newest version reported to Spark's coordinator; only maintenance uses it. */
   private long reportedVersion;
 
   @Override
@@ -134,7 +134,7 @@ public final class HoldfastStateStoreProvider
     }
   }
 
-  /** It makes state files durable before the batch that needs them commits. */
+  /** It makes physical files durable before the batch that needs them commits. */
   private static void requireFileManager(Configuration hadoopConf) {
     String found = hadoopConf.get(HoldfastConf.FILE_MANAGER_KEY);
     if (!HoldfastConf.FILE_MANAGER_CLASS.equals(found)) {
@@ -144,7 +144,7 @@ public final class HoldfastStateStoreProvider
               + HoldfastConf.FILE_MANAGER_CLASS
               + ", found "
               + found
-              + ": without it state files would not be durable when their batch commits. Use"
+              + ": without it physical files would not be durable when their batch commits. Use"
               + " holdfast.configure(builder), or all lines of 'holdfast conf'.");
     }
   }

@@ -72,7 +72,7 @@ public final class ObjectStream extends CancellableFSDataOutputStream {
   /**
    * Publishes the file.
    *
-   * @throws FileAlreadyExistsException if somebody else did; Spark tells the user what that means
+   * @throws FileAlreadyExistsException if another writer published first; Spark explains that to the user
    */
   @Override
   public void close() throws IOException {
@@ -91,9 +91,9 @@ public final class ObjectStream extends CancellableFSDataOutputStream {
   }
 
   /**
-   * A conditional create failed: somebody else took the name, or nothing was created, or it is this
-   * stream's own file that is there. A client whose first request went through unanswered asks
-   * again, and the answer to that is that the name is taken.
+   * A conditional create failed. Either another writer took the name, or nothing was created, or
+   * the file there is this stream's own: when the answer to a request is lost, the client asks
+   * again, and the store answers that the name is taken.
    */
   private void settle(IOException failure) throws IOException {
     byte[] found;
@@ -107,7 +107,7 @@ public final class ObjectStream extends CancellableFSDataOutputStream {
     }
     if (!Arrays.equals(found, writer.getBytes(StandardCharsets.UTF_8))) {
       throw (IOException)
-          new FileAlreadyExistsException(path + " was created by somebody else").initCause(failure);
+          new FileAlreadyExistsException(path + " was created by another writer").initCause(failure);
     }
   }
 

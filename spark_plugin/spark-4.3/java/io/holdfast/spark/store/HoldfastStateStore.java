@@ -170,7 +170,7 @@ final class HoldfastStateStore implements StateStore {
   public StateStoreMetrics metrics() {
     session.requireMetrics();
     if (metrics == null) {
-      // Taken once: what the manager did is told to one caller only.
+      // Taken once: the manager hands each of its counts to one caller only.
       metrics =
           StoreMetrics.of(
               read.statsBefore(), nativeStore.stats(), nativeStore.takeTotals(version));

@@ -15,7 +15,7 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreProvider$;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
 
-/** What Spark told the provider, shared by the stores it hands out. */
+/** What Spark gave the provider at its start, shared by the stores that the provider opens. */
 public final class StoreContext {
   final StateStoreId id;
   final StructType keySchema;

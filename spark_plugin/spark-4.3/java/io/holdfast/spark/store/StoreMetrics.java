@@ -26,7 +26,7 @@ public final class StoreMetrics {
   private static final List<OfStore> OF_STORE =
       List.of(
           new OfStore(
-              sum("holdfastLoads", "Holdfast: versions read from state files"),
+              sum("holdfastLoads", "Holdfast: versions read from physical files"),
               stats -> stats.counters().loads()),
           new OfStore(
               sum("holdfastRewinds", "Holdfast: versions served by undoing a commit"),
@@ -44,7 +44,7 @@ public final class StoreMetrics {
               sum("holdfastChangelogs", "Holdfast: commits that wrote a changelog"),
               stats -> stats.counters().changelogs()),
           new OfStore(
-              timing("holdfastLoadMs", "Holdfast: time to load versions from state files"),
+              timing("holdfastLoadMs", "Holdfast: time to load versions from physical files"),
               TimedStats::loadMs),
           new OfStore(
               timing("holdfastAppendMs", "Holdfast: time to write changelogs"),
@@ -53,26 +53,26 @@ public final class StoreMetrics {
   private static final List<OfManager> OF_MANAGER =
       List.of(
           new OfManager(
-              sum("holdfastFilesCreated", "Holdfast: state files created"),
+              sum("holdfastFilesCreated", "Holdfast: physical files created"),
               totals -> totals.written().filesCreated()),
           new OfManager(
-              sum("holdfastFilesSealed", "Holdfast: state files closed with a footer"),
+              sum("holdfastFilesSealed", "Holdfast: physical files closed with a footer"),
               totals -> totals.written().filesSealed()),
           new OfManager(
               sum("holdfastSegments", "Holdfast: segments written, base images included"),
               totals -> totals.written().segments()),
           new OfManager(
-              size("holdfastStoredBytes", "Holdfast: bytes of these segments in state files"),
+              size("holdfastStoredBytes", "Holdfast: bytes of these segments in physical files"),
               totals -> totals.written().storedBytes()),
           new OfManager(
               timing(
                   "holdfastSealMs",
-                  "Holdfast: time to make state files durable for the batch before"),
+                  "Holdfast: time to make physical files durable for the batch before"),
               ManagerTotals::sealMs),
           new OfManager(
               size(
                   "holdfastPinnedBytes",
-                  "Holdfast: bytes in state files that no retained batch needs any more"),
+                  "Holdfast: bytes in physical files that no retained batch needs any more"),
               ManagerTotals::pinnedBytes));
 
   public static final StateStoreCustomMetric[] ALL =

@@ -3,10 +3,10 @@ package io.holdfast.spark;
 import static java.util.stream.Collectors.joining;
 import static java.util.stream.Collectors.toSet;
 
+import io.holdfast.spark.files.Compression;
 import java.util.Arrays;
 import java.util.Collection;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import org.apache.spark.network.util.JavaUtils;
@@ -61,7 +61,7 @@ public final class HoldfastConf {
   public static final String STATE_FOLDER = "holdfast";
 
   public final long maxFileBytes;
-  public final int compression;
+  public final Compression compression;
 
   /** 0 for no limit. */
   final long maxMemoryBytes;
@@ -70,7 +70,8 @@ public final class HoldfastConf {
   public HoldfastConf(Map<String, String> values) {
     maxFileBytes = bytes(values, Setting.MAX_FILE_BYTES, 1);
     maxMemoryBytes = bytes(values, Setting.MAX_MEMORY_BYTES, 0);
-    compression = compression(values);
+    String named = text(values, Setting.COMPRESSION);
+    compression = Compression.named(named).orElseThrow(() -> wrong(Setting.COMPRESSION, named));
   }
 
   /** What is wrong with a checkpoint of another format than 2. */
@@ -115,17 +116,5 @@ public final class HoldfastConf {
   private static IllegalArgumentException wrong(Setting setting, String found) {
     return new IllegalArgumentException(
         setting.key + ": " + setting.doc + " Found '" + found + "'.");
-  }
-
-  private static int compression(Map<String, String> values) {
-    String text = text(values, Setting.COMPRESSION);
-    switch (text.toLowerCase(Locale.ROOT)) {
-      case "lz4":
-        return Native.COMPRESSION_LZ4;
-      case "none":
-        return Native.COMPRESSION_NONE;
-      default:
-        throw wrong(Setting.COMPRESSION, text);
-    }
   }
 }

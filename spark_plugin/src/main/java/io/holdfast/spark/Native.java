@@ -1,6 +1,7 @@
 package io.holdfast.spark;
 
 import io.holdfast.spark.executor.WorkerHost;
+import io.holdfast.spark.files.Compression;
 import io.holdfast.spark.files.FileEnd;
 import io.holdfast.spark.files.FileId;
 import io.holdfast.spark.files.HadoopFiles;
@@ -23,9 +24,6 @@ import java.util.Locale;
  * HoldfastException} (storage, or a bug).
  */
 public final class Native {
-  public static final int COMPRESSION_NONE = 0;
-  static final int COMPRESSION_LZ4 = 1;
-
   /** Family of a store without column families. */
   public static final int ONLY_FAMILY = 1;
 
@@ -69,6 +67,7 @@ public final class Native {
    * @param dir path of the folder, or its URI where {@code files} is given
    * @param files how to reach the files; null for a local folder
    * @param term 0 opens it for reading only
+   * @param compression a {@link Compression#code}
    */
   public static native long openFolder(
       String dir, HadoopFiles files, long term, long maxFileBytes, int compression);
@@ -212,7 +211,7 @@ public final class Native {
   /** Numbers of the files that could not be made durable; their term is the manager's. */
   public static native long[] lostFiles(long folder);
 
-  /** What went wrong with files and failed no call, for the log; told once. */
+  /** What went wrong with files and failed no call, for the log. Each warning is returned once. */
   public static native String[] takeWarnings(long folder);
 
   /** The files that the ids of a batch refer to. */

@@ -25,7 +25,7 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * What the driver knows about the durability of state files, by folder. Before a batch commits it
+ * What the driver knows about the durability of physical files, by folder. Before a batch commits it
  * has the executors make the files of the batch durable, and fails the batch if one cannot.
  */
 final class DurableFiles {
@@ -159,7 +159,7 @@ final class DurableFiles {
       }
     } catch (ExecutionException e) {
       if (e.getCause() instanceof TimeoutException || e.getCause() instanceof HoldfastException) {
-        // It may be alive, or is and says what the driver cannot read: only it knows whether its
+        // The writer may be alive, or its reply cannot be read: only the writer knows whether its
         // bytes are safe.
         throw failed(where, request.files(), writer + " does not answer", e.getCause());
       }
@@ -199,7 +199,7 @@ final class DurableFiles {
             .map(file -> file.getKey() + " up to offset " + file.getValue())
             .collect(Collectors.joining(", "));
     return new HoldfastException(
-        "The batch was not committed: state files in "
+        "The batch was not committed: physical files in "
             + where.name
             + " could not be made durable: "
             + ends

@@ -148,7 +148,7 @@ public final class HoldfastDriver implements DriverPlugin {
     reclaimed.put(folder.name, pass);
     long toTell = pass.pinnedBytes();
     for (Terms.Writer writer : given.writers().values()) {
-      // Best effort: the next notice says it again.
+      // Best effort: the next notice names these files again.
       writer.link().ask(new ExecutorRequest.WasteNotice(folder.name, toTell, pass.wasteful()));
       // One of them reports the bytes: tasks' metrics are added up.
       toTell = 0;

@@ -185,10 +185,10 @@ final class RegionalManagers implements WorkerHost {
     manager.seal();
     RegionalMessages.TermEnded ended = new RegionalMessages.TermEnded(manager.dir, manager.term);
     try {
-      driver.ask(ended, "was not told of the end of a term");
+      driver.ask(ended, "took no notice of the end of a term");
     } catch (RuntimeException e) {
       // The term counts as alive for as long as this executor: its files stay a little longer.
-      LOG.warn("The driver was not told that {} gets no more segments", manager.dir, e);
+      LOG.warn("The end of a manager in {} was not reported to the driver", manager.dir, e);
     }
   }
 

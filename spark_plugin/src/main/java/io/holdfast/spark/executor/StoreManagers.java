@@ -45,10 +45,10 @@ public final class StoreManagers {
     /** The executor ends: maintenance that still runs has nothing to write to any more. */
     volatile boolean closed;
 
-    /** Files that should go, as far as the driver said. */
+    /** Files that should go, from the driver's last notice. */
     volatile FileId[] wasteful = {};
 
-    /** Bytes that no retained batch needs any more, as far as the driver said. */
+    /** Bytes that no retained batch needs any more, from the driver's last notice. */
     volatile long pinnedBytes;
 
     final LongAdder unreportedSealNanos = new LongAdder();
@@ -218,7 +218,7 @@ public final class StoreManagers {
       manager.unreportedSealNanos.add(nanos);
       return ExecutorReply.done();
     } catch (RuntimeException | Error e) {
-      LOG.error("State files in {} could not be made durable", request.dir(), e);
+      LOG.error("Physical files in {} could not be made durable", request.dir(), e);
       return ExecutorReply.failed(e);
     } finally {
       OpenManager.warn(Native.takeWarnings(manager.handle));
@@ -262,10 +262,10 @@ public final class StoreManagers {
         }
       }
       if (!fresh.isEmpty()) {
-        LOG.error("State files in {} could not be made durable: {}", manager.dir, fresh);
+        LOG.error("Physical files in {} could not be made durable: {}", manager.dir, fresh);
         driver.ask(
             new LostFiles(manager.dir, driver.executorId(), fresh),
-            "was not told of lost files in " + manager.dir);
+            "took no report of lost files in " + manager.dir);
         reported.addAll(fresh);
       }
     }
@@ -308,7 +308,7 @@ public final class StoreManagers {
   private Manager open(SegmentFolder folder, HoldfastConf conf, long term) {
     long handle =
         Native.openFolder(
-            folder.name, folder.files(), term, conf.maxFileBytes, conf.compression);
+            folder.name, folder.files(), term, conf.maxFileBytes, conf.compression.code);
     nativeLoaded = true;
     return new Manager(folder.name, term, handle);
   }
@@ -328,7 +328,7 @@ public final class StoreManagers {
         OpenManager.warn(Native.takeWarnings(manager.handle));
         reportLostFiles(manager);
       } catch (RuntimeException unreachable) {
-        LOG.warn("The driver was not told of lost files in {}", manager.dir, unreachable);
+        LOG.warn("Lost files in {} were not reported to the driver", manager.dir, unreachable);
       }
     }
     writtenBefore = writtenBefore.plus(Native.writerStats(manager.handle));

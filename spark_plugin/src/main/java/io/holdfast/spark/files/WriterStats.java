@@ -1,7 +1,7 @@
 package io.holdfast.spark.files;
 
 /**
- * What the writer of a manager did so far. The native side makes these (rust/jni/src/manager.rs).
+ * What the writer of a manager did so far. The native side makes these (rust/jni/src/folders.rs).
  *
  * @param storedBytes of the segments, as they are in files
  */

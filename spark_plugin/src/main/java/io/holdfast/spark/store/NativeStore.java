@@ -25,7 +25,9 @@ public final class NativeStore {
   private static final long LOCK_TIMEOUT_MS = 60_000;
 
   private static final int SCAN_BATCH_BYTES = 64 << 10;
-  private static final long NOBODY = Long.MIN_VALUE;
+
+  /** In the place of a user while no task uses the store. */
+  private static final long UNUSED = Long.MIN_VALUE;
 
   /** Which store this is, and how its keys are laid out. */
   public static final class Identity {
@@ -63,17 +65,17 @@ public final class NativeStore {
   private final Object maintaining = new Object();
 
   private final AtomicLong stamps = new AtomicLong();
-  private long user = NOBODY;
+  private long user = UNUSED;
 
   /** Null while the native store is closed. */
   private StoreManagers.Lease lease;
 
   private long store;
 
-  /** Spark let go of it: nothing but the task that uses it keeps it open. */
+  /** Spark closed the store; it stays open only until the task that uses it ends. */
   private boolean dismissed;
 
-  /** The user committed: readers change nothing, in files neither. */
+  /** The user committed. A user that only reads leaves nothing to maintain. */
   private boolean committed;
 
   /** Time spent on loads and commits so far, beside the native counters. */
@@ -125,7 +127,7 @@ public final class NativeStore {
     return identity.toString();
   }
 
-  /** Numbers what is opened, for errors about stores that are used on after their end. */
+  /** Numbers the sessions, for errors about a session that is used after its end. */
   long nextStamp() {
     return stamps.incrementAndGet();
   }
@@ -184,7 +186,7 @@ public final class NativeStore {
       return false;
     }
     long deadline = System.nanoTime() + LOCK_TIMEOUT_MS * 1_000_000;
-    while (user != NOBODY) {
+    while (user != UNUSED) {
       long leftMs = (deadline - System.nanoTime()) / 1_000_000;
       if (leftMs <= 0) {
         throw new HoldfastException(
@@ -221,7 +223,8 @@ public final class NativeStore {
       committed = false;
     }
     if (forgets) {
-      // Maintenance that comes by itself comes too late: it needs versions in memory.
+      // A base image is written from versions in memory, and none will be left when the thread
+      // of Spark that maintains stores comes.
       try {
         maintain();
       } catch (RuntimeException e) {
@@ -236,7 +239,7 @@ public final class NativeStore {
           Native.retain(store, versionsInMemory);
         }
       } finally {
-        user = NOBODY;
+        user = UNUSED;
         notifyAll();
       }
     }
@@ -466,7 +469,7 @@ public final class NativeStore {
       return left > 0;
     }
 
-    /** Hands the next entry to {@code reader}. Call only after {@link #hasNext} said yes. */
+    /** Hands the next entry to {@code reader}. Call only after {@link #hasNext} returned true. */
     void next(EntryReader reader) {
       long at = Platform.BYTE_ARRAY_OFFSET + (long) position;
       int keyBytes = Platform.getInt(batch, at);
