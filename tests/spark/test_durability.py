@@ -99,7 +99,7 @@ def test_an_executor_that_does_not_answer_in_time_fails_the_batch_and_is_named(
     world.go("publish")
     said = job.wait_until_failed()
     failure = re.search(
-        r"The batch was not committed: state files in (.*) could not be made durable:"
+        r"The batch was not committed: physical files in (.*) could not be made durable:"
         r" ([0-9a-f-]+\.hf) up to offset \d+ \(executor (\d+) does not answer\)",
         said,
     )

@@ -89,20 +89,20 @@ def test_times_grow_with_the_state(spark: SparkSession, tmp_path: Path) -> None:
 SIZE, TIME = r".*\n[0-9.]+ [KM]?i?B \(.*", r".*\n[0-9.]+ m?s \(.*"
 # Metrics of the SQL tab, by the text that it shows, and what they say of the first batch.
 IN_THE_SQL_TAB = {
-    "Holdfast: versions read from state files": f"{PARTITIONS}",
+    "Holdfast: versions read from physical files": f"{PARTITIONS}",
     "Holdfast: versions served by undoing a commit": "0",
     "Holdfast: bytes that commits wrote, before compression": SIZE,
     "Holdfast: commits that wrote nothing": "0",
     "Holdfast: versions rebuilt because a base image was damaged": "0",
     "Holdfast: commits that wrote a changelog": f"{PARTITIONS}",
-    "Holdfast: time to load versions from state files": TIME,
+    "Holdfast: time to load versions from physical files": TIME,
     "Holdfast: time to write changelogs": TIME,
-    "Holdfast: state files created": "1",
-    "Holdfast: state files closed with a footer": "0",
+    "Holdfast: physical files created": "1",
+    "Holdfast: physical files closed with a footer": "0",
     "Holdfast: segments written, base images included": f"{PARTITIONS}",
-    "Holdfast: bytes of these segments in state files": SIZE,
-    "Holdfast: time to make state files durable for the batch before": TIME,
-    "Holdfast: bytes in state files that no retained batch needs any more": SIZE,
+    "Holdfast: bytes of these segments in physical files": SIZE,
+    "Holdfast: time to make physical files durable for the batch before": TIME,
+    "Holdfast: bytes in physical files that no retained batch needs any more": SIZE,
 }
 
 

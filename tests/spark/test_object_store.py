@@ -127,9 +127,9 @@ def test_an_executor_lost_before_it_seals_fails_the_batch_and_a_restart_replays_
     world.go("publish")
     said = job.wait_until_failed()
     assert re.search(
-        r"The batch was not committed: state files in (objects|s3a):/.*/state/holdfast could not be"
-        r" made durable: [0-9a-f-]+\.hf up to offset \d+ \((its executor|executor \d) was lost"
-        r" before the file was complete",
+        r"The batch was not committed: physical files in (objects|s3a):/.*/state/holdfast"
+        r" could not be made durable: [0-9a-f-]+\.hf up to offset \d+"
+        r" \((its executor|executor \d) was lost before the file was complete",
         said,
     )
     assert "restart the query, and Spark replays the batch" in said

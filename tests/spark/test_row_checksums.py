@@ -115,7 +115,7 @@ def test_a_wrong_checksum_in_the_state_is_refused_by_readers_and_by_the_query(
 def test_a_row_with_one_altered_byte_is_refused(spark: SparkSession) -> None:
     jvm: Any = spark._jvm
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    checksums = jvm.java.lang.Class.forName("io.holdfast.spark.RowChecksums", True, loader)
+    checksums = jvm.java.lang.Class.forName("io.holdfast.spark.store.RowChecksums", True, loader)
     # Not public: only stores use it.
     methods = {method.getName(): method for method in checksums.getDeclaredMethods()}
     for method in methods.values():

@@ -60,7 +60,7 @@ def big_object(server: S3Server, bucket: str, commits: int, end: str) -> dict[st
     # All of the heap is taken at once, so that what grows later is not the heap.
     heap = ["-Xms64m", "-Xmx64m", "-XX:+AlwaysPreTouch"]
     path = classpath(server.helpers, *server.client)
-    program = ["io.holdfast.spark.BigObject", f"s3a://{bucket}/state", str(commits), end]
+    program = ["io.holdfast.spark.files.BigObject", f"s3a://{bucket}/state", str(commits), end]
     done = subprocess.run(
         [
             *[tool("java"), QUICK_START, *heap, "-cp", path, *program],

@@ -14,7 +14,7 @@ use crate::hadoop::HadoopStorage;
 
 /// `StorageConformance.run(String parent)`: every check gets a fresh folder below `parent`.
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_holdfast_spark_StorageConformance_run<'local>(
+extern "system" fn Java_io_holdfast_spark_files_StorageConformance_run<'local>(
     env: EnvUnowned<'local>,
     class: JClass<'local>,
     parent: JString<'local>,
@@ -31,7 +31,7 @@ extern "system" fn Java_io_holdfast_spark_StorageConformance_run<'local>(
                     .call_static_method(
                         &class,
                         jni_str!("fresh"),
-                        jni_sig!("(Ljava/lang/String;I)Lio/holdfast/spark/HadoopFiles;"),
+                        jni_sig!("(Ljava/lang/String;I)Lio/holdfast/spark/files/HadoopFiles;"),
                         &[JValue::Object(&name), JValue::Int(next.get() as jint)],
                     )?
                     .l()?;

@@ -5,7 +5,7 @@ use jni::objects::{JLongArray, JObject, JObjectArray, JString};
 use jni::signature::MethodSignature;
 use jni::strings::JNIStr;
 use jni::sys::jlong;
-use jni::{Env, JValue};
+use jni::{Env, JValue, jni_sig, jni_str};
 
 use crate::guard::Failure;
 
@@ -98,4 +98,42 @@ pub(crate) fn file_id(term: Term, number: jlong) -> Result<FileId, Failure> {
         Error::invalid_input(format!("{number} is not the number of a physical file"))
     })?;
     Ok(FileId { term, seq })
+}
+
+/// `record FileId(long term, long number)`.
+const FILE_ID: LongRecord = LongRecord {
+    class: jni_str!("io/holdfast/spark/files/FileId"),
+    constructor: jni_sig!("(JJ)V"),
+};
+
+/// Physical files as Java's `FileId[]`.
+pub(crate) fn java_file_ids<'local>(
+    env: &mut Env<'local>,
+    files: &[FileId],
+) -> Result<JObjectArray<'local>, Failure> {
+    let rows: Vec<_> = files
+        .iter()
+        .map(|file| [file.term.0, u64::from(file.seq)])
+        .collect();
+    FILE_ID.array(env, &rows)
+}
+
+/// Java's `FileId[]` as physical files.
+pub(crate) fn file_ids<'local>(
+    env: &mut Env<'local>,
+    array: &JObjectArray<'local>,
+) -> Result<Vec<FileId>, Failure> {
+    let mut files = Vec::new();
+    for i in 0..array.len(env)? {
+        let file = array.get_element(env, i)?;
+        let term = env
+            .call_method(&file, jni_str!("term"), jni_sig!("()J"), &[])?
+            .j()?;
+        let number = env
+            .call_method(&file, jni_str!("number"), jni_sig!("()J"), &[])?
+            .j()?;
+        env.delete_local_ref(file);
+        files.push(file_id(Term(term as u64), number)?);
+    }
+    Ok(files)
 }

@@ -8,11 +8,12 @@ use holdfast_core::reclaim::{IndexCache, newest_term, reclaim};
 use holdfast_core::state::CommitId;
 use holdfast_core::{Error, FileId, SegmentRef, Term};
 use jni::objects::{JClass, JLongArray, JObject, JObjectArray, JString};
+use jni::strings::JNIStr;
 use jni::sys::jlong;
-use jni::{EnvUnowned, jni_sig, jni_str};
+use jni::{EnvUnowned, JValue, jni_sig, jni_str};
 use parking_lot::Mutex;
 
-use crate::convert::{LongRecord, file_id, java_strings, strings};
+use crate::convert::{LongRecord, file_id, java_file_ids, strings};
 use crate::folders::storage;
 use crate::guard::{primitive, with_env};
 use crate::handles::Handles;
@@ -59,7 +60,7 @@ extern "system" fn Java_io_holdfast_spark_Native_newestTerm<'local>(
 
 /// `record FileEnd(long term, long number, long end)`.
 const FILE_END: LongRecord = LongRecord {
-    class: jni_str!("io/holdfast/spark/FileEnd"),
+    class: jni_str!("io/holdfast/spark/files/FileEnd"),
     constructor: jni_sig!("(JJJ)V"),
 };
 
@@ -123,15 +124,16 @@ extern "system" fn Java_io_holdfast_spark_Native_adoptFile<'local>(
     });
 }
 
+/// `record Reclaimed(String done, long physicalBytes, long pinnedBytes, FileId[] wasteful)`.
+const RECLAIMED: &JNIStr = jni_str!("io/holdfast/spark/files/Reclaimed");
+
 /// `Native.reclaim(long cache, String dir, HadoopFiles files, String[] partitions, String[] ids,
-/// long[] liveTerms, long newestTerm): String[]`: deletes the files that take no more
+/// long[] liveTerms, long newestTerm): Reclaimed`: deletes the files that take no more
 /// appends and hold nothing that a retained version needs.
 ///
 /// `cache` knows the files that earlier calls found sealed. `ids[i]` is the id of a store of
 /// `partitions[i]` (`operator/partition`) in the oldest retained entry of the commit log;
 /// `liveTerms` are the terms that may still append, `newestTerm` is the newest that was given.
-/// Returns what was done, for the log, empty when nothing was; the bytes of the closed files that are
-/// left; how many of these no retained version needs; and the names of the most wasteful files.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_reclaim<'local>(
     env: EnvUnowned<'local>,
@@ -143,7 +145,7 @@ extern "system" fn Java_io_holdfast_spark_Native_reclaim<'local>(
     ids: JObjectArray<'local, JString<'local>>,
     live_terms: JLongArray<'local>,
     newest: jlong,
-) -> JObjectArray<'local, JString<'local>> {
+) -> JObject<'local> {
     with_env(env, |env| {
         let storage = storage(env, &dir, &files)?;
         let mut floors = Floors::default();
@@ -168,12 +170,17 @@ extern "system" fn Java_io_holdfast_spark_Native_reclaim<'local>(
             newest,
         )?;
         let space = &report.space;
-        let mut answer = vec![
-            report.summary(),
-            space.physical_bytes.to_string(),
-            space.pinned_bytes().to_string(),
-        ];
-        answer.extend(space.wasteful.iter().map(FileId::file_name));
-        java_strings(env, &answer)
+        let done = env.new_string(report.summary())?;
+        let wasteful = java_file_ids(env, &space.wasteful)?;
+        Ok(env.new_object(
+            RECLAIMED,
+            jni_sig!("(Ljava/lang/String;JJ[Lio/holdfast/spark/files/FileId;)V"),
+            &[
+                JValue::Object(&done),
+                JValue::Long(space.physical_bytes as jlong),
+                JValue::Long(space.pinned_bytes() as jlong),
+                JValue::Object(&wasteful),
+            ],
+        )?)
     })
 }

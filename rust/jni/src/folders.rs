@@ -45,6 +45,7 @@ impl SegmentFolder {
 
 pub(crate) static FOLDERS: Handles<SegmentFolder> = Handles::new("folder of state stores");
 
+/// Java's `Compression.code`.
 pub(crate) fn compression(code: jint) -> Result<Compression, Failure> {
     match code {
         0 => Ok(Compression::None),
@@ -166,7 +167,7 @@ extern "system" fn Java_io_holdfast_spark_Native_syncFiles<'local>(
 
 /// `record WriterStats(long filesCreated, long filesSealed, long segments, long storedBytes)`.
 const WRITER_STATS: LongRecord = LongRecord {
-    class: jni_str!("io/holdfast/spark/WriterStats"),
+    class: jni_str!("io/holdfast/spark/files/WriterStats"),
     constructor: jni_sig!("(JJJJ)V"),
 };
 
@@ -190,7 +191,7 @@ extern "system" fn Java_io_holdfast_spark_Native_writerStats<'local>(
 }
 
 /// `Native.takeWarnings(long folder): String[]`: what went wrong with files and failed no call, for
-/// the log; told once.
+/// the log. Each warning is returned once.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_takeWarnings<'local>(
     env: EnvUnowned<'local>,

@@ -11,11 +11,11 @@ use jni::{Env, EnvUnowned, jni_str};
 /// Why a native call failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The core said no.
+    /// The core returned an error.
     Core(Error),
     /// A handle that was closed, or never existed.
     Closed(&'static str),
-    /// The JVM said no; usually an exception is pending already.
+    /// A call of the JVM failed; usually an exception is pending already.
     Jni(jni::errors::Error),
 }
 

@@ -1,5 +1,5 @@
 //! Every scheme but `file:`: Hadoop's file systems, reached by calling up into
-//! `io.holdfast.spark.HadoopFiles`, so that credentials and schemes are those of the user's Spark.
+//! `io.holdfast.spark.files.HadoopFiles`, so that credentials and schemes are those of the user's Spark.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -144,7 +144,7 @@ impl Storage for HadoopStorage {
         let output = self.opened(
             name,
             jni_str!("create"),
-            jni_sig!("(Ljava/lang/String;)Lio/holdfast/spark/HadoopOutput;"),
+            jni_sig!("(Ljava/lang/String;)Lio/holdfast/spark/files/HadoopOutput;"),
             "creating",
         )?;
         let durable = output.call(
@@ -166,7 +166,7 @@ impl Storage for HadoopStorage {
         let input = self.opened(
             name,
             jni_str!("open"),
-            jni_sig!("(Ljava/lang/String;)Lio/holdfast/spark/HadoopInput;"),
+            jni_sig!("(Ljava/lang/String;)Lio/holdfast/spark/files/HadoopInput;"),
             "opening",
         )?;
         let mut reader = HadoopReader {
@@ -201,7 +201,7 @@ impl Storage for HadoopStorage {
     }
 
     fn sync(&self, name: &str) -> Result<()> {
-        // A finished object was synced by its writer, and an unfinished one nobody else can sync.
+        // Its writer synced a finished object, and no other process can sync an unfinished one.
         self.len(name).map(|_| ())
     }
 
@@ -361,7 +361,7 @@ impl AppendFile for HadoopFile {
 impl Drop for HadoopFile {
     fn drop(&mut self) {
         if !self.finished {
-            // Whoever drops a file has given up on it; nothing depends on how this ends.
+            // The caller that drops a file has given it up; nothing depends on how this ends.
             let _ = self.output.call_void(jni_str!("abandon"), "abandoning");
         }
     }

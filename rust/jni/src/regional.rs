@@ -67,16 +67,16 @@ extern "system" fn Java_io_holdfast_spark_Native_accept<'local>(
     })
 }
 
-/// `Native.serve(long connection, RegionalManagers managers)`: serves a worker until it leaves.
+/// `Native.serve(long connection, WorkerHost host)`: serves a worker until it leaves.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_serve<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
     connection: jlong,
-    managers: JObject<'local>,
+    host: JObject<'local>,
 ) {
     with_env(env, |env| {
-        let host = Executor(Upward(env.new_global_ref(managers)?));
+        let host = Executor(Upward(env.new_global_ref(host)?));
         let connection = CONNECTIONS.remove(connection);
         let connection = connection.and_then(|connection| connection.lock().take());
         connection
@@ -129,7 +129,7 @@ extern "system" fn Java_io_holdfast_spark_Native_openRegional<'local>(
 }
 
 /// `Native.closeRegional(long manager): String[]`: seals its files; returns what the log should know.
-/// Who still works with it is refused. Closing twice does nothing.
+/// A worker that still uses it is refused. Closing twice does nothing.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_closeRegional<'local>(
     env: EnvUnowned<'local>,
@@ -190,21 +190,21 @@ fn said(error: &JniError) -> Error {
     }
 }
 
-/// A `RegionalManagers`.
+/// A `WorkerHost`.
 struct Executor(Upward);
 
 impl Host for Executor {
     fn open(&self, hello: &Hello) -> Result<Box<dyn Session>, Error> {
-        let (worker, manager) = self.0.call(|env, managers| {
+        let (worker, manager) = self.0.call(|env, host| {
             let pipeline = env.new_string(&hello.pipeline)?;
             let folder = env.new_string(&hello.folder)?;
             let max_file_bytes = jlong::try_from(hello.writer.max_file_bytes);
             let worker = env
                 .call_method(
-                    managers,
+                    host,
                     jni_str!("connect"),
                     jni_sig!(
-                        "(Ljava/lang/String;Ljava/lang/String;JI)Lio/holdfast/spark/RegionalWorker;"
+                        "(Ljava/lang/String;Ljava/lang/String;JI)Lio/holdfast/spark/executor/WorkerHost$Worker;"
                     ),
                     &[
                         JValue::Object(&pipeline),
@@ -223,7 +223,7 @@ impl Host for Executor {
     }
 }
 
-/// A `RegionalWorker`.
+/// A `WorkerHost.Worker`.
 struct Worker {
     worker: Upward,
     manager: jlong,

@@ -7,13 +7,13 @@ use holdfast_core::state::{
     ChangeKind, CommitId, FamilyOfInterest, FamilyOptions, KeyRange, Layout, MemoryBudget,
     ScanBatch, ScanOf, StateStore, for_each_change, read_changelog,
 };
-use holdfast_core::{Error, FileId, Owner};
+use holdfast_core::{Error, Owner};
 use jni::objects::{JByteArray, JClass, JLongArray, JObject, JObjectArray, JString};
 use jni::sys::{jboolean, jint, jlong};
 use jni::{Env, EnvUnowned, jni_sig, jni_str};
 use parking_lot::Mutex;
 
-use crate::convert::{LongRecord, java_strings, strings};
+use crate::convert::{LongRecord, file_ids, java_strings, strings};
 use crate::folders::{FOLDERS, SegmentFolder};
 use crate::guard::{Failure, primitive, with_env};
 use crate::handles::Handles;
@@ -640,7 +640,7 @@ extern "system" fn Java_io_holdfast_spark_Native_abort<'local>(
     });
 }
 
-/// `Native.writeBaseImage(long store, int minChangelogs, String[] wasteful): long`: merges the store's
+/// `Native.writeBaseImage(long store, int minChangelogs, FileId[] wasteful): long`: merges the store's
 /// lineage from files when enough changelogs have gathered, see `StateStore::base_image_task`, or
 /// when a part of it lies in one of the `wasteful` files. Returns the newest version that is as good
 /// as a snapshot, see `StateStore::snapshot_version`, -1 without one.
@@ -650,14 +650,10 @@ extern "system" fn Java_io_holdfast_spark_Native_writeBaseImage<'local>(
     _class: JClass<'local>,
     store: jlong,
     min_changelogs: jint,
-    wasteful: JObjectArray<'local, JString<'local>>,
+    wasteful: JObjectArray<'local>,
 ) -> jlong {
     with_env(env, |env| {
-        let wasteful = strings(env, &wasteful)?;
-        let wasteful: HashSet<_> = wasteful
-            .iter()
-            .filter_map(|name| FileId::parse(name))
-            .collect();
+        let wasteful: HashSet<_> = file_ids(env, &wasteful)?.into_iter().collect();
         let store = STORES.get(store)?;
         let writer = store.folder.writer()?;
         let overdue = store.state.lock().overdue_image(writer);
@@ -683,7 +679,7 @@ extern "system" fn Java_io_holdfast_spark_Native_writeBaseImage<'local>(
 /// `record StoreStats(long keys, long memoryBytes, long loads, long rewinds, long writtenBytes, long
 /// emptyCommits, long rebuilds, long changelogs)`.
 const STORE_STATS: LongRecord = LongRecord {
-    class: jni_str!("io/holdfast/spark/StoreStats"),
+    class: jni_str!("io/holdfast/spark/store/StoreStats"),
     constructor: jni_sig!("(JJJJJJJJ)V"),
 };
 

@@ -1,5 +1,6 @@
-package io.holdfast.spark;
+package io.holdfast.spark.files;
 
+import io.holdfast.spark.Native;
 import java.io.IOException;
 import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
@@ -46,7 +47,7 @@ public final class BigObject {
   private long openManager(long term) {
     long neverFull = Long.MAX_VALUE;
     return Native.openFolder(
-        folder.toString(), files, term, neverFull, Native.COMPRESSION_NONE);
+        folder.toString(), files, term, neverFull, Compression.NONE.code);
   }
 
   private static long openStore(long manager) {

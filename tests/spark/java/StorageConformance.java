@@ -1,4 +1,4 @@
-package io.holdfast.spark;
+package io.holdfast.spark.files;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;

@@ -7,7 +7,7 @@ public final class UntilInputEnds {
   private UntilInputEnds() {}
 
   public static void main(String[] args) throws Exception {
-    // What the other program says goes where the caller need not read it.
+    // The parent does not read what the other program prints.
     PrintStream out = System.out;
     System.setOut(System.err);
     // Its main method may return, or not.
@@ -26,7 +26,7 @@ public final class UntilInputEnds {
         // Nothing is said to it.
       }
     } catch (IOException e) {
-      // The caller is gone as well.
+      // The parent is gone.
     }
     Runtime.getRuntime().halt(0);
   }

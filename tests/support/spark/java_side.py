@@ -167,7 +167,7 @@ def check_conformance(path: str, folder: str, *settings: str) -> None:
     build = ["cargo", "build", "-p", "holdfast-jni", "--features", "conformance", "--locked"]
     subprocess.run(build, cwd=ROOT, check=True, timeout=280)
     library = ROOT / "target" / "debug" / "libholdfast_jni.so"
-    program = ["io.holdfast.spark.StorageConformance", str(library), folder, *settings]
+    program = ["io.holdfast.spark.files.StorageConformance", str(library), folder, *settings]
     done = subprocess.run(
         [tool("java"), QUICK_START, "-cp", path, *program],
         capture_output=True,

@@ -1,5 +1,9 @@
 package io.holdfast.spark;
 
+import io.holdfast.spark.driver.CheckpointGuard;
+import io.holdfast.spark.driver.CommitLogStream;
+import io.holdfast.spark.files.CommitLog;
+import io.holdfast.spark.files.ObjectStream;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import org.apache.hadoop.conf.Configuration;
@@ -14,7 +18,7 @@ import org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedChe
 
 /**
  * Spark's own checkpoint file manager with two additions. Before {@code commits/N} is published on
- * the driver, every state file it refers to is made durable; if that fails, so does the batch, and
+ * the driver, every physical file it refers to is made durable; if that fails, so does the batch, and
  * Spark replays it. And on object stores files are written without a rename.
  */
 public final class HoldfastCheckpointFileManager implements CheckpointFileManager {
@@ -46,7 +50,9 @@ public final class HoldfastCheckpointFileManager implements CheckpointFileManage
   public CancellableFSDataOutputStream createAtomic(Path path, boolean overwriteIfPossible) {
     CheckpointGuard.refuseOldFormat(conf, path);
     CancellableFSDataOutputStream out = create(path, overwriteIfPossible);
-    return CommitLog.isEntry(path) ? new CommitLogStream(out, path, conf) : out;
+    return CommitLog.isEntry(path)
+        ? new CommitLogStream(out, path, conf, HoldfastPlugin::driver)
+        : out;
   }
 
   private CancellableFSDataOutputStream create(Path path, boolean overwriteIfPossible) {

@@ -1,5 +1,7 @@
 package io.holdfast.spark;
 
+import io.holdfast.spark.plan.HoldfastTransformWithStateExec;
+import io.holdfast.spark.plan.HoldfastTransformWithStateInPySparkExec;
 import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.SparkSessionExtensionsProvider;
 import org.apache.spark.sql.catalyst.rules.Rule;

@@ -1,5 +1,14 @@
 package io.holdfast.spark;
 
+import io.holdfast.spark.files.SegmentFolder;
+import io.holdfast.spark.store.ChangeFeed;
+import io.holdfast.spark.store.FamilySpec;
+import io.holdfast.spark.store.HoldfastReadStore;
+import io.holdfast.spark.store.NativeStore;
+import io.holdfast.spark.store.SparkErrors;
+import io.holdfast.spark.store.StoreContext;
+import io.holdfast.spark.store.StoreMetrics;
+import io.holdfast.spark.store.TimedStats;
 import java.util.Arrays;
 import java.util.concurrent.locks.ReentrantReadWriteLock;
 import java.util.function.Supplier;
@@ -42,7 +51,7 @@ public final class HoldfastStateStoreProvider
   private StoreContext context;
   private NativeStore nativeStore;
 
-  /** What Spark's coordinator was told last; maintenance alone uses it. */
+  /** Newest version reported to Spark's coordinator; only maintenance uses it. */
   private long reportedVersion;
 
   @Override
@@ -65,7 +74,14 @@ public final class HoldfastStateStoreProvider
     requireFileManager(hadoopConf);
     context =
         new StoreContext(
-            id, keySchema, valueSchema, useColumnFamilies, storeConf, hadoopConf, stateSchemaProvider);
+            id,
+            keySchema,
+            valueSchema,
+            useColumnFamilies,
+            storeConf,
+            hadoopConf,
+            stateSchemaProvider,
+            () -> HoldfastPlugin.executor().commitEntries());
     String family = StateStore.DEFAULT_COL_FAMILY_NAME();
     FamilySpec spec =
         FamilySpec.of(
@@ -114,11 +130,11 @@ public final class HoldfastStateStoreProvider
   private static void requireFormat(StateStoreConf conf) {
     if (!conf.enableStateStoreCheckpointIds()) {
       throw new UnsupportedStateException(
-          Messages.formatTooOld(Integer.toString(conf.stateStoreCheckpointFormatVersion())));
+          HoldfastConf.formatTooOld(Integer.toString(conf.stateStoreCheckpointFormatVersion())));
     }
   }
 
-  /** It makes state files durable before the batch that needs them commits. */
+  /** It makes physical files durable before the batch that needs them commits. */
   private static void requireFileManager(Configuration hadoopConf) {
     String found = hadoopConf.get(HoldfastConf.FILE_MANAGER_KEY);
     if (!HoldfastConf.FILE_MANAGER_CLASS.equals(found)) {
@@ -128,7 +144,7 @@ public final class HoldfastStateStoreProvider
               + HoldfastConf.FILE_MANAGER_CLASS
               + ", found "
               + found
-              + ": without it state files would not be durable when their batch commits. Use"
+              + ": without it physical files would not be durable when their batch commits. Use"
               + " holdfast.configure(builder), or all lines of 'holdfast conf'.");
     }
   }
@@ -204,7 +220,7 @@ public final class HoldfastStateStoreProvider
   private HoldfastReadStore replay(
       long snapshotVersion, long endVersion, Option<String> snapshotId, Option<String> endId) {
     if (endId.isEmpty()) {
-      throw new UnsupportedStateException(Messages.formatTooOld("1"));
+      throw new UnsupportedStateException(HoldfastConf.formatTooOld("1"));
     }
     String[] ids =
         LongStream.rangeClosed(snapshotVersion + 1, endVersion)

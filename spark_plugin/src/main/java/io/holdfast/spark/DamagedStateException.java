@@ -1,6 +1,6 @@
 package io.holdfast.spark;
 
-/** A state file is gone, cut or altered; the message names file, offset and owner. */
+/** A physical file is gone, cut or altered; the message names file, offset and owner. */
 public class DamagedStateException extends HoldfastException {
   private static final long serialVersionUID = 1L;
 

@@ -3,10 +3,10 @@ package io.holdfast.spark;
 import static java.util.stream.Collectors.joining;
 import static java.util.stream.Collectors.toSet;
 
+import io.holdfast.spark.files.Compression;
 import java.util.Arrays;
 import java.util.Collection;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import org.apache.spark.network.util.JavaUtils;
@@ -15,7 +15,7 @@ import org.apache.spark.network.util.JavaUtils;
  * Settings, each declared once. All carry Spark's state store prefix because Spark ships exactly
  * those to executors.
  */
-final class HoldfastConf {
+public final class HoldfastConf {
   /** One setting: key, default and what it does. */
   enum Setting {
     MAX_FILE_BYTES(
@@ -41,35 +41,47 @@ final class HoldfastConf {
     }
   }
 
-  static final String PREFIX = "spark.sql.streaming.stateStore.holdfast.";
-  static final String PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass";
-  static final String PROVIDER_CLASS = "io.holdfast.spark.HoldfastStateStoreProvider";
+  public static final String PREFIX = "spark.sql.streaming.stateStore.holdfast.";
+  public static final String PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass";
+  public static final String PROVIDER_CLASS = "io.holdfast.spark.HoldfastStateStoreProvider";
   static final String PLUGIN_CLASS = "io.holdfast.spark.HoldfastPlugin";
-  static final String FORMAT_KEY = "spark.sql.streaming.stateStore.checkpointFormatVersion";
+  public static final String FORMAT_KEY = "spark.sql.streaming.stateStore.checkpointFormatVersion";
   static final String FILE_MANAGER_KEY = "spark.sql.streaming.checkpointFileManagerClass";
   static final String FILE_MANAGER_CLASS = "io.holdfast.spark.HoldfastCheckpointFileManager";
 
   /** Settings of Spark that the driver reads, with Spark's defaults. */
-  static final String RETAINED_KEY = "spark.sql.streaming.minBatchesToRetain";
+  public static final String RETAINED_KEY = "spark.sql.streaming.minBatchesToRetain";
 
-  static final int RETAINED_DEFAULT = 100;
-  static final String EXTRA_SPACE_KEY = "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint";
-  static final double EXTRA_SPACE_DEFAULT = 0.3;
+  public static final int RETAINED_DEFAULT = 100;
+  public static final String EXTRA_SPACE_KEY =
+      "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint";
+  public static final double EXTRA_SPACE_DEFAULT = 0.3;
 
   /** Folder below {@code <checkpoint>/state} that holds the merged files. */
-  static final String STATE_FOLDER = "holdfast";
+  public static final String STATE_FOLDER = "holdfast";
 
-  final long maxFileBytes;
-  final int compression;
+  public final long maxFileBytes;
+  public final Compression compression;
 
   /** 0 for no limit. */
   final long maxMemoryBytes;
 
   /** Reads the settings that travelled with a state store. */
-  HoldfastConf(Map<String, String> values) {
+  public HoldfastConf(Map<String, String> values) {
     maxFileBytes = bytes(values, Setting.MAX_FILE_BYTES, 1);
     maxMemoryBytes = bytes(values, Setting.MAX_MEMORY_BYTES, 0);
-    compression = compression(values);
+    String named = text(values, Setting.COMPRESSION);
+    compression = Compression.named(named).orElseThrow(() -> wrong(Setting.COMPRESSION, named));
+  }
+
+  /** What is wrong with a checkpoint of another format than 2. */
+  public static String formatTooOld(String found) {
+    return "Holdfast needs state store checkpoint format 2, found "
+        + found
+        + ". Set "
+        + FORMAT_KEY
+        + "=2 (holdfast.configure does) and start with a new checkpoint folder: a checkpoint keeps"
+        + " the format it was made with.";
   }
 
   private static String text(Map<String, String> values, Setting setting) {
@@ -90,12 +102,12 @@ final class HoldfastConf {
   }
 
   /** All keys, for messages. */
-  static String keys() {
+  public static String keys() {
     return Arrays.stream(Setting.values()).map(setting -> setting.key).collect(joining(", "));
   }
 
   /** Those of {@code keys} that are none of Holdfast's. */
-  static List<String> unknown(Collection<String> keys) {
+  public static List<String> unknown(Collection<String> keys) {
     Set<String> known =
         Arrays.stream(Setting.values()).map(setting -> setting.key).collect(toSet());
     return keys.stream().filter(key -> !known.contains(key)).sorted().toList();
@@ -104,17 +116,5 @@ final class HoldfastConf {
   private static IllegalArgumentException wrong(Setting setting, String found) {
     return new IllegalArgumentException(
         setting.key + ": " + setting.doc + " Found '" + found + "'.");
-  }
-
-  private static int compression(Map<String, String> values) {
-    String text = text(values, Setting.COMPRESSION);
-    switch (text.toLowerCase(Locale.ROOT)) {
-      case "lz4":
-        return Native.COMPRESSION_LZ4;
-      case "none":
-        return Native.COMPRESSION_NONE;
-      default:
-        throw wrong(Setting.COMPRESSION, text);
-    }
   }
 }

@@ -1,5 +1,7 @@
 package io.holdfast.spark;
 
+import io.holdfast.spark.driver.HoldfastDriver;
+import io.holdfast.spark.executor.HoldfastExecutor;
 import org.apache.spark.api.plugin.DriverPlugin;
 import org.apache.spark.api.plugin.ExecutorPlugin;
 import org.apache.spark.api.plugin.SparkPlugin;
@@ -14,29 +16,29 @@ public final class HoldfastPlugin implements SparkPlugin {
 
   @Override
   public DriverPlugin driverPlugin() {
-    return new HoldfastDriver();
+    return new HoldfastDriver(HoldfastPlugin::started, HoldfastPlugin::stopped);
   }
 
   @Override
   public ExecutorPlugin executorPlugin() {
-    return new HoldfastExecutor();
+    return new HoldfastExecutor(HoldfastPlugin::started, HoldfastPlugin::stopped);
   }
 
-  static void started(HoldfastDriver instance) {
+  private static void started(HoldfastDriver instance) {
     driver = instance;
   }
 
-  static void started(HoldfastExecutor instance) {
+  private static void started(HoldfastExecutor instance) {
     executor = instance;
   }
 
-  static void stopped(HoldfastDriver instance) {
+  private static void stopped(HoldfastDriver instance) {
     if (driver == instance) {
       driver = null;
     }
   }
 
-  static void stopped(HoldfastExecutor instance) {
+  private static void stopped(HoldfastExecutor instance) {
     if (executor == instance) {
       executor = null;
     }

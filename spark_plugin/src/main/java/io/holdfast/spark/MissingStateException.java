@@ -1,6 +1,6 @@
 package io.holdfast.spark;
 
-/** A state file that a version needs is gone; the message names file and owner. */
+/** A physical file that a version needs is gone; the message names file and owner. */
 public class MissingStateException extends DamagedStateException {
   private static final long serialVersionUID = 1L;
 

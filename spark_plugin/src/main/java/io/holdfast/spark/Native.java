@@ -1,5 +1,13 @@
 package io.holdfast.spark;
 
+import io.holdfast.spark.executor.WorkerHost;
+import io.holdfast.spark.files.Compression;
+import io.holdfast.spark.files.FileEnd;
+import io.holdfast.spark.files.FileId;
+import io.holdfast.spark.files.HadoopFiles;
+import io.holdfast.spark.files.Reclaimed;
+import io.holdfast.spark.files.WriterStats;
+import io.holdfast.spark.store.StoreStats;
 import java.io.IOException;
 import java.io.InputStream;
 import java.nio.file.Files;
@@ -15,40 +23,37 @@ import java.util.Locale;
  * UnsupportedStateException}, {@link IllegalArgumentException} (a wrong call) or {@link
  * HoldfastException} (storage, or a bug).
  */
-final class Native {
-  static final int COMPRESSION_NONE = 0;
-  static final int COMPRESSION_LZ4 = 1;
-
+public final class Native {
   /** Family of a store without column families. */
-  static final int ONLY_FAMILY = 1;
+  public static final int ONLY_FAMILY = 1;
 
   /** The family serves scans by prefix and range. */
-  static final int ORDERED = 1;
+  public static final int ORDERED = 1;
 
   /** The family has a list of values per key. */
-  static final int SEVERAL_VALUES = 2;
+  public static final int SEVERAL_VALUES = 2;
 
   /** The family is Spark's own: its keys are not counted. */
-  static final int INTERNAL = 4;
+  public static final int INTERNAL = 4;
 
   /** One entry per key between two bounds. */
-  static final int SCAN_KEYS = 0;
+  public static final int SCAN_KEYS = 0;
 
   /** One entry per value of the keys between two bounds. */
-  static final int SCAN_VALUES = 1;
+  public static final int SCAN_VALUES = 1;
 
   /** One entry per key with a prefix. */
-  static final int SCAN_PREFIX = 2;
+  public static final int SCAN_PREFIX = 2;
 
   /** One entry per value of the keys with a prefix. */
-  static final int SCAN_PREFIX_VALUES = 3;
+  public static final int SCAN_PREFIX_VALUES = 3;
 
   /** One entry per value of one key. */
-  static final int SCAN_VALUES_OF_KEY = 4;
+  public static final int SCAN_VALUES_OF_KEY = 4;
 
   static final int CHANGE_PUT = 0;
-  static final int CHANGE_REMOVE = 1;
-  static final int CHANGE_APPEND = 2;
+  public static final int CHANGE_REMOVE = 1;
+  public static final int CHANGE_APPEND = 2;
 
   static {
     load();
@@ -62,8 +67,9 @@ final class Native {
    * @param dir path of the folder, or its URI where {@code files} is given
    * @param files how to reach the files; null for a local folder
    * @param term 0 opens it for reading only
+   * @param compression a {@link Compression#code}
    */
-  static native long openFolder(
+  public static native long openFolder(
       String dir, HadoopFiles files, long term, long maxFileBytes, int compression);
 
   /**
@@ -71,44 +77,44 @@ final class Native {
    *
    * @param numbers see {@link FileId#number}; the term is the manager's
    */
-  static native void syncFiles(long folder, long[] numbers);
+  public static native void syncFiles(long folder, long[] numbers);
 
   /** Closes the open file if it was deleted from outside. */
-  static native void leaveDeletedFile(long folder);
+  public static native void leaveDeletedFile(long folder);
 
   /** Seals the open file. */
-  static native void seal(long folder);
+  public static native void seal(long folder);
 
-  static native void closeFolder(long folder);
+  public static native void closeFolder(long folder);
 
   /** Limits the native memory of all stores of this process, in bytes; 0 is no limit. */
   static native void limitMemory(long bytes);
 
   /** Bytes of native memory that all stores of this process have taken. */
-  static native long usedMemory();
+  public static native long usedMemory();
 
   /**
    * @param columns whether the store has column families
    * @param options {@code ORDERED} and the like, of the one family of a store without column
    *     families
    */
-  static native long openStore(
+  public static native long openStore(
       long folder, String operator, String partition, String store, boolean columns, int options);
 
-  static native void closeStore(long store);
+  public static native void closeStore(long store);
 
   /** Keeps at most so many versions in memory, the newest first. */
-  static native void retain(long store, int versions);
+  public static native void retain(long store, int versions);
 
   /**
    * Positions the store at a version; {@code id} is null for version 0.
    *
    * @return what damage was worked around, null when there was none
    */
-  static native String load(long store, long version, String id);
+  public static native String load(long store, long version, String id);
 
   /** Positions the store at a version without content. */
-  static native void openEmpty(long store, long version);
+  public static native void openEmpty(long store, long version);
 
   /**
    * Positions the store at a version by loading an older one and applying what later commits changed.
@@ -116,7 +122,7 @@ final class Native {
    * @param fromId null for version 0
    * @param ids of the later versions, of all stores of the partition
    */
-  static native void replay(
+  public static native void replay(
       long store, long fromVersion, String fromId, String toId, String[] ids);
 
   /**
@@ -125,32 +131,33 @@ final class Native {
    *
    * @param ids of the version, of all stores of the partition
    */
-  static native byte[] changes(
+  public static native byte[] changes(
       long store, long version, String[] ids, int family, int options);
 
-  static native void begin(long store);
+  public static native void begin(long store);
 
   /** Number of a column family, 0 without it. */
-  static native int findFamily(long store, String name);
+  public static native int findFamily(long store, String name);
 
   /** Number of a column family, which is made when it is not there. */
-  static native int openFamily(long store, String name, int options);
+  public static native int openFamily(long store, String name, int options);
 
   /** Removes a column family with its content; false when it was not there. */
-  static native boolean removeFamily(long store, String name);
+  public static native boolean removeFamily(long store, String name);
 
-  static native String[] familyNames(long store);
+  public static native String[] familyNames(long store);
 
   /** Length of the value, -1 without such a key; above {@code outLen} nothing was copied. */
-  static native int get(long store, int family, long key, int keyLen, long out, int outLen);
+  public static native int get(long store, int family, long key, int keyLen, long out, int outLen);
 
-  static native void put(long store, int family, long key, int keyLen, long value, int valueLen);
+  public static native void put(
+      long store, int family, long key, int keyLen, long value, int valueLen);
 
   /** Sets the values of a key, or appends to them; {@code values} are {@code len u32, bytes}. */
-  static native void writeList(
+  public static native void writeList(
       long store, int family, long key, int keyLen, long values, int valuesLen, boolean append);
 
-  static native boolean remove(long store, int family, long key, int keyLen);
+  public static native boolean remove(long store, int family, long key, int keyLen);
 
   /**
    * First entries of a new scan, each {@code key_len u32, value_len u32, key, value}.
@@ -159,7 +166,7 @@ final class Native {
    * @param fromLen negative for no bound, as is {@code toLen}
    * @param progress receives the scan to go on with, 0 when it is over, and the number of entries
    */
-  static native byte[] scan(
+  public static native byte[] scan(
       long store,
       int family,
       int what,
@@ -171,60 +178,59 @@ final class Native {
       long[] progress);
 
   /** The next entries of a scan. */
-  static native byte[] scanOn(long store, int scan, int maxBytes, long[] progress);
+  public static native byte[] scanOn(long store, int scan, int maxBytes, long[] progress);
 
   /** Ends a scan early. */
-  static native void closeScan(long store, int scan);
+  public static native void closeScan(long store, int scan);
 
   /** Writes what changed; returns the id of the next version. */
-  static native String commit(long store);
+  public static native String commit(long store);
 
-  static native void abort(long store);
+  public static native void abort(long store);
 
   /**
    * Writes a base image if one is due, or if the store needs a part of a wasteful file.
    *
-   * @param wasteful names of files that should go
+   * @param wasteful files that should go
    * @return the newest version that is loaded from a base image and few changelogs, -1 without one
    */
-  static native long writeBaseImage(long store, int minChangelogs, String[] wasteful);
+  public static native long writeBaseImage(long store, int minChangelogs, FileId[] wasteful);
 
-  static native StoreStats storeStats(long store);
+  public static native StoreStats storeStats(long store);
 
   /** What a driver knows about sealed files, from one reclaim to the next. */
-  static native long openIndexCache();
+  public static native long openIndexCache();
 
-  static native void closeIndexCache(long cache);
+  public static native void closeIndexCache(long cache);
 
   /** Highest term that a file in {@code dir} carries, 0 without files. */
-  static native long newestTerm(String dir, HadoopFiles files);
+  public static native long newestTerm(String dir, HadoopFiles files);
 
-  static native WriterStats writerStats(long folder);
+  public static native WriterStats writerStats(long folder);
 
   /** Numbers of the files that could not be made durable; their term is the manager's. */
-  static native long[] lostFiles(long folder);
+  public static native long[] lostFiles(long folder);
 
-  /** What went wrong with files and failed no call, for the log; told once. */
-  static native String[] takeWarnings(long folder);
+  /** What went wrong with files and failed no call, for the log. Each warning is returned once. */
+  public static native String[] takeWarnings(long folder);
 
   /** The files that the ids of a batch refer to. */
-  static native FileEnd[] referencedEnds(String[] ids);
+  public static native FileEnd[] referencedEnds(String[] ids);
 
   /** Makes a file whose writer is gone survive a machine crash, and checks that it has its end. */
-  static native void adoptFile(String dir, HadoopFiles files, long term, long number, long end);
+  public static native void adoptFile(
+      String dir, HadoopFiles files, long term, long number, long end);
 
   /**
-   * Deletes files that nobody appends to and that hold nothing a retained version needs.
+   * Deletes files that no manager appends to and that hold nothing a retained version needs.
    *
    * @param cache knows the files that earlier calls found sealed
    * @param partitions {@code operator/partition} of each id
    * @param ids ids of the oldest retained entry of the commit log
    * @param liveTerms terms that may still append
    * @param newestTerm newest term that was given; files of a newer one stop it all
-   * @return what was done, empty when nothing was; bytes of the closed files that are left; how many
-   *     of these nobody needs; then the names of the most wasteful files
    */
-  static native String[] reclaim(
+  public static native Reclaimed reclaim(
       long cache,
       String dir,
       HadoopFiles files,
@@ -238,29 +244,29 @@ final class Native {
    *
    * @param folder the JVM's folder for temporary files
    */
-  static native long listen(String folder);
+  public static native long listen(String folder);
 
   /** Where it listens. */
-  static native String socketPath(long listener);
+  public static native String socketPath(long listener);
 
   /** Waits for the next worker; 0 once the listener was stopped. */
-  static native long accept(long listener);
+  public static native long accept(long listener);
 
-  /** Serves a worker until it leaves; calls up into {@code managers}. */
-  static native void serve(long connection, RegionalManagers managers);
+  /** Serves a worker until it leaves; calls up into {@code host}. */
+  public static native void serve(long connection, WorkerHost host);
 
   /** Closes the socket and all connections. */
-  static native void stopListening(long listener);
+  public static native void stopListening(long listener);
 
   /** Opens the executor's manager of a regional pipeline; see {@link #openFolder}. */
-  static native long openRegional(
+  public static native long openRegional(
       String dir, HadoopFiles files, long term, long maxFileBytes, int compression);
 
   /** Seals the files of a regional manager and closes it; returns what the log should know. */
-  static native String[] closeRegional(long manager);
+  public static native String[] closeRegional(long manager);
 
   /** A message about a checkpoint; returns what the log should know. */
-  static native String[] tellRegional(long manager, byte[] message);
+  public static native String[] tellRegional(long manager, byte[] message);
 
   private static void load() {
     String os = System.getProperty("os.name").toLowerCase(Locale.ROOT);

@@ -1,5 +1,10 @@
 package io.holdfast.spark;
 
+import io.holdfast.spark.driver.RegionalPipelines;
+import io.holdfast.spark.driver.Terms;
+import io.holdfast.spark.files.SegmentFolder;
+import io.holdfast.spark.rpc.ExecutorReply;
+import io.holdfast.spark.rpc.ExecutorRequest;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;

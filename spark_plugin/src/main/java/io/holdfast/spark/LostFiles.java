@@ -1,7 +1,0 @@
-package io.holdfast.spark;
-
-import java.io.Serializable;
-import java.util.List;
-
-/** From an executor to the driver: state files that could not be made durable. */
-record LostFiles(String dir, String executorId, List<FileId> files) implements Serializable {}

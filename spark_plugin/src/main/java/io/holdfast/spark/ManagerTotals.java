@@ -1,9 +1,0 @@
-package io.holdfast.spark;
-
-/**
- * What a manager did since a store of it last asked, so that the sum over all tasks is right.
- *
- * @param sealMs time to make files durable for the batch before
- * @param pinnedBytes bytes that no retained batch needs any more, as far as the driver said
- */
-record ManagerTotals(WriterStats written, long sealMs, long pinnedBytes) {}

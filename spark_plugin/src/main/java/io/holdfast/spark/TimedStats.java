@@ -1,9 +1,0 @@
-package io.holdfast.spark;
-
-/**
- * What a store did so far, with the time that it took.
- *
- * @param loadMs milliseconds spent on loading versions
- * @param appendMs milliseconds spent on commits
- */
-record TimedStats(StoreStats counters, long loadMs, long appendMs) {}

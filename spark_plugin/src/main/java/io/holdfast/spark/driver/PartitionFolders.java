@@ -1,0 +1,99 @@
+package io.holdfast.spark.driver;
+
+import io.holdfast.spark.files.CommitLog;
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.Path;
+
+/**
+ * The empty folders {@code <checkpoint>/state/operator/partition}: Spark's state reader finds the
+ * partitions of an operator by them. They are made once, with the first batch that has them.
+ */
+final class PartitionFolders {
+  /** On an object store each takes a few round trips. */
+  private static final int MAX_THREADS = 16;
+
+  private final Map<Path, Set<String>> known = new HashMap<>();
+
+  /** The first batch of a checkpoint is about to be committed, perhaps not the first one there. */
+  synchronized void forget(Path state) {
+    known.remove(state);
+  }
+
+  synchronized void create(Path state, List<CommitLog.StoreId> ids, Configuration conf)
+      throws IOException {
+    Set<String> present = known.computeIfAbsent(state, path -> new HashSet<>());
+    Set<String> missing = new HashSet<>();
+    Set<String> operators = new HashSet<>();
+    for (CommitLog.StoreId id : ids) {
+      if (!present.contains(id.partition())) {
+        missing.add(id.partition());
+        operators.add(id.operator);
+      }
+    }
+    if (missing.isEmpty()) {
+      return;
+    }
+    FileSystem fileSystem = state.getFileSystem(conf);
+    for (String operator : operators) {
+      // A query that was restarted finds them all by one listing.
+      present.addAll(listed(fileSystem, state, operator));
+    }
+    missing.removeAll(present);
+    makeAll(fileSystem, state, missing);
+    present.addAll(missing);
+  }
+
+  private static Set<String> listed(FileSystem fileSystem, Path state, String operator)
+      throws IOException {
+    Set<String> found = new HashSet<>();
+    try {
+      for (FileStatus entry : fileSystem.listStatus(new Path(state, operator))) {
+        if (entry.isDirectory()) {
+          found.add(operator + "/" + entry.getPath().getName());
+        }
+      }
+    } catch (FileNotFoundException e) {
+      // The operator's first batch.
+    }
+    return found;
+  }
+
+  private static void makeAll(FileSystem fileSystem, Path state, Set<String> partitions)
+      throws IOException {
+    if (partitions.isEmpty()) {
+      return;
+    }
+    ExecutorService threads =
+        Executors.newFixedThreadPool(Math.min(MAX_THREADS, partitions.size()));
+    try {
+      List<Future<Boolean>> made = new ArrayList<>();
+      for (String partition : partitions) {
+        made.add(threads.submit(() -> fileSystem.mkdirs(new Path(state, partition))));
+      }
+      for (Future<Boolean> folder : made) {
+        folder.get();
+      }
+    } catch (ExecutionException e) {
+      throw new IOException("Cannot make the folders of partitions in " + state, e.getCause());
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+      throw new IOException("Interrupted while folders were made in " + state, e);
+    } finally {
+      threads.shutdownNow();
+    }
+  }
+}

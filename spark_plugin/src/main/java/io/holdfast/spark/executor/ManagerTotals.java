@@ -1,0 +1,11 @@
+package io.holdfast.spark.executor;
+
+import io.holdfast.spark.files.WriterStats;
+
+/**
+ * What a manager did since a store of it last asked, so that the sum over all tasks is right.
+ *
+ * @param sealMs time to make files durable for the batch before
+ * @param pinnedBytes bytes that no retained batch needs any more, from the driver's last notice
+ */
+public record ManagerTotals(WriterStats written, long sealMs, long pinnedBytes) {}

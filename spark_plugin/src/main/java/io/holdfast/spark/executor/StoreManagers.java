@@ -1,0 +1,337 @@
+package io.holdfast.spark.executor;
+
+import io.holdfast.spark.HoldfastConf;
+import io.holdfast.spark.Native;
+import io.holdfast.spark.files.FileId;
+import io.holdfast.spark.files.SegmentFolder;
+import io.holdfast.spark.files.WriterStats;
+import io.holdfast.spark.rpc.DriverLink;
+import io.holdfast.spark.rpc.ExecutorLink;
+import io.holdfast.spark.rpc.ExecutorReply;
+import io.holdfast.spark.rpc.ExecutorRequest;
+import io.holdfast.spark.rpc.LostFiles;
+import io.holdfast.spark.rpc.TermRequest;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.UUID;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.LongAdder;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Executor side of state stores: one manager per checkpoint root, shared by all stores of the
+ * executor. That is what lets hundreds of partitions write into one file.
+ */
+public final class StoreManagers {
+  private static final Logger LOG = LoggerFactory.getLogger(StoreManagers.class);
+
+  /** A manager that no store uses for this long is sealed and closed. */
+  private static final long IDLE_MS = 60_000;
+
+  private static final class Manager extends OpenManager {
+    int users;
+    long idleSinceMs;
+
+    /** The run of a query that acquired it last. */
+    UUID run;
+
+    /** The executor ends: maintenance that still runs has nothing to write to any more. */
+    volatile boolean closed;
+
+    /** Files that should go, from the driver's last notice. */
+    volatile FileId[] wasteful = {};
+
+    /** Bytes that no retained batch needs any more, from the driver's last notice. */
+    volatile long pinnedBytes;
+
+    final LongAdder unreportedSealNanos = new LongAdder();
+    private long pinnedReportedAt = -1;
+    private WriterStats reported = WriterStats.NOTHING;
+
+    Manager(String dir, long term, long handle) {
+      super(dir, term, handle);
+    }
+
+    @Override
+    String[] sealFiles() {
+      Native.seal(handle);
+      return Native.takeWarnings(handle);
+    }
+
+    /** What the writer did since this was last asked. */
+    synchronized WriterStats takeStats() {
+      WriterStats now = Native.writerStats(handle);
+      WriterStats fresh = now.minus(reported);
+      reported = now;
+      return fresh;
+    }
+
+    /** Once per version, so that the sum over all tasks of a batch is right. */
+    synchronized long takePinnedBytes(long version) {
+      if (version == pinnedReportedAt) {
+        return 0;
+      }
+      pinnedReportedAt = version;
+      return pinnedBytes;
+    }
+  }
+
+  /** A store's share of a manager, until closed. */
+  public final class Lease implements AutoCloseable {
+    public final long manager;
+    private final Manager shared;
+
+    private Lease(Manager shared) {
+      this.shared = shared;
+      manager = shared.handle;
+    }
+
+    public boolean isOver() {
+      return shared.closed;
+    }
+
+    public ExecutorTotals totals() {
+      return totals;
+    }
+
+    /** Files that should go. */
+    public FileId[] wasteful() {
+      return shared.wasteful;
+    }
+
+    public ManagerTotals takeTotals(long version) {
+      return new ManagerTotals(
+          shared.takeStats(),
+          shared.unreportedSealNanos.sumThenReset() / 1_000_000,
+          shared.takePinnedBytes(version));
+    }
+
+    /**
+     * Tells the driver about files that could not be made durable, and the log about those without a
+     * footer. To be called after everything that writes and before the task ends, so that the driver
+     * knows it before it commits a batch.
+     */
+    public void reportFiles() {
+      OpenManager.warn(Native.takeWarnings(manager));
+      reportLostFiles(shared);
+    }
+
+    @Override
+    public void close() {
+      release(shared);
+    }
+  }
+
+  private final DriverLink driver;
+  private final ExecutorLink link;
+  private final ExecutorTotals totals = new ExecutorTotals();
+  private final ManagerPool<Manager> managers = new ManagerPool<>();
+
+  /** Managers that others have taken the place of: the last user closes them. */
+  private final Set<Manager> retired = new HashSet<>();
+
+  /** Of managers that are closed. */
+  private WriterStats writtenBefore = WriterStats.NOTHING;
+
+  /** Lost files that the driver knows, by folder. */
+  private final Map<String, Set<FileId>> reportedLost = new HashMap<>();
+
+  private final ScheduledExecutorService sweeper =
+      Executors.newSingleThreadScheduledExecutor(
+          task -> {
+            Thread thread = new Thread(task, "holdfast-sweeper");
+            thread.setDaemon(true);
+            return thread;
+          });
+
+  private volatile boolean nativeLoaded;
+
+  /**
+   * @param link the driver's way back to this executor
+   */
+  StoreManagers(DriverLink driver, ExecutorLink link) {
+    this.driver = driver;
+    this.link = link;
+    sweeper.scheduleWithFixedDelay(this::closeIdle, IDLE_MS, IDLE_MS / 2, TimeUnit.MILLISECONDS);
+  }
+
+  public ExecutorTotals totals() {
+    return totals;
+  }
+
+  /** Native memory of all stores; 0 before the first one. */
+  long memoryBytes() {
+    return nativeLoaded ? Native.usedMemory() : 0;
+  }
+
+  /** What was written so far, by maintenance as well. */
+  synchronized WriterStats written() {
+    WriterStats sum = writtenBefore;
+    for (Manager manager : managers.all()) {
+      sum = sum.plus(Native.writerStats(manager.handle));
+    }
+    for (Manager manager : retired) {
+      sum = sum.plus(Native.writerStats(manager.handle));
+    }
+    return sum;
+  }
+
+  /** The manager of {@code folder}, for a store of this run of a query. */
+  public synchronized Lease acquire(SegmentFolder folder, HoldfastConf conf, UUID run) {
+    Manager manager = managers.of(folder.name);
+    if (manager == null) {
+      manager = managers.put(open(folder, conf, term(folder, 0)));
+    } else if (!run.equals(manager.run)) {
+      // Between two runs another application may have written to the checkpoint ...
+      long term = term(folder, manager.term);
+      if (term != manager.term) {
+        retire(manager);
+        manager = managers.put(open(folder, conf, term));
+      } else {
+        // ... or it may have been deleted, to begin again.
+        Native.leaveDeletedFile(manager.handle);
+      }
+    }
+    manager.run = run;
+    manager.users++;
+    return new Lease(manager);
+  }
+
+  /** Makes files durable because the driver is about to commit a batch that needs them. */
+  ExecutorReply sync(ExecutorRequest.SyncFiles request) {
+    Manager manager = acquireOpen(request);
+    if (manager == null) {
+      return ExecutorReply.closed();
+    }
+    long start = System.nanoTime();
+    try {
+      Native.syncFiles(manager.handle, request.numbers());
+      long nanos = System.nanoTime() - start;
+      totals.sealNanos.add(nanos);
+      manager.unreportedSealNanos.add(nanos);
+      return ExecutorReply.done();
+    } catch (RuntimeException | Error e) {
+      LOG.error("Physical files in {} could not be made durable", request.dir(), e);
+      return ExecutorReply.failed(e);
+    } finally {
+      OpenManager.warn(Native.takeWarnings(manager.handle));
+      release(manager);
+    }
+  }
+
+  private synchronized Manager acquireOpen(ExecutorRequest.SyncFiles request) {
+    Manager manager = managers.find(request.dir(), request.term());
+    if (manager != null) {
+      manager.users++;
+    }
+    return manager;
+  }
+
+  /** Remembers what the driver found wasteful. */
+  synchronized ExecutorReply accept(ExecutorRequest.WasteNotice notice) {
+    Manager manager = managers.of(notice.dir());
+    if (manager == null) {
+      return ExecutorReply.closed();
+    }
+    manager.wasteful = notice.files();
+    manager.pinnedBytes = notice.pinnedBytes();
+    return ExecutorReply.done();
+  }
+
+  private void reportLostFiles(Manager manager) {
+    long[] lost = Native.lostFiles(manager.handle);
+    if (lost.length == 0) {
+      return;
+    }
+    // Under the lock until the driver has answered: no task ends on the strength of a report that
+    // another thread has not finished.
+    synchronized (reportedLost) {
+      Set<FileId> reported = reportedLost.computeIfAbsent(manager.dir, key -> new HashSet<>());
+      List<FileId> fresh = new ArrayList<>();
+      for (long number : lost) {
+        FileId file = new FileId(manager.term, number);
+        if (!reported.contains(file)) {
+          fresh.add(file);
+        }
+      }
+      if (!fresh.isEmpty()) {
+        LOG.error("Physical files in {} could not be made durable: {}", manager.dir, fresh);
+        driver.ask(
+            new LostFiles(manager.dir, driver.executorId(), fresh),
+            "took no report of lost files in " + manager.dir);
+        reported.addAll(fresh);
+      }
+    }
+  }
+
+  private synchronized void release(Manager manager) {
+    if (--manager.users > 0) {
+      return;
+    }
+    if (retired.remove(manager)) {
+      close(manager);
+    } else {
+      manager.idleSinceMs = System.currentTimeMillis();
+    }
+  }
+
+  /** Lets the stores of an earlier run end with the manager that they have. */
+  private void retire(Manager manager) {
+    managers.remove(manager);
+    if (manager.users == 0) {
+      close(manager);
+    } else {
+      retired.add(manager);
+    }
+  }
+
+  synchronized void stop() {
+    sweeper.shutdownNow();
+    managers.take(manager -> true).forEach(this::close);
+    retired.forEach(this::close);
+    retired.clear();
+  }
+
+  /** The term for a run that begins: the one of the manager that there is, unless that is over. */
+  private long term(SegmentFolder folder, long held) {
+    TermRequest request = TermRequest.of(folder, held, driver.executorId(), link);
+    return (Long) driver.ask(request, "gave no term for " + folder.name);
+  }
+
+  private Manager open(SegmentFolder folder, HoldfastConf conf, long term) {
+    long handle =
+        Native.openFolder(
+            folder.name, folder.files(), term, conf.maxFileBytes, conf.compression.code);
+    nativeLoaded = true;
+    return new Manager(folder.name, term, handle);
+  }
+
+  private synchronized void closeIdle() {
+    long now = System.currentTimeMillis();
+    managers
+        .take(manager -> manager.users == 0 && now - manager.idleSinceMs >= IDLE_MS)
+        .forEach(this::close);
+  }
+
+  private void close(Manager manager) {
+    manager.closed = true;
+    if (!manager.seal()) {
+      try {
+        // A batch that refers to it may be about to commit.
+        OpenManager.warn(Native.takeWarnings(manager.handle));
+        reportLostFiles(manager);
+      } catch (RuntimeException unreachable) {
+        LOG.warn("Lost files in {} were not reported to the driver", manager.dir, unreachable);
+      }
+    }
+    writtenBefore = writtenBefore.plus(Native.writerStats(manager.handle));
+    Native.closeFolder(manager.handle);
+  }
+}

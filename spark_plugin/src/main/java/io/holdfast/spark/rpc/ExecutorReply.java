@@ -1,0 +1,30 @@
+package io.holdfast.spark.rpc;
+
+import java.io.Serializable;
+
+/**
+ * An executor's answer to an {@link ExecutorRequest}.
+ *
+ * @param error why it failed; empty otherwise
+ */
+public record ExecutorReply(Outcome outcome, String error) implements Serializable {
+  public enum Outcome {
+    DONE,
+    /** The executor has no such manager any more; what it could not seal it reported as lost. */
+    CLOSED,
+    /** Of a sync: bytes may be gone. */
+    FAILED
+  }
+
+  public static ExecutorReply done() {
+    return new ExecutorReply(Outcome.DONE, "");
+  }
+
+  public static ExecutorReply closed() {
+    return new ExecutorReply(Outcome.CLOSED, "");
+  }
+
+  public static ExecutorReply failed(Throwable cause) {
+    return new ExecutorReply(Outcome.FAILED, cause.toString());
+  }
+}

@@ -1,0 +1,31 @@
+package io.holdfast.spark.rpc;
+
+import io.holdfast.spark.files.FileId;
+import java.io.Serializable;
+
+/** What the driver asks of an executor; answered with an {@link ExecutorReply}. */
+public sealed interface ExecutorRequest extends Serializable {
+  /** Folder of the manager that shall do it. */
+  String dir();
+
+  /** Files of the manager with this term must become durable. */
+  record SyncFiles(String dir, long term, long[] numbers) implements ExecutorRequest {}
+
+  /**
+   * These files should go, so stores that need a part of them shall write it again elsewhere.
+   *
+   * @param pinnedBytes bytes that no retained batch needs, and that stay because of others in the
+   *     same file
+   */
+  record WasteNotice(String dir, long pinnedBytes, FileId[] files) implements ExecutorRequest {}
+
+  /**
+   * A message about a checkpoint, for the manager with this term.
+   *
+   * @param message encoded by {@code holdfast._core.manager_message}
+   */
+  record TellManager(String dir, long term, byte[] message) implements ExecutorRequest {}
+
+  /** The manager with this term shall seal its files and be closed. */
+  record CloseManager(String dir, long term) implements ExecutorRequest {}
+}

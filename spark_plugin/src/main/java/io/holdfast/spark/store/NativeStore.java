@@ -1,0 +1,497 @@
+package io.holdfast.spark.store;
+
+import io.holdfast.spark.HoldfastException;
+import io.holdfast.spark.Native;
+import io.holdfast.spark.executor.ManagerTotals;
+import io.holdfast.spark.executor.StoreManagers;
+import java.util.List;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.LongConsumer;
+import java.util.function.Supplier;
+import org.apache.spark.TaskContext;
+import org.apache.spark.unsafe.Platform;
+import org.apache.spark.util.TaskCompletionListener;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * One native state store: rows in, rows out, used by one task attempt at a time. Independent of the
+ * Spark minor.
+ */
+public final class NativeStore {
+  private static final Logger LOG = LoggerFactory.getLogger(NativeStore.class);
+
+  /** How long a task waits for another attempt that still uses the store. */
+  private static final long LOCK_TIMEOUT_MS = 60_000;
+
+  private static final int SCAN_BATCH_BYTES = 64 << 10;
+
+  /** In the place of a user while no task uses the store. */
+  private static final long UNUSED = Long.MIN_VALUE;
+
+  /** Which store this is, and how its keys are laid out. */
+  public static final class Identity {
+    final String operator;
+    final String partition;
+    final String store;
+
+    /** Whether the store has column families. */
+    final boolean columns;
+
+    /** Of the one family of a store without column families. */
+    final int options;
+
+    public Identity(String operator, String partition, String store, boolean columns, int options) {
+      this.operator = operator;
+      this.partition = partition;
+      this.store = store;
+      this.columns = columns;
+      this.options = options;
+    }
+
+    @Override
+    public String toString() {
+      return "operator " + operator + ", partition " + partition + ", store " + store;
+    }
+  }
+
+  private final Identity identity;
+  private final Supplier<StoreManagers.Lease> leases;
+  private final int versionsInMemory;
+  private final int minChangelogs;
+  private final LongConsumer snapshots;
+
+  /** Held by the one thread that maintains the store. */
+  private final Object maintaining = new Object();
+
+  private final AtomicLong stamps = new AtomicLong();
+  private long user = UNUSED;
+
+  /** Null while the native store is closed. */
+  private StoreManagers.Lease lease;
+
+  private long store;
+
+  /** Spark closed the store; it stays open only until the task that uses it ends. */
+  private boolean dismissed;
+
+  /** The user committed. A user that only reads leaves nothing to maintain. */
+  private boolean committed;
+
+  /** Time spent on loads and commits so far, beside the native counters. */
+  private long loadNanos;
+
+  private long commitNanos;
+
+  /**
+   * @param leases gives a share of the manager, whenever the native store is opened
+   * @param versionsInMemory how many versions stay in memory between two tasks
+   * @param minChangelogs so many changelogs make a base image due
+   * @param snapshots receives, after each maintenance, the version that loads from a base image and a
+   *     few changelogs; -1 when nothing is known of it
+   */
+  public NativeStore(
+      Identity identity,
+      Supplier<StoreManagers.Lease> leases,
+      int versionsInMemory,
+      int minChangelogs,
+      LongConsumer snapshots) {
+    this.identity = identity;
+    this.leases = leases;
+    this.versionsInMemory = versionsInMemory;
+    this.minChangelogs = minChangelogs;
+    this.snapshots = snapshots;
+    open();
+  }
+
+  private void open() {
+    StoreManagers.Lease fresh = leases.get();
+    try {
+      store =
+          Native.openStore(
+              fresh.manager,
+              identity.operator,
+              identity.partition,
+              identity.store,
+              identity.columns,
+              identity.options);
+    } catch (RuntimeException e) {
+      fresh.close();
+      throw e;
+    }
+    lease = fresh;
+  }
+
+  @Override
+  public String toString() {
+    return identity.toString();
+  }
+
+  /** Numbers the sessions, for errors about a session that is used after its end. */
+  long nextStamp() {
+    return stamps.incrementAndGet();
+  }
+
+  /**
+   * Makes the calling task the only user until it ends. A task that holds the store already goes
+   * on holding it: restore and save side of one operator share it.
+   *
+   * @throws HoldfastException in a task that has failed or ended: its listeners ran, or run at once
+   *     when they are added, so nothing would give the store back after its use
+   */
+  public void acquire() {
+    TaskContext task = TaskContext.get();
+    requireRunning(task);
+    long holder = currentUser(task);
+    boolean first = lock(holder);
+    if (!first || task == null) {
+      return;
+    }
+    // Output modes that emit the whole table read it after commit: hold on to the task's end.
+    task.addTaskCompletionListener((TaskCompletionListener) ended -> unlock(holder));
+    try {
+      // It may have failed meanwhile; one that ends from now on runs the listener.
+      requireRunning(task);
+    } catch (HoldfastException e) {
+      unlock(holder);
+      throw e;
+    }
+  }
+
+  private void requireRunning(TaskContext task) {
+    if (task != null && (task.isFailed() || task.isCompleted())) {
+      throw new HoldfastException(
+          "Task "
+              + task.taskAttemptId()
+              + (task.isCompleted() ? " has ended" : " has failed")
+              + ": the state store of "
+              + identity
+              + " is not opened for it");
+    }
+  }
+
+  /** Gives the store back at once where no task's end will do it. */
+  public void releaseOutsideTask() {
+    if (TaskContext.get() == null) {
+      unlock(currentUser(null));
+    }
+  }
+
+  private static long currentUser(TaskContext task) {
+    return task == null ? -1 - Thread.currentThread().getId() : task.taskAttemptId();
+  }
+
+  private synchronized boolean lock(long wanted) {
+    if (user == wanted) {
+      return false;
+    }
+    long deadline = System.nanoTime() + LOCK_TIMEOUT_MS * 1_000_000;
+    while (user != UNUSED) {
+      long leftMs = (deadline - System.nanoTime()) / 1_000_000;
+      if (leftMs <= 0) {
+        throw new HoldfastException(
+            "State store of "
+                + identity
+                + " is still used by another attempt (user "
+                + user
+                + ") after "
+                + LOCK_TIMEOUT_MS / 1000
+                + " s; the task can be tried again");
+      }
+      try {
+        wait(leftMs);
+      } catch (InterruptedException e) {
+        Thread.currentThread().interrupt();
+        throw new HoldfastException("Interrupted while waiting for state store of " + identity, e);
+      }
+    }
+    if (lease == null) {
+      // Spark closed it between giving it to this task and now.
+      open();
+    }
+    user = wanted;
+    return true;
+  }
+
+  private void unlock(long holder) {
+    boolean forgets;
+    synchronized (this) {
+      if (user != holder) {
+        return;
+      }
+      forgets = versionsInMemory == 0 && committed && !dismissed;
+      committed = false;
+    }
+    if (forgets) {
+      // A base image is written from versions in memory, and none will be left when the thread
+      // of Spark that maintains stores comes.
+      try {
+        maintain();
+      } catch (RuntimeException e) {
+        LOG.warn("Maintenance of the state store of {} failed", identity, e);
+      }
+    }
+    synchronized (this) {
+      try {
+        if (dismissed) {
+          closeNow();
+        } else {
+          Native.retain(store, versionsInMemory);
+        }
+      } finally {
+        user = UNUSED;
+        notifyAll();
+      }
+    }
+  }
+
+  public void load(long version, String id) {
+    long start = System.nanoTime();
+    String workedAround = Native.load(store, version, id);
+    long nanos = System.nanoTime() - start;
+    loadNanos += nanos;
+    lease.totals().loadNanos.add(nanos);
+    if (workedAround != null) {
+      LOG.warn("Holdfast found damage and worked around it: {}", workedAround);
+    }
+  }
+
+  /** Goes to {@code toId} by way of an older version; see {@link Native#replay}. */
+  public void replay(long fromVersion, String fromId, String toId, String[] ids) {
+    Native.replay(store, fromVersion, fromId, toId, ids);
+  }
+
+  /** What one commit changed; see {@link Native#changes}. */
+  byte[] changes(long version, String[] ids, int family, int options) {
+    return Native.changes(store, version, ids, family, options);
+  }
+
+  public void openEmpty(long version) {
+    Native.openEmpty(store, version);
+  }
+
+  void begin() {
+    Native.begin(store);
+  }
+
+  /** Number of a column family, 0 without it. */
+  public int findFamily(String family) {
+    return Native.findFamily(store, family);
+  }
+
+  /** Number of a column family, which is made when it is not there. */
+  int openFamily(String family, int options) {
+    return Native.openFamily(store, family, options);
+  }
+
+  boolean removeFamily(String family) {
+    return Native.removeFamily(store, family);
+  }
+
+  String[] familyNames() {
+    return Native.familyNames(store);
+  }
+
+  String commit() {
+    long start = System.nanoTime();
+    String id = Native.commit(store);
+    committed = true;
+    long nanos = System.nanoTime() - start;
+    commitNanos += nanos;
+    lease.totals().appendNanos.add(nanos);
+    lease.reportFiles();
+    return id;
+  }
+
+  void abort() {
+    Native.abort(store);
+  }
+
+  /**
+   * Closes the store, as soon as no task uses it. Spark's maintenance closes stores without asking
+   * whether a task has them.
+   */
+  public synchronized void close() {
+    dismissed = true;
+    boolean taskUsesIt = user >= 0;
+    if (!taskUsesIt) {
+      closeNow();
+    }
+  }
+
+  private void closeNow() {
+    if (lease != null) {
+      Native.closeStore(store);
+      lease.close();
+      lease = null;
+    }
+  }
+
+  /** Writes a base image if one is due. */
+  public void maintain() {
+    synchronized (maintaining) {
+      snapshots.accept(writeBaseImage());
+    }
+  }
+
+  private long writeBaseImage() {
+    StoreManagers.Lease held;
+    synchronized (this) {
+      held = lease;
+    }
+    if (held == null || held.isOver()) {
+      return -1;
+    }
+    try {
+      return Native.writeBaseImage(store, minChangelogs, held.wasteful());
+    } finally {
+      held.reportFiles();
+    }
+  }
+
+  public TimedStats stats() {
+    return new TimedStats(
+        Native.storeStats(store), loadNanos / 1_000_000, commitNanos / 1_000_000);
+  }
+
+  /** What the manager did since a store of it last asked. */
+  ManagerTotals takeTotals(long version) {
+    return lease.takeTotals(version);
+  }
+
+  /** A copy of the value; null without such a key. */
+  byte[] get(int family, Bytes key) {
+    Scratch scratch = Scratch.current();
+    long address = scratch.reserve(key.length);
+    key.copyTo(address);
+    int room = scratch.capacity() - key.length;
+    int found = Native.get(store, family, address, key.length, address + key.length, room);
+    if (found > room) {
+      address = scratch.reserve(Math.addExact(key.length, found));
+      found = Native.get(store, family, address, key.length, address + key.length, found);
+    }
+    if (found < 0) {
+      return null;
+    }
+    // A fresh array: callers may keep what a row points to after the next get.
+    byte[] value = new byte[found];
+    Platform.copyMemory(null, address + key.length, value, Platform.BYTE_ARRAY_OFFSET, found);
+    return value;
+  }
+
+  boolean contains(int family, Bytes key) {
+    long address = toScratch(key);
+    return Native.get(store, family, address, key.length, 0, 0) >= 0;
+  }
+
+  void put(int family, Bytes key, Bytes value) {
+    long address = Scratch.current().reserve(Math.addExact(key.length, value.length));
+    key.copyTo(address);
+    value.copyTo(address + key.length);
+    Native.put(store, family, address, key.length, address + key.length, value.length);
+  }
+
+  /** Sets the values of a key, or appends to them. */
+  void writeList(int family, Bytes key, List<Bytes> values, boolean append) {
+    int total = 0;
+    for (Bytes value : values) {
+      total = Math.addExact(total, Math.addExact(value.length, 4));
+    }
+    long address = Scratch.current().reserve(Math.addExact(key.length, total));
+    key.copyTo(address);
+    long at = address + key.length;
+    for (Bytes value : values) {
+      Platform.putInt(null, at, value.length);
+      value.copyTo(at + 4);
+      at += 4 + value.length;
+    }
+    Native.writeList(
+        store, family, address, key.length, address + key.length, total, append);
+  }
+
+  void remove(int family, Bytes key) {
+    Native.remove(store, family, toScratch(key), key.length);
+  }
+
+  private static long toScratch(Bytes bytes) {
+    long address = Scratch.current().reserve(bytes.length);
+    bytes.copyTo(address);
+    return address;
+  }
+
+  /**
+   * A pass over entries as they are now, whatever is changed meanwhile.
+   *
+   * @param what one of {@link Native}'s {@code SCAN_} constants
+   * @param from null for no bound, as is {@code to}
+   */
+  Scan scan(int family, int what, Bytes from, Bytes to) {
+    return new Scan(family, what, from, to);
+  }
+
+  final class Scan implements AutoCloseable {
+    private final long[] progress = new long[2];
+    private byte[] batch;
+    private int position;
+    private int left;
+
+    private Scan(int family, int what, Bytes from, Bytes to) {
+      int fromBytes = from == null ? 0 : from.length;
+      long address =
+          Scratch.current().reserve(Math.addExact(fromBytes, to == null ? 0 : to.length));
+      if (from != null) {
+        from.copyTo(address);
+      }
+      if (to != null) {
+        to.copyTo(address + fromBytes);
+      }
+      batch =
+          Native.scan(
+              store,
+              family,
+              what,
+              address,
+              from == null ? -1 : fromBytes,
+              address + fromBytes,
+              to == null ? -1 : to.length,
+              SCAN_BATCH_BYTES,
+              progress);
+      left = (int) progress[1];
+    }
+
+    boolean hasNext() {
+      if (left == 0 && progress[0] != 0) {
+        // A fresh array per batch: rows handed out earlier stay valid.
+        batch = Native.scanOn(store, (int) progress[0], SCAN_BATCH_BYTES, progress);
+        position = 0;
+        left = (int) progress[1];
+      }
+      return left > 0;
+    }
+
+    /** Hands the next entry to {@code reader}. Call only after {@link #hasNext} returned true. */
+    void next(EntryReader reader) {
+      long at = Platform.BYTE_ARRAY_OFFSET + (long) position;
+      int keyBytes = Platform.getInt(batch, at);
+      int valueBytes = Platform.getInt(batch, at + 4);
+      int keyAt = position + 8;
+      position = keyAt + keyBytes + valueBytes;
+      left--;
+      reader.read(batch, keyAt, keyBytes, keyAt + keyBytes, valueBytes);
+    }
+
+    @Override
+    public void close() {
+      if (progress[0] != 0) {
+        Native.closeScan(store, (int) progress[0]);
+        progress[0] = 0;
+      }
+      left = 0;
+    }
+  }
+
+  /** Receives an entry of a scan as two ranges of an array that is not written to again. */
+  interface EntryReader {
+    void read(byte[] bytes, int keyAt, int keyBytes, int valueAt, int valueBytes);
+  }
+}

@@ -1,0 +1,22 @@
+package io.holdfast.spark.store;
+
+/**
+ * What a native store holds, and what it did since it was opened. The native side makes these
+ * (rust/jni/src/store.rs).
+ *
+ * @param loads versions read from files
+ * @param rewinds versions served by undoing a commit
+ * @param writtenBytes of commits, before compression
+ * @param emptyCommits commits that wrote nothing
+ * @param rebuilds versions rebuilt because a base image was damaged
+ * @param changelogs commits that wrote one
+ */
+public record StoreStats(
+    long keys,
+    long memoryBytes,
+    long loads,
+    long rewinds,
+    long writtenBytes,
+    long emptyCommits,
+    long rebuilds,
+    long changelogs) {}
