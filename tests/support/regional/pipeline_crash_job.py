@@ -27,7 +27,8 @@ from typing import Any
 import pyarrow as pa
 
 import holdfast as hf
-from holdfast._inspect import Verification, checkpoint_ids, read_metadata
+from holdfast.regions.checkpoint.read import checkpoint_ids, read_metadata
+from holdfast.regions.checkpoint.verify import Verification
 from support.regional.pipelines import COUNTED, RunningCount, output_of, partitions_of, rows_of
 from support.regional.split_files import PLACED, Placed, splits_of, write_ids
 

@@ -436,7 +436,7 @@ class RegionalWriter:
         from holdfast.regions.checkpoint.begin_from import begin_from, finish_claim
         from holdfast.regions.checkpoint.claim import held
         from holdfast.regions.checkpoint.ownership import own_folders
-        from holdfast.regions.checkpoint.verify import choose
+        from holdfast.regions.checkpoint.read import choose
         from holdfast.regions.driver.pipeline_driver import PipelineDriver
 
         _require_own_folder(folders)

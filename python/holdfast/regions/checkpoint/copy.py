@@ -27,9 +27,8 @@ from holdfast._core import (
     StateEntry,
     read_segment,
 )
-from holdfast._inspect import PIPELINE_PROPERTY
 from holdfast.regions.base.durable import sync_folder
-from holdfast.regions.base.folders import CheckpointFolders
+from holdfast.regions.base.folders import PIPELINE_PROPERTY, CheckpointFolders
 from holdfast.regions.checkpoint.stream_log import copy_stream, rewind_stream
 from holdfast.regions.graph import ChannelData
 from holdfast.regions.state.saved import SavedState

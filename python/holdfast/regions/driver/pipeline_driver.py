@@ -12,12 +12,6 @@ from pathlib import Path
 from typing import Any, Final, Literal, Protocol, assert_never
 
 from holdfast._core import CheckpointMetadata
-from holdfast._inspect import (
-    IDENTITY_PROPERTY,
-    OUTPUT_PROPERTY,
-    PIPELINE_PROPERTY,
-    RESTORED_PROPERTIES,
-)
 from holdfast.regions.base.clock import Clock
 from holdfast.regions.base.errors import (
     OperatorFailedError,
@@ -27,7 +21,13 @@ from holdfast.regions.base.errors import (
     SavepointError,
     StoppedError,
 )
-from holdfast.regions.base.folders import CheckpointFolders
+from holdfast.regions.base.folders import (
+    IDENTITY_PROPERTY,
+    OUTPUT_PROPERTY,
+    PIPELINE_PROPERTY,
+    RESTORED_PROPERTIES,
+    CheckpointFolders,
+)
 from holdfast.regions.base.problem import Problem
 from holdfast.regions.checkpoint.copy import require_free, write_image
 from holdfast.regions.checkpoint.layout import LAYOUT_PROPERTY, Layout

@@ -13,15 +13,14 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast._core import CheckpointMetadata, RegionEntry
-from holdfast._inspect import (
+from holdfast.regions.base.folders import (
     RESTORE_MODE_PROPERTY,
     RESTORED_CHECKPOINT_PROPERTY,
     RESTORED_FROM_PROPERTY,
-    Summary,
-    Verdict,
-    in_flight_rows,
 )
-from holdfast._query import QueryCheckpoint
+from holdfast.regions.checkpoint.query_folder import QueryCheckpoint
+from holdfast.regions.checkpoint.read import Summary, in_flight_rows
+from holdfast.regions.checkpoint.verify import Verdict
 
 if TYPE_CHECKING:
     from rich.progress import Progress
