@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast._core import CheckpointMetadata
 from holdfast.regions.coordinator import NotifyManagers
 from holdfast.regions.driver.managers import tell
-from holdfast.regions.driver.pipeline_driver import TasksLostError
+from holdfast.regions.driver.task_runner import TasksLostError
 from holdfast.regions.protocol.answers import Acked, Answer, Declined, Started
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder
 from support.regional.coordinator_oracle import Told

@@ -143,14 +143,14 @@ def run_splits(folder: Path) -> None:
 
 def before_publication(query: hf.LocalQuery, call: Callable[[], None]) -> None:
     """Calls something when the next checkpoint is about to be published."""
-    driver: Any = query._driver
-    publish = driver._publish
+    attempts: Any = query._driver._attempts
+    publish = attempts._publish
 
     def call_and_publish(action: Any) -> Any:
         call()
         return publish(action)
 
-    driver._publish = call_and_publish
+    attempts._publish = call_and_publish
 
 
 def outcome(case: str, what: str, origin: str, folder: Path, nth: int) -> str:

@@ -24,6 +24,8 @@ from pyspark.sql import DataFrame, SparkSession
 import holdfast
 from holdfast.regions.coordinator import CheckpointCoordinator, TasksEnded
 from holdfast.regions.driver import pipeline_driver as driver
+from holdfast.regions.driver.attempt_watch import AttemptWatch
+from holdfast.regions.driver.attempts import Attempts
 from holdfast.regions.protocol import answers
 from holdfast.regions.runners.spark.runner import SparkRunner
 from support.regional import pipelines
@@ -138,12 +140,12 @@ def install(death: Death) -> None:
     driver.PipelineDriver.run_batch = dated_run_batch  # type: ignore[method-assign]
     driver.PipelineDriver.finish = dated_finish  # type: ignore[method-assign]
 
-    execute, handle = driver.PipelineDriver._execute, CheckpointCoordinator.handle
+    execute, handle = Attempts._execute, CheckpointCoordinator.handle
     answered = {}
 
-    def named_execute(self: Any, action: Any) -> None:
+    def named_execute(self: Any, action: Any, *arguments: Any) -> Any:
         death.passes(type(action).__name__)
-        execute(self, action)
+        return execute(self, action, *arguments)
 
     def watching_handle(self: Any, event: Any) -> Any:
         if isinstance(event, TasksEnded):
@@ -159,12 +161,12 @@ def install(death: Death) -> None:
                 death.passes("last-answer")
         return event(self, answer, *arguments)
 
-    event = driver._AttemptWatch._event
-    driver.PipelineDriver._execute = named_execute  # type: ignore[method-assign]
+    event = AttemptWatch._event
+    Attempts._execute = named_execute  # type: ignore[method-assign]
     CheckpointCoordinator.handle = watching_handle  # type: ignore[method-assign]
-    driver._AttemptWatch._event = counting_event  # type: ignore[method-assign]
+    AttemptWatch._event = counting_event  # type: ignore[method-assign]
     death.lies_before(SparkRunner, "run", "tasks")
-    death.lies_before(driver.PipelineDriver, "_publish", "metadata")
+    death.lies_before(Attempts, "_publish", "metadata")
     death.lies_before(os, "link", "second-link", nth=2)
     death.lies_before(holdfast.regions.sinks.ParquetSink, "sweep", "sweep")
 

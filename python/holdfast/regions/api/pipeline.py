@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 
     from holdfast.regions.base.folders import CheckpointFolders
     from holdfast.regions.checkpoint.begin_from import Restore
-    from holdfast.regions.driver.pipeline_driver import PipelineDriver, TaskRunner
+    from holdfast.regions.driver.pipeline_driver import PipelineDriver
+    from holdfast.regions.driver.task_runner import TaskRunner
     from holdfast.regions.runners.local import LocalQuery
     from holdfast.regions.runners.spark.query import RegionalQuery
 

@@ -19,6 +19,7 @@ from holdfast.regions.coordinator.actions import (
     RunAttempt,
     SnapshotCoordinators,
 )
+from holdfast.regions.coordinator.entries import Kind
 from holdfast.regions.coordinator.event_gate import Deliver, EventGate
 from holdfast.regions.coordinator.events import (
     INITIAL_BATCH,
@@ -71,6 +72,7 @@ __all__ = [
     "FallbackSnapshotFailed",
     "GiveUp",
     "HistoryRecord",
+    "Kind",
     "NoticeDelivered",
     "NotifyCoordinator",
     "NotifyManagers",

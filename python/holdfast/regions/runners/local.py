@@ -14,7 +14,8 @@ from holdfast._core import CheckpointMetadata, SnapshotManager
 from holdfast.regions.base.local_path import local_folder
 from holdfast.regions.coordinator import HistoryRecord, NotifyManagers
 from holdfast.regions.driver.managers import tell
-from holdfast.regions.driver.pipeline_driver import PipelineDriver, TasksLostError
+from holdfast.regions.driver.pipeline_driver import PipelineDriver
+from holdfast.regions.driver.task_runner import TasksLostError
 from holdfast.regions.protocol.answers import Answer
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, PipelinePlan
 from holdfast.regions.splits.file_splits import REGION_COLUMN

@@ -15,7 +15,7 @@ from holdfast._core import CheckpointMetadata, OrphanReclaimer, manager_message
 from holdfast.regions.base.clock import now_ms
 from holdfast.regions.base.folders import CheckpointFolders
 from holdfast.regions.coordinator import NotifyManagers
-from holdfast.regions.driver.pipeline_driver import TasksLostError
+from holdfast.regions.driver.task_runner import TasksLostError
 from holdfast.regions.protocol import answers
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, PipelinePlan
 from holdfast.regions.runners.spark.worker import close_kept_operators, run_region_task
