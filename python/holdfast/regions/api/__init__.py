@@ -2,7 +2,8 @@
 
 from holdfast.regions.api.begin import regional
 from holdfast.regions.api.options import PipelineOptions
-from holdfast.regions.api.pipeline import RegionalPipeline, RegionalWriter
+from holdfast.regions.api.pipeline import RegionalPipeline
+from holdfast.regions.api.writer import RegionalWriter
 from holdfast.regions.base.errors import (
     LayoutChangedError,
     RegionalQueryError,

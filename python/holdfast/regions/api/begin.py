@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from holdfast.regions.api.chain import Chain
 from holdfast.regions.api.pipeline import RegionalPipeline
 from holdfast.regions.splits import FileSplits
 from holdfast.regions.splits.file_splits import REGION_COLUMN
@@ -51,7 +52,7 @@ def regional(
     if isinstance(source, FileSplits):
         if columns:
             raise ValueError("region_by is not for FileSplits: a region is whoever reads a split")
-        return RegionalPipeline(source, (REGION_COLUMN,))
+        return RegionalPipeline(Chain(source, (REGION_COLUMN,)))
     if not columns:
         raise ValueError("region_by names no column")
     if source is not None:
@@ -66,4 +67,4 @@ def regional(
                 "the DataFrame is not streaming: read it with spark.readStream, for example with "
                 "the trigger availableNow=True to process what is there and stop"
             )
-    return RegionalPipeline(source, columns)
+    return RegionalPipeline(Chain(source, columns))

@@ -16,8 +16,9 @@ from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, Pipelin
 from holdfast.regions.splits.file_split import FileSplit
 from holdfast.regions.splits.reader import SplitReader, SplitReadError
 from holdfast.regions.state.segments import SegmentStore
+from holdfast.regions.task.answered import Answered
 from holdfast.regions.task.instance import Instances, close_instances, tell_instances
-from holdfast.regions.task.region_run import Answered, RegionRun
+from holdfast.regions.task.region_run import RegionRun
 from holdfast.regions.task.shared_states import SharedStates
 from holdfast.regions.task.threads import RegionThreads
 
@@ -177,7 +178,7 @@ class RegionTask:
                 for (region, rows), nbytes in zip(parts, _sizes(batch, parts), strict=True):
                     self._add(self._runs[region], rows, nbytes)
             for run in self._runs.values():
-                run.end_input()
+                run.feed.end()
                 self._threads.wake(run)
             self._wait_for_the_rest()
         finally:
@@ -200,10 +201,10 @@ class RegionTask:
                     for rows in reader.read(FileSplit.decode(event)):
                         self._add(run, rows, rows.nbytes)
             except SplitReadError as e:
-                run.fail_input(e)
+                run.feed.fail(e)
 
     def _add(self, run: RegionRun, rows: pa.RecordBatch, nbytes: int) -> None:
-        if run.add(rows, nbytes):
+        if run.feed.add(rows, nbytes):
             self._threads.wake(run)
 
     def _begin(self, regions: Iterable[str]) -> None:
