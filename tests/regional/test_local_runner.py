@@ -42,7 +42,7 @@ def test_an_attempt_that_is_over_begins_no_other_task(
     plan = (
         holdfast.regional(region_by="region")
         .apply(RunningCount(), schema=COUNTED)
-        .plan("test", ParquetSink(tmp_path / "out"), TaskOptions())
+        ._chain.plan("test", ParquetSink(tmp_path / "out"), TaskOptions())
     )
     empty = CheckpointMetadata(1, -1, "checkpoint", 0, b"", {}).to_bytes()
     order = AttemptOrder(attempt=2, created_ms=now_ms(), base=empty)

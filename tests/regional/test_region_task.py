@@ -72,7 +72,7 @@ def run(
     plan = (
         holdfast.regional(region_by="region")
         .apply(Troubled(), schema=COUNTED)
-        .plan("test", ParquetSink(path / "out"), TaskOptions())
+        ._chain.plan("test", ParquetSink(path / "out"), TaskOptions())
     )
     told: list[list[Answer]] = []
     order = AttemptOrder(

@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.regions.api.chain import Chain, ChainedOperator
 from holdfast.regions.api.writer import RegionalWriter
 from holdfast.regions.base.schemas import arrow_schema
-from holdfast.regions.sinks import Compression, ParquetSink
+from holdfast.regions.sinks import DEFAULT_COMPRESSION, Compression, ParquetSink
 from holdfast.regions.splits import FileSplits
 from holdfast.regions.task.operators import Operator
 
@@ -90,7 +90,7 @@ class RegionalPipeline:
         return RegionalPipeline(replace(self._chain, operators=(*before, added)))
 
     def write_parquet(
-        self, path: str | Path, *, compression: Compression = "zstd"
+        self, path: str | Path, *, compression: Compression = DEFAULT_COMPRESSION
     ) -> RegionalWriter:
         """Write the last operator's rows as Parquet files, each row exactly once.
 

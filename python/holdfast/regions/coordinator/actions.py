@@ -13,7 +13,7 @@ from typing import Literal
 
 from holdfast._core import CheckpointMetadata, Owner, RegionEntry, SegmentRef
 from holdfast.regions.base.problem import Problem
-from holdfast.regions.coordinator.entries import Kind
+from holdfast.regions.coordinator.entries import CheckpointKind
 
 Outcome = Literal["global", "regional", "aborted"]
 
@@ -92,7 +92,7 @@ class RunAttempt:
 
     attempt: int
     batch_id: int
-    kind: Kind
+    kind: CheckpointKind
     global_required: bool
     restart: frozenset[str]
     owed: Mapping[str, RegionEntry]
@@ -203,7 +203,7 @@ class Retry:
     """
 
     batch_id: int
-    kind: Kind
+    kind: CheckpointKind
     reason: str
     pause_ms: int
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast._core import CheckpointMetadata, Owner, RegionEntry
-from holdfast.regions.coordinator.options import IN_FLIGHT_OPERATOR
+from holdfast.regions.base.owners import IN_FLIGHT_OPERATOR, RegionOwners
 
 #: An operator and a name of state in it.
 Store = tuple[str, str]
@@ -91,8 +91,7 @@ class Retention:
             if entry.in_flight_bytes:
                 for stored in entry.in_flight:
                     if stored.created != id:
-                        created = str(stored.created)
-                        owner = Owner(self.pipeline, IN_FLIGHT_OPERATOR, region, created)
+                        owner = RegionOwners(self.pipeline, region).in_flight(stored.created)
                         moved[owner] = stored.created
         return moved
 

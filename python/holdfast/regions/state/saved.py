@@ -11,7 +11,7 @@ from holdfast._core import Piece, SegmentRef
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-Kind = Literal["array", "value", "list", "union", "broadcast"]
+StateKind = Literal["array", "value", "list", "union", "broadcast"]
 
 Append = Callable[["Buffer"], SegmentRef]
 """Writes one segment for the attempt at hand."""
@@ -66,7 +66,7 @@ class SavedState:
     """
 
     name: str
-    kind: Kind
+    kind: StateKind
     dtype: str
     shape: tuple[int, ...]
     data: memoryview

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast._core import InFlight
+from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.graph.step_size import StepSize
 from holdfast.regions.protocol.orders import DEFAULT_SLICE_ROWS
-from holdfast.regions.state.segments import RegionOwners, SegmentStore, read_in_flight
+from holdfast.regions.state.segments import SegmentStore, read_in_flight
 
 if TYPE_CHECKING:
     import pyarrow as pa

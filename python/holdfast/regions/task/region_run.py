@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from holdfast._core import InFlight, OperatorEntry, Owner, RegionEntry, SegmentRef
+from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.base.problem import Problem
 from holdfast.regions.graph import (
     SOURCE,
@@ -26,7 +27,6 @@ from holdfast.regions.state.registry import FrozenState
 from holdfast.regions.state.routing import route_by
 from holdfast.regions.state.saved import SavedState
 from holdfast.regions.state.segments import (
-    RegionOwners,
     SegmentStore,
     read_in_flight,
     read_operator,
