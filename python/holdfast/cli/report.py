@@ -53,7 +53,7 @@ def print_checkpoints(summaries: Sequence[Summary]) -> None:
 
 
 def print_beginning(metadata: CheckpointMetadata) -> None:
-    """Say on stderr where a pipeline began, and whether it still needs that (R72)."""
+    """Say on stderr where a pipeline began, and whether it still needs that."""
     path = metadata.properties.get(RESTORED_FROM_PROPERTY)
     if path is None:
         return
@@ -126,7 +126,7 @@ class Bars(Protocol):
     """Shows how far a verification is."""
 
     def start(self, id: int) -> Callable[[int, int], None]:
-        """Begin with a checkpoint; the result is told how many segments are done, and of all."""
+        """Begin with a checkpoint; the result takes how many segments are done, and of how many."""
 
 
 @contextmanager

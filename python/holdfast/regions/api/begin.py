@@ -51,7 +51,7 @@ def regional(
     columns = (region_by,) if isinstance(region_by, str) else tuple(region_by)
     if isinstance(source, FileSplits):
         if columns:
-            raise ValueError("region_by is not for FileSplits: a region is whoever reads a split")
+            raise ValueError("region_by is not for FileSplits: a region is a reader of splits")
         return RegionalPipeline(Chain(source, (REGION_COLUMN,)))
     if not columns:
         raise ValueError("region_by names no column")

@@ -69,9 +69,9 @@ def restore(
 
     The pipeline may have another name. Its operators are found by their names; their parallelism
     and `route_by` may differ where they have no array and value state: lists are divided, the
-    entries of maps follow the rows of their keys, union and broadcast state goes to all instances
-    (SEMANTICS R73), and rows that wait between operators go to the instances that the routes say
-    now (R57). Operators may be added, but not where rows wait.
+    entries of maps follow the rows of their keys, union and broadcast state goes to all instances,
+    and rows that wait between operators go to the instances that the routes say now. Operators may
+    be added, but not where rows wait.
 
     Where the old pipeline wrote its output, the new one may go on writing: the folder is its own
     from then on, and the old pipeline is refused there.

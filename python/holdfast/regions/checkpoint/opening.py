@@ -86,7 +86,7 @@ def _require_same_pipeline(
 def _complete(
     folders: CheckpointFolders, plan: PipelinePlan, ids: Sequence[int]
 ) -> list[CheckpointMetadata]:
-    """Return older checkpoints, without those that nobody could go back to.
+    """Return older checkpoints, without those that cannot be gone back to.
 
     One that lacks a file must not keep the pipeline from going on from the latest, which has all.
     """

@@ -84,7 +84,7 @@ class Verification:
         id : int
             The checkpoint.
         progress : callable
-            Told the number of segments that are done, and of all.
+            Called with the number of segments that are done, and of all.
 
         Returns
         -------

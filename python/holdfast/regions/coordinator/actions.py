@@ -20,7 +20,7 @@ Outcome = Literal["global", "regional", "aborted"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointInfo:
-    """Which regions fell back in a checkpoint (R40).
+    """Which regions fell back in a checkpoint.
 
     Attributes
     ----------

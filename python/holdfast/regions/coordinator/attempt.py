@@ -63,7 +63,7 @@ class PendingAttempt:
     pipeline : str
         First part of every owner.
     now_ms : int
-        The latest time that an event told.
+        The latest time in an event.
     mandatory : bool
         The attempt must be global though the pipeline is regional (R10, R25).
     forced : bool

@@ -116,7 +116,7 @@ class CheckpointCoordinator:
         self._layout_changed = restored is not None and restored.topology != topology.fingerprint
         # After a restart it is not known which notices arrived: the regions are asked again (R62).
         self._must_ack = {name for name, e in (self._base or {}).items() if e.finished}
-        # Failed regions of the latest checkpoint whose operators' coordinators are not told yet.
+        # Failed regions of the latest checkpoint whose operators' coordinators have not heard yet.
         self._restarting: tuple[str, ...] = ()
         self._pending: PendingAttempt | None = None
         self._error: str | None = None

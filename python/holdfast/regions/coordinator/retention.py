@@ -1,4 +1,4 @@
-"""Which checkpoints stay, and what the managers of segments are told of them (R44, R70)."""
+"""Which checkpoints stay, and what the managers of segments hear of them (R44, R70)."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Retention:
         """Return the state names of one region that took its snapshot for the checkpoint.
 
         A region that failed may have written state under these names too, which its base knows
-        nothing of: what it wrote is dead at once only if the managers are told its owners.
+        nothing of: what it wrote is dead at once only if the managers get to know its owners.
         """
         fresh = next((entry for entry in entries.values() if entry.origin == id), None)
         return frozenset() if fresh is None else _stores(fresh)

@@ -94,7 +94,7 @@ class Attempts:
         self._host = host
         self._clock = clock
         self._properties = properties
-        # Ends that the operators' instances were not told of yet.
+        # Ends of attempts, for the next order: instances of operators have not heard of them.
         self._ended: list[EndedAttempt] = []
         self._problems = ProblemLog()
         self._failed = False
@@ -114,7 +114,7 @@ class Attempts:
         begun_ms = self._clock.now_ms()
         if self._perform(self.machine.handle(Start(now_ms=begun_ms)), None, begun_ms):
             self.until_done(INITIAL_BATCH, "checkpoint", None)
-        # What they staged is committed by now, and of their operators none is left to be told.
+        # What they staged is committed by now, and none of their operators is left to hear of it.
         self.note_delivered()
 
     def require_intact(self) -> None:
@@ -227,7 +227,7 @@ class Attempts:
         self._ended.append(EndedAttempt(action.attempt, action.outcome, fallbacks))
 
     def close_operators(self) -> None:
-        """Close what has finished, but not before it was told of its checkpoint (R61, R62)."""
+        """Close what has finished, but not before it heard of its checkpoint (R61, R62)."""
         order = ClosingOrder(self._run, self.latest.to_bytes(), tuple(self._ended))
         self._ended.clear()
         self._runner.close_operators(order)

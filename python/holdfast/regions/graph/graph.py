@@ -37,7 +37,7 @@ class RegionGraph:
         writes to has room, and then all it emits for one batch is taken: a channel holds at most
         ``capacity_batches - 1`` plus what one call of the operator emits into it. So a barrier
         never waits for room. What was restored and what is flushed at the end of data is taken
-        without asking for room. Outputs are not bounded: whoever steps the graph takes them.
+        without asking for room. Outputs are not bounded: the caller of `step` takes them.
 
     Alignment (R51, R52)
         An instance takes its snapshot when no data is left in front of the barrier in any of its
@@ -199,7 +199,7 @@ class RegionGraph:
         One mark is end of data and end of channel. An instance that took it from all its channels
         flushes, and its own end goes behind what the flush emitted. A checkpoint that is begun
         after that, or that an instance had not got to yet, contains the flushed state. Closing the
-        operators is left to whoever learns that such a checkpoint has completed.
+        operators is left to the task, when it hears that such a checkpoint has completed.
         """
         self._require_intact()
         self._used = True

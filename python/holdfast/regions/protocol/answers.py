@@ -30,7 +30,7 @@ _STARTED, _ACKED, _DECLINED = 1, 2, 3
 
 @dataclass(frozen=True)
 class Started:
-    """A task found rows of the region, or was told to replay it.
+    """A task found rows of the region, or its order says to replay it.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Acked:
-    """The region's state for the attempt is durable (SEMANTICS R3). See `Started`."""
+    """The region's state for the attempt is durable (R3). See `Started`."""
 
     attempt: int
     partition: int
@@ -59,7 +59,7 @@ class Acked:
 
 @dataclass(frozen=True)
 class Declined:
-    """The region failed for this attempt (SEMANTICS R4). See `Started`.
+    """The region failed for this attempt (R4). See `Started`.
 
     Parameters
     ----------

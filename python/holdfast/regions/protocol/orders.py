@@ -62,7 +62,7 @@ class TaskOptions:
     ----------
     aligned_timeout_ms : int or None
         Milliseconds after the start of an attempt at which its barrier overtakes rows that are
-        still queued; None: never (SEMANTICS R51).
+        still queued; None: never (R51).
     region_timeout_ms : int
         Milliseconds after the start of an attempt at which a region that has not answered counts
         as failed.

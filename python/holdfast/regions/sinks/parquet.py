@@ -1,4 +1,4 @@
-"""A two-phase sink that writes Parquet files into one local folder (SEMANTICS I)."""
+"""A two-phase sink that writes Parquet files into one local folder."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ class ParquetSink(TwoPhaseSink):
         """Remove the files that later attempts published, durable on return.
 
         For a pipeline that goes back to an older checkpoint: its rows come again. Readers that
-        have seen them are not told. Files of other writers stay.
+        have seen them do not learn of it. Files of other writers stay.
 
         Parameters
         ----------

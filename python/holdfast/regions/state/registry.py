@@ -1,7 +1,7 @@
 """State handles: what an operator declares in `open` and every checkpoint contains.
 
 State is a data type, a shape and bytes, readable without the program that wrote it: nothing is
-pickled (SEMANTICS R71).
+pickled (R71).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ValueState(Generic[T]):
 
 
 class ListState(Generic[T]):
-    """A list of such values that can be split when instances are cut anew (SEMANTICS R73)."""
+    """A list of such values that can be split when instances are cut anew."""
 
     def __init__(self, items: Iterable[T] = ()) -> None:
         self.items = list(items)

@@ -60,7 +60,8 @@ class SavedState:
     shape : tuple of int
         Shape of an array; of anything else the number of bytes.
     data : memoryview
-        Content; arrays in C order. Where it is writable it belongs to whoever restores it.
+        Content; arrays in C order. Where it is writable it belongs to the instance that restores
+        it.
     stored : tuple of StoredPiece
         Where the content lies in segments, in order; empty if it does not, or not yet.
     """

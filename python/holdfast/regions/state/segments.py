@@ -16,7 +16,7 @@ from holdfast.regions.state.saved import SavedState, StateKind, StoredPiece
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-# A state of up to so many bytes lies in the metadata itself (SEMANTICS J).
+# A state of up to so many bytes lies in the metadata itself.
 INLINE_BYTES: Final = 1024
 
 
@@ -79,7 +79,7 @@ def write_operator(
     states : sequence of SavedState or FrozenArray
         What `StateRegistry.freeze` returned.
     finished : bool, default False
-        The operator has flushed at the end of its data (SEMANTICS R60).
+        The operator has flushed at the end of its data (R60).
 
     Returns
     -------

@@ -113,7 +113,7 @@ class OperatorInstance(AtWork):
         return self._state.freeze(self._lease)
 
     def tell(self, ended: EndedAttempt, region: str) -> None:
-        """Notify the operator of an attempt's end (SEMANTICS E)."""
+        """Notify the operator of an attempt's end (R40 to R42)."""
         if ended.outcome == "aborted":
             self._operator.on_checkpoint_aborted(ended.attempt)
         elif region in ended.fallbacks:

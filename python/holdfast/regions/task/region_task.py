@@ -99,7 +99,7 @@ class RegionTask:
     Reading the rows, talking to the driver and waiting for durability happen on the calling
     thread; operators run on threads of their own, so that one region's slow batch does not hold up
     its neighbours. Regions that come to an answer while storage is waited for are made durable
-    together, and told together.
+    together, and the driver gets their answers together.
 
     Parameters
     ----------
@@ -256,19 +256,19 @@ class RegionTask:
         self._deliver(silent)
 
     def _deliver(self, runs: Sequence[RegionRun]) -> None:
-        """Durable first, then told (R3)."""
+        """Make answers durable, then send them to the driver (R3)."""
         if not runs:
             return
         self._told.update(run.region for run in runs)
-        told: list[Answer] = []
+        sent: list[Answer] = []
         for run, answer in self._durable_answers(runs):
             if answer.entry is None:
-                told.append(self._declined(run, answer))
+                sent.append(self._declined(run, answer))
                 continue
-            told.append(Acked(self._order.attempt, self._partition, run.region, answer.entry))
+            sent.append(Acked(self._order.attempt, self._partition, run.region, answer.entry))
             if answer.keep is not None:
                 self._cache.keep(run.region, answer.entry, answer.keep)
-        self._tell(told)
+        self._tell(sent)
 
     def _declined(self, run: RegionRun, answer: Answered) -> Declined:
         return Declined(
@@ -282,7 +282,7 @@ class RegionTask:
         )
 
     def _durable_answers(self, runs: Sequence[RegionRun]) -> list[tuple[RegionRun, Answered]]:
-        """Return what can be told of these regions: what could not be kept is a decline."""
+        """Return the answers of these regions: where storage failed, a decline."""
         answers = [(run, run.settled()) for run in runs]
         staged = [(run, answer.stage) for run, answer in answers if answer.stage is not None]
         errors = self._plan.sink.persist([stage for _, stage in staged]) if staged else ()

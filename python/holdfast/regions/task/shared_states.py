@@ -1,4 +1,4 @@
-"""Union and broadcast state of a region that no checkpoint knows (SEMANTICS R73)."""
+"""Union and broadcast state of a region that no checkpoint knows (R73)."""
 
 from __future__ import annotations
 

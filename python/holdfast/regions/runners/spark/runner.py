@@ -165,9 +165,9 @@ class SparkRunner:
             ended = job.ended
             message = self._bridge.poll(self._plan.pipeline, 0 if ended else POLL_MS)
             if message is not None:
-                run, told = answers.decode(bytes(message))
+                run, decoded = answers.decode(bytes(message))
                 if run == self._plan.run:
-                    yield from told
+                    yield from decoded
             elif ended:
                 return
             elif order.lost is not None and now_ms() > give_up_ms:
@@ -252,7 +252,7 @@ class _Job:
             self._thread.join(seconds)
 
     def stop(self) -> None:
-        """Wait until it ended; ends it first if nobody waits for its answers any more."""
+        """Wait until it ended; ends it first if the driver waits for no more answers."""
         if not self.ended:
             self.cancel("its answers are not waited for any more")
         if self._thread is not None:
