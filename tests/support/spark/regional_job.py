@@ -22,7 +22,7 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 import holdfast
-from holdfast.regions.coordinator import CheckpointCoordinator, TasksEnded
+from holdfast.regions.coordinator import CheckpointCoordinator, RegionStarted, TasksEnded
 from holdfast.regions.driver import pipeline_driver as driver
 from holdfast.regions.driver.attempt_watch import AttemptWatch
 from holdfast.regions.driver.attempts import Attempts
@@ -152,14 +152,14 @@ def install(death: Death) -> None:
             death.passes("answered")
         return handle(self, event)
 
-    def counting_event(self: Any, answer: answers.Answer, *arguments: Any) -> Any:
-        if not isinstance(answer, answers.Started):
+    def counting_event(self: Any, answer: answers.Answer, *arguments: Any, **more: Any) -> Any:
+        if not isinstance(answer.event, RegionStarted):
             answered[Death.batch] = answered.get(Death.batch, 0) + 1
             if answered[Death.batch] == 1:
                 death.passes("first-answer")
             if answered[Death.batch] == len(REGIONS):
                 death.passes("last-answer")
-        return event(self, answer, *arguments)
+        return event(self, answer, *arguments, **more)
 
     event = AttemptWatch._event
     Attempts._execute = named_execute  # type: ignore[method-assign]

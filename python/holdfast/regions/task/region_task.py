@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast._core import CheckpointMetadata, RegionEntry
 from holdfast.regions.base.clock import now_ms
 from holdfast.regions.base.splitting import split_by_region
-from holdfast.regions.protocol.answers import Acked, Answer, Declined, Started
+from holdfast.regions.coordinator import Acked, Declined, RegionStarted
+from holdfast.regions.protocol.answers import Answer
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, PipelinePlan
 from holdfast.regions.splits.file_split import FileSplit
 from holdfast.regions.splits.reader import SplitReader, SplitReadError
@@ -214,7 +215,9 @@ class RegionTask:
             return
         for region in new:
             self._runs[region] = self._new_run(region)
-        self._tell([Started(self._order.attempt, self._partition, region) for region in new])
+        attempt, partition = self._order.attempt, self._partition
+        started = [RegionStarted(attempt=attempt, region=region) for region in new]
+        self._tell([Answer(partition, event) for event in started])
         if not self._only_stores:
             for region in new:
                 self._threads.take_on(self._runs[region])
@@ -263,22 +266,22 @@ class RegionTask:
         sent: list[Answer] = []
         for run, answer in self._durable_answers(runs):
             if answer.entry is None:
-                sent.append(self._declined(run, answer))
+                sent.append(Answer(self._partition, self._declined(run, answer)))
                 continue
-            sent.append(Acked(self._order.attempt, self._partition, run.region, answer.entry))
+            acked = Acked(attempt=self._order.attempt, region=run.region, entry=answer.entry)
+            sent.append(Answer(self._partition, acked))
             if answer.keep is not None:
                 self._cache.keep(run.region, answer.entry, answer.keep)
         self._tell(sent)
 
     def _declined(self, run: RegionRun, answer: Answered) -> Declined:
         return Declined(
-            self._order.attempt,
-            self._partition,
-            run.region,
-            answer.cause,
-            answer.in_flight,
-            answer.had_rows,
-            answer.problem,
+            attempt=self._order.attempt,
+            region=run.region,
+            cause=answer.cause,
+            in_flight=answer.in_flight,
+            had_rows=answer.had_rows,
+            problem=answer.problem,
         )
 
     def _durable_answers(self, runs: Sequence[RegionRun]) -> list[tuple[RegionRun, Answered]]:
