@@ -20,10 +20,11 @@ from common.targets import MEASURED, Target
 from harness.figures import Spread
 from harness.screen import Screen
 from holdfast import SegmentRef, SnapshotManager
+from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.state.chunks import MIB
 from holdfast.regions.state.registry import StateRegistry
 from holdfast.regions.state.saved import SavedState
-from holdfast.regions.state.segments import RegionOwners, segments_of, write_operator
+from holdfast.regions.state.segments import segments_of, write_operator
 
 GIB = 1024 * MIB
 

@@ -19,7 +19,7 @@ from harness.objects import last_logged
 from harness.process import follow
 from harness.screen import RunLine, Screen
 from holdfast._core import CheckpointMetadata
-from holdfast._inspect import checkpoint_ids, read_metadata
+from holdfast.regions.checkpoint.read import checkpoint_ids, read_metadata
 from holdfast.regions.driver.history import print_history
 
 _SILENCE_S = 180.0

@@ -4,8 +4,8 @@ A wheel of Holdfast holds three built things: the Python extension, the Spark pl
 inside that jar the JNI library. This backend builds the jar into ``python/holdfast/_native/`` and
 then hands over to maturin, which builds the extension and packs everything into one wheel.
 
-It needs ``cargo`` and a JDK (17 or newer) on the building machine; whoever installs the wheel needs
-neither.
+It needs ``cargo`` and a JDK (17 or newer) on the building machine; the machine that
+installs the wheel needs neither.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from holdfast import Owner, SegmentRef, SnapshotManager
-from holdfast.__main__ import main
 from holdfast._core import (
     CheckpointMetadata,
     InFlight,
@@ -21,7 +20,8 @@ from holdfast._core import (
     Staged,
     StateEntry,
 )
-from holdfast._query import PROVIDER
+from holdfast.cli.main import main
+from holdfast.regions.checkpoint.query_folder import PROVIDER
 
 STORE = "spark.sql.streaming.stateStore"
 
@@ -424,7 +424,7 @@ def test_show_of_a_checkpoint_that_is_not_there_is_an_error(
 
 
 def test_the_commands_need_no_rich(pipeline: Pipeline) -> None:
-    hidden = "import sys; sys.modules['rich'] = None; from holdfast.__main__ import main; "
+    hidden = "import sys; sys.modules['rich'] = None; from holdfast.cli.main import main; "
     for command in ("show", "verify"):
         program = f"{hidden} sys.exit(main([{command!r}, {str(pipeline.folder)!r}]))"
         done = subprocess.run(
@@ -445,7 +445,7 @@ def test_a_terminal_gets_a_table_with_every_figure(
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "200")
     if not rich:
-        monkeypatch.setattr("holdfast._report.find_spec", lambda name: None)
+        monkeypatch.setattr("holdfast.cli.report.find_spec", lambda name: None)
     status, lines, _ = run(capsys, "show", pipeline.folder)
     assert status == 0
     assert cells(lines[2])[:4] == ["2", "11", "checkpoint", "regional"]

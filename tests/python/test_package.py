@@ -15,13 +15,14 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 import holdfast
-from holdfast.__main__ import main, parser
+from holdfast.cli.main import main, parser
 
 HEAVY = ["cupy", "numpy", "pandas", "py4j", "pyarrow", "pyspark", "rich"]
 
 
-def test_import_loads_no_heavy_module() -> None:
-    program = "import json, sys, holdfast; print(json.dumps(sorted(sys.modules)))"
+@pytest.mark.parametrize("module", ["holdfast", "holdfast.cli.main", "holdfast.regions"])
+def test_import_loads_no_heavy_module(module: str) -> None:
+    program = f"import json, sys, {module}; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )

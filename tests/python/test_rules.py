@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
+import inspect
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+import holdfast
+import holdfast.regions
+from holdfast.cli import checkpoints, documents, main, report, settings
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "docs" / "semantics.md"
@@ -118,6 +124,82 @@ def test_other_documents_cite_no_rules() -> None:
     assert "README.md" in others
     cited = {name: _CITED.findall(text) for name, text in others.items()}
     assert {name: numbers for name, numbers in cited.items() if numbers} == {}
+
+
+def help_texts(public: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Yield what ``help()`` says of names, and of the public members of those that are classes."""
+    for name, value in public.items():
+        members = {name: value}
+        if inspect.isclass(value):
+            own = [member for member in dir(value) if not member.startswith("_")]
+            members |= {f"{name}.{member}": getattr(value, member) for member in own}
+        for path, member in members.items():
+            # A value without a docstring of its own has that of its class, such as that of str.
+            described = (inspect.isclass, inspect.isroutine, inspect.isdatadescriptor)
+            if any(kind(member) for kind in described):
+                yield path, inspect.getdoc(member) or ""
+
+
+def citing(texts: Iterable[tuple[str, str]]) -> list[str]:
+    """Return the names whose help cites a rule, or the document of the rules."""
+    return sorted({name for name, text in texts if _CITED.search(text) or "semantics" in text})
+
+
+def test_public_help_cites_no_rules() -> None:
+    public = {
+        f"{module.__name__}.{name}": getattr(module, name)
+        for module in (holdfast, holdfast.regions)
+        for name in module.__all__
+    }
+    texts = list(help_texts(public))
+    assert {"holdfast.restore", "holdfast.regions.MapState.keys"} <= {name for name, _ in texts}
+    assert len(texts) > 150
+    assert citing(texts) == []
+
+
+def test_help_of_the_command_line_cites_no_rules() -> None:
+    parser = main.parser()
+    (commands,) = (
+        action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
+    )
+    texts = [("holdfast", parser.format_help())]
+    texts += [(name, command.format_help()) for name, command in commands.choices.items()]
+    assert len(texts) == 5
+    for module in (checkpoints, documents, main, report, settings):
+        texts += help_texts(vars(module))
+        texts.append((module.__name__, module.__doc__ or ""))
+    assert citing(texts) == []
+
+
+def test_a_rule_in_public_help_is_found() -> None:
+    class Base:
+        """Nothing."""
+
+        def inherited(self) -> None:
+            """Do it (R3)."""
+
+    class Public(Base):
+        """A class (R1, R2)."""
+
+        @property
+        def size(self) -> int:
+            """As docs/semantics.md says."""
+            return 0
+
+        def _own(self) -> None:
+            """Not public (R4)."""
+
+    def function() -> None:
+        """Do it, and not XR9 or v.R9."""
+
+    texts = list(help_texts({"Public": Public, "function": function, "count": 3}))
+    assert citing(texts) == ["Public", "Public.inherited", "Public.size"]
+    assert {name for name, _ in texts} == {
+        "Public",
+        "Public.inherited",
+        "Public.size",
+        "function",
+    }
 
 
 GOOD = """# Rules

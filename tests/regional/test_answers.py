@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from holdfast._core import InFlight, RegionEntry
 from holdfast.regions.base.problem import Problem
+from holdfast.regions.coordinator import Acked, Declined, RegionStarted
 from holdfast.regions.protocol.answers import (
     MESSAGE_BYTES,
-    Acked,
     Answer,
-    Declined,
-    Started,
     decode,
     encode,
 )
 
 RUN = "0123456789abcdef" * 2
-ANSWERS: list[Answer] = [
-    Started(7, 3, "Zürich"),
-    Acked(7, 3, "JFK", RegionEntry("JFK", origin=7)),
-    Declined(7, 4, "LGA", "in trouble", (InFlight(7, "source", 2, 3, inline=b"abc"),)),
-    Declined(7, 4, "EWR", "expired", had_rows=False),
-    Declined(7, 4, "SFO", "Ärger", problem=Problem.of(ValueError("no such carrier"))),
+
+
+def declined(region: str, cause: str, **more: Any) -> Answer:
+    return Answer(4, Declined(attempt=7, region=region, cause=cause, **more))
+
+
+ANSWERS = [
+    Answer(3, RegionStarted(attempt=7, region="Zürich")),
+    Answer(3, Acked(attempt=7, region="JFK", entry=RegionEntry("JFK", origin=7))),
+    declined("LGA", "in trouble", in_flight=(InFlight(7, "source", 2, 3, inline=b"abc"),)),
+    declined("EWR", "expired", had_rows=False),
+    declined("SFO", "Ärger", problem=Problem.of(ValueError("no such carrier"))),
 ]
 
 
@@ -36,7 +42,8 @@ def test_no_answers_are_no_message() -> None:
 
 
 def test_many_answers_are_several_messages() -> None:
-    answers = [Started(1, 0, f"{number:01000}") for number in range(3000)]
+    regions = [f"{number:01000}" for number in range(3000)]
+    answers = [Answer(0, RegionStarted(attempt=1, region=region)) for region in regions]
     messages = list(encode(RUN, answers))
     assert len(messages) == 3
     assert max(map(len, messages)) < MESSAGE_BYTES + 2000
@@ -52,7 +59,7 @@ def test_a_message_that_is_cut_is_refused_wherever_it_is_cut() -> None:
 
 
 def test_a_decline_that_says_more_than_it_holds_is_refused() -> None:
-    (message,) = encode(RUN, [Declined(7, 4, "", "why")])
+    (message,) = encode(RUN, [declined("", "why")])
     body = 16 + 21
     with pytest.raises(ValueError, match=r"an answer is cut: \d+ bytes of 264"):
         decode(message[: body + 1] + b"\xff" + message[body + 2 :])

@@ -14,7 +14,7 @@ import holdfast as hf
 from holdfast.regions.base.clock import Clock
 from holdfast.regions.base.errors import StoppedError
 from holdfast.regions.coordinator import Publish, PublishFailed
-from holdfast.regions.driver import pipeline_driver as driver
+from holdfast.regions.driver.attempts import Attempts
 from support.regional.pipelines import (
     COUNTED,
     Row,
@@ -75,15 +75,15 @@ def test_storage_that_is_away_for_a_while_at_the_end_of_data_is_waited_out(
     rows = rows_of(0, REGIONS)
     with pipeline(tmp_path) as query:
         run(query, rows)
-        over_ms, publish = clock.now_ms() + 2_000, driver.PipelineDriver._publish
+        over_ms, publish = clock.now_ms() + 2_000, Attempts._publish
 
-        def published(self: driver.PipelineDriver, action: Publish) -> Any:
+        def published(self: Attempts, action: Publish) -> Any:
             now_ms = clock.now_ms()
             if now_ms < over_ms:
                 return PublishFailed(attempt=action.attempt, cause="no space left", now_ms=now_ms)
             return publish(self, action)
 
-        monkeypatch.setattr(driver.PipelineDriver, "_publish", published)
+        monkeypatch.setattr(Attempts, "_publish", published)
         query.end_of_data()
         assert query.latest.kind == "final"
     assert clock.pauses == [100, 200, 400, 800, 1_600]

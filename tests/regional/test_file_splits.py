@@ -537,7 +537,7 @@ def test_an_attempt_in_which_a_region_with_splits_keeps_silent_is_made_again(
 
     def without_r1(self: LocalRunner, order: Any, *arguments: Any) -> Iterator[Any]:
         answers = run(self, order, *arguments)
-        yield from (a for a in answers if order.attempt != 2 or a.region != "r1")
+        yield from (a for a in answers if order.attempt != 2 or a.event.region != "r1")
 
     monkeypatch.setattr(LocalRunner, "run", without_r1)
     with open_pipeline(tmp_path, tolerable_failed_checkpoints=1) as query:

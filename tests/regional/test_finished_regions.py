@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import holdfast as hf
-from holdfast.__main__ import main
+from holdfast.cli.main import main
 from support.regional.ending import (
     REGIONS,
     Summed,

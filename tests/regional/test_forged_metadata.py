@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
-from holdfast.__main__ import main
 from holdfast._core import CheckpointMetadata, RegionEntry
+from holdfast.cli.main import main
 from holdfast.regions.sinks import BatchFunction, ParquetSink, Staged
 from holdfast.regions.sinks.layout import STAGED_FOLDER, staged_name, target_name
 from holdfast.regions.splits.assignment import Assignment

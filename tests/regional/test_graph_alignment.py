@@ -1,13 +1,12 @@
-"""Barriers that align, time out, overtake, and are cancelled (R51, R52, R53, R58)."""
+"""Barriers that align, time out, overtake, and end early (R51, R52, R53, R58)."""
 
 from __future__ import annotations
-
-import pytest
 
 from holdfast.regions.graph import AlignmentMode, Progress, RegionGraph, StageSpec
 from support.regional.graph_cases import (
     Seen,
     by_number,
+    due_ms,
     graph_of,
     in_flight,
     numbers,
@@ -87,7 +86,7 @@ def test_an_aligned_barrier_never_overtakes_however_late_it_is() -> None:
     graph, _, last = join(AlignmentMode(None))
     graph.feed(rows(0, 1))
     graph.barrier(1, 0, 10**9)
-    assert graph.timer_due_ms() is None
+    assert due_ms(graph) is None
     assert snapshot_of(graph, now_ms=10**12).aligned
     assert sorted(last.seen) == [0, 1]
 
@@ -96,7 +95,7 @@ def test_an_attempt_can_be_aligned_whatever_the_mode_is() -> None:
     graph, _, last = join(UNALIGNED)
     graph.feed(rows(0, 1))
     graph.barrier(1, 0, 10**9, aligned=True)
-    assert graph.timer_due_ms() is None
+    assert due_ms(graph) is None
     assert snapshot_of(graph, now_ms=10**12).in_flight == ()
     assert sorted(last.seen) == [0, 1]
 
@@ -179,11 +178,10 @@ def test_outputs_behind_the_snapshot_of_their_instance_belong_to_the_next_checkp
     assert all(output.precedes(6) for output in found)
 
 
-def test_outputs_behind_a_cancelled_attempt_precede_the_next_one() -> None:
+def test_outputs_behind_an_attempt_that_ends_early_precede_the_next_one() -> None:
     graph = graph_of(StageSpec("a", [Seen()]))
     graph.barrier(1, 0, 0)
     graph.step(0)
-    graph.cancel(1)
     graph.feed(rows(1))
     run(graph)
     graph.barrier(2, 0, 0)
@@ -199,11 +197,11 @@ def test_the_timeout_counts_from_when_the_coordinator_created_the_barrier() -> N
     for number in (0, 2, 1):
         graph.feed(rows(number))
     graph.barrier(1, created_ms=100, now_ms=105)
-    assert graph.timer_due_ms() == 110
+    assert due_ms(graph) == 110
     graph.step(109)
-    assert graph.timer_due_ms() == 110
+    assert due_ms(graph) == 110
     graph.step(110)
-    assert graph.timer_due_ms() is None
+    assert due_ms(graph) is None
     assert [instance.seen for instance in split] == [[0], []]
     snapshot = snapshot_of(graph, now_ms=110)
     assert not snapshot.aligned
@@ -218,7 +216,7 @@ def test_a_barrier_from_a_clock_ahead_of_ours_times_out_from_now() -> None:
     graph, _, _ = join(TIMEOUT_10)
     graph.feed(rows(0))
     graph.barrier(1, created_ms=10**6, now_ms=100)
-    assert graph.timer_due_ms() == 110
+    assert due_ms(graph) == 110
 
 
 def test_a_barrier_that_is_overdue_when_it_is_injected_overtakes_at_once() -> None:
@@ -248,7 +246,7 @@ def test_an_alignment_that_is_in_time_has_no_timer_afterwards() -> None:
     graph.barrier(1, 0, 0)
     for _ in range(3):
         graph.step(0)
-    assert graph.timer_due_ms() is None
+    assert due_ms(graph) is None
     assert snapshot_of(graph).aligned
 
 
@@ -258,7 +256,7 @@ def test_a_last_barrier_that_is_late_but_overtakes_nothing_leaves_the_checkpoint
     graph.barrier(1, 0, 0)
     while len(last.seen) < 2:
         graph.step(9)
-    assert graph.timer_due_ms() == 10
+    assert due_ms(graph) == 10
     snapshot = snapshot_of(graph, now_ms=500)
     assert snapshot.aligned
     assert snapshot.in_flight == ()
@@ -312,20 +310,7 @@ def test_a_newer_barrier_ends_the_open_attempt_and_unblocks_its_channels() -> No
     assert sorted(last.seen) == [0, 1]
 
 
-def test_a_cancelled_attempt_leaves_no_trace() -> None:
-    graph, split, last = join(AlignmentMode(None))
-    graph.feed(rows(1))
-    graph.barrier(1, 0, 0)
-    graph.feed(rows(0))
-    graph.step(0)
-    graph.cancel(1)
-    assert run(graph) is Progress.IDLE
-    assert graph.take_snapshot() is None
-    assert split[0].seen == [0]
-    assert sorted(last.seen) == [0, 1]
-
-
-def test_cancelling_while_the_barrier_overtakes_loses_no_row() -> None:
+def test_a_newer_barrier_while_one_overtakes_loses_no_row() -> None:
     graph, _, last = join(UNALIGNED)
     for number in range(6):
         graph.feed(rows(number))
@@ -333,9 +318,9 @@ def test_cancelling_while_the_barrier_overtakes_loses_no_row() -> None:
     graph.barrier(1, 0, 0)
     graph.step(0)
     graph.step(0)
-    graph.cancel(1)
+    assert graph.barrier(2, 0, 0)
+    assert snapshot_of(graph).checkpoint == 2
     run(graph)
-    assert graph.take_snapshot() is None
     assert [number for number in last.seen if number % 2] == [1, 3, 5]
     assert [number for number in last.seen if number % 2 == 0] == [0, 2, 4]
 
@@ -350,39 +335,13 @@ def test_barriers_of_ended_attempts_are_dropped() -> None:
     assert graph.step(0) is Progress.IDLE
 
 
-def test_an_attempt_that_was_cancelled_before_it_began_never_begins() -> None:
-    graph, _, _ = join(AlignmentMode(None))
-    graph.cancel(4)
-    assert not graph.barrier(4, 0, 0)
-    assert not graph.barrier(3, 0, 0)
-    assert graph.step(0) is Progress.IDLE
-    assert graph.barrier(5, 0, 0)
-    assert snapshot_of(graph).checkpoint == 5
-
-
-@pytest.mark.parametrize(("cancelled", "ends"), [(4, False), (5, True), (6, True)])
-def test_a_cancellation_ends_the_open_attempt_unless_it_is_older(
-    cancelled: int, ends: bool
-) -> None:
-    graph, _, _ = join(AlignmentMode(None))
-    graph.barrier(5, 0, 0)
-    graph.cancel(cancelled)
-    assert not graph.barrier(5, 0, 0)
-    run(graph)
-    assert (graph.take_snapshot() is None) == ends
-
-
 def test_a_complete_snapshot_that_was_not_taken_goes_with_its_attempt() -> None:
     graph, _, _ = join(AlignmentMode(None))
     graph.barrier(1, 0, 0)
     run(graph)
-    graph.cancel(1)
-    assert graph.take_snapshot() is None
     graph.barrier(2, 0, 0)
-    run(graph)
-    graph.barrier(3, 0, 0)
     assert graph.take_snapshot() is None
-    assert snapshot_of(graph).checkpoint == 3
+    assert snapshot_of(graph).checkpoint == 2
 
 
 def test_a_snapshot_is_handed_out_once() -> None:

@@ -13,7 +13,7 @@ import pytest
 import holdfast
 from holdfast._core import CheckpointMetadata
 from holdfast.regions.base.clock import now_ms
-from holdfast.regions.protocol.answers import Started
+from holdfast.regions.coordinator import RegionStarted
 from holdfast.regions.protocol.orders import AttemptOrder, TaskOptions
 from holdfast.regions.runners import local
 from holdfast.regions.runners.local import LocalRunner
@@ -42,14 +42,14 @@ def test_an_attempt_that_is_over_begins_no_other_task(
     plan = (
         holdfast.regional(region_by="region")
         .apply(RunningCount(), schema=COUNTED)
-        .plan("test", ParquetSink(tmp_path / "out"), TaskOptions())
+        ._chain.plan("test", ParquetSink(tmp_path / "out"), TaskOptions())
     )
     empty = CheckpointMetadata(1, -1, "checkpoint", 0, b"", {}).to_bytes()
     order = AttemptOrder(attempt=2, created_ms=now_ms(), base=empty)
     runner = LocalRunner(plan, tmp_path / "segments", tasks=1, max_file_bytes=1 << 20)
     parts = partitions_of(rows_of(0, ["a", "b", "c"]), 3)
     answers = runner.run(order, [partition(n, part) for n, part in enumerate(parts)], ())
-    assert isinstance(next(answers), Started)
+    assert isinstance(next(answers).event, RegionStarted)
     answers.close()
     assert begun == [0]
     assert not any(thread.name == "holdfast-task" for thread in threading.enumerate())

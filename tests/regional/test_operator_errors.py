@@ -14,6 +14,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.regions.base.problem import Problem
+from holdfast.regions.coordinator import Declined
 from holdfast.regions.protocol import answers
 from support.regional.pipelines import COUNTED, Troubled, partitions_of, rows_of
 
@@ -126,13 +127,15 @@ def problem_of(error: BaseException) -> Problem:
 def test_an_error_is_made_again_from_what_a_worker_sent(
     raised: BaseException, kind: type[BaseException], text: str
 ) -> None:
-    answer = answers.Declined(7, 1, "r", "why", problem=problem_of(raised))
+    answer = answers.Answer(
+        1, Declined(attempt=7, region="r", cause="why", problem=problem_of(raised))
+    )
     (message,) = answers.encode("ab" * 16, [answer])
     _, (read,) = answers.decode(message)
     assert read == answer
-    assert isinstance(read, answers.Declined)
-    assert read.problem is not None
-    error = read.problem.error()
+    assert isinstance(read.event, Declined)
+    assert read.event.problem is not None
+    error = read.event.problem.error()
     assert type(error) is kind
     assert str(error) == text
     assert "problem_of" in error.__notes__[0]

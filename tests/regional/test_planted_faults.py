@@ -23,8 +23,8 @@ from holdfast.regions.coordinator import (
 )
 from holdfast.regions.coordinator.attempt import PendingAttempt
 from holdfast.regions.coordinator.retention import Retention
-from holdfast.regions.driver import pipeline_driver as driver
-from holdfast.regions.driver.pipeline_driver import PipelineDriver
+from holdfast.regions.driver.attempt_watch import AttemptWatch
+from holdfast.regions.driver.attempts import Attempts
 from holdfast.regions.protocol.orders import EndedAttempt
 from support.regional.coordinator_world import Rates, World, memory_folder, names
 
@@ -61,24 +61,24 @@ def rows_left_out(patch: Patch) -> None:
 
 def decline_dropped(patch: Patch) -> None:
     """The driver loses every decline."""
-    events = driver._AttemptWatch.events
+    events = AttemptWatch.events
 
     def without(*arguments: Any, **more: Any) -> Generator[Event, None, None]:
         for event in events(*arguments, **more):
             if not isinstance(event, Declined):
                 yield event
 
-    patch(driver._AttemptWatch, "events", without)
+    patch(AttemptWatch, "events", without)
 
 
 def completed_for_all(patch: Patch) -> None:
     """Regions that fell back hear that the checkpoint completed."""
 
-    def note_end(self: PipelineDriver, action: Ended) -> None:
-        self._coordinators.ended(action.attempt)
+    def note_end(self: Attempts, action: Ended) -> None:
+        self._host.ended(action.attempt)
         self._ended.append(EndedAttempt(action.attempt, action.outcome))
 
-    patch(PipelineDriver, "_note_end", note_end)
+    patch(Attempts, "_note_end", note_end)
 
 
 def nothing_released(patch: Patch) -> None:
@@ -118,15 +118,13 @@ def forced_global_accepted(patch: Patch) -> None:
 def tasks_go_on(patch: Patch) -> None:
     """Tasks of an attempt that is over still run."""
 
-    def run_attempt(
-        self: PipelineDriver, action: RunAttempt, source: object, at_ms: int
-    ) -> list[Action]:
+    def run_attempt(self: Attempts, action: RunAttempt, source: object, at_ms: int) -> list[Action]:
         found: list[Action] = []
         for event in self._run_tasks(action, source, at_ms):
-            found += self.coordinator.handle(event)
+            found += self.machine.handle(event)
         return found
 
-    patch(PipelineDriver, "_run_attempt", run_attempt)
+    patch(Attempts, "_run_attempt", run_attempt)
 
 
 def reset_with_the_newest_id(patch: Patch) -> None:

@@ -18,7 +18,8 @@ from holdfast._core import (
     SnapshotManager,
 )
 from holdfast.regions.base.clock import now_ms
-from holdfast.regions.protocol.answers import Acked, Answer, Declined, Started
+from holdfast.regions.coordinator import Acked, Declined, Event, RegionStarted
+from holdfast.regions.protocol.answers import Answer
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, EndedAttempt, TaskOptions
 from holdfast.regions.sinks import ParquetSink
 from holdfast.regions.task.region_task import OperatorCache, RegionTask
@@ -67,14 +68,19 @@ def run(
     base: bytes = EMPTY,
     batch: int = 0,
     global_required: bool = False,
-) -> list[list[Answer]]:
-    """Run one task over all regions; returns what it told, call by call."""
+) -> list[list[Event]]:
+    """Run one task over all regions; returns its answers, call by call."""
     plan = (
         holdfast.regional(region_by="region")
         .apply(Troubled(), schema=COUNTED)
-        .plan("test", ParquetSink(path / "out"), TaskOptions())
+        ._chain.plan("test", ParquetSink(path / "out"), TaskOptions())
     )
-    told: list[list[Answer]] = []
+    told: list[list[Event]] = []
+
+    def tell(answers: Sequence[Answer]) -> None:
+        assert {answer.partition for answer in answers} == {0}
+        told.append([answer.event for answer in answers])
+
     order = AttemptOrder(
         attempt=2 + batch, created_ms=now_ms(), base=base, global_required=global_required
     )
@@ -83,7 +89,7 @@ def run(
         order,
         partition=0,
         store=store,
-        tell=lambda answers: told.append(list(answers)),
+        tell=tell,
         cache=OperatorCache(),
     )
     (batches,) = partitions_of(rows_of(batch, REGIONS, each=each), 1, slices=1)
@@ -93,7 +99,7 @@ def run(
 
 def test_the_driver_knows_of_all_regions_before_any_answers(store: Store, tmp_path: Path) -> None:
     told = run(store, tmp_path, each=5)
-    assert told[0] == [Started(2, 0, region) for region in REGIONS]
+    assert told[0] == [RegionStarted(attempt=2, region=region) for region in REGIONS]
     rest = [answer for answers in told[1:] for answer in answers]
     assert {answer.region for answer in rest if isinstance(answer, Acked)} == set(REGIONS)
     assert len(rest) == len(REGIONS)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import holdfast as hf
 from holdfast._core import CheckpointMetadata, InFlight, RegionEntry
+from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.checkpoint.layout import LAYOUT_PROPERTY, Layout, StageLayout
 from holdfast.regions.checkpoint.rerouting import Rerouting
 from holdfast.regions.graph import (
@@ -29,7 +30,7 @@ from holdfast.regions.graph import (
 )
 from holdfast.regions.state.registry import _decode_value
 from holdfast.regions.state.routing import route_by
-from holdfast.regions.state.segments import RegionOwners, read_in_flight, read_operator
+from holdfast.regions.state.segments import read_in_flight, read_operator
 from support.regional.graph_cases import Seen, graph_of, outputs, run, snapshot_of
 from support.regional.pipelines import (
     COUNTED,

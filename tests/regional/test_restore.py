@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import holdfast as hf
-from holdfast.__main__ import main
+from holdfast.cli.main import main
 from holdfast.regions.checkpoint import begin_from
 from holdfast.regions.sinks import ParquetSink
 from support.regional.pipelines import COUNTED, RunningCount, expected, output_of, rows_of

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
-from holdfast.__main__ import main
+from holdfast.cli.main import main
 from support.regional.pipelines import expected, output_of
 from support.regional.restorable import batches, damage, fail_for, no_trouble, open_pipeline, run
 

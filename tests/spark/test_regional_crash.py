@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast._inspect import Verification, checkpoint_ids, read_metadata
+from holdfast.regions.checkpoint.read import checkpoint_ids, read_metadata
+from holdfast.regions.checkpoint.verify import Verification
 from support import environment, program
 from support.regional.pipelines import Row, expected, output_of, rows_of
 from support.spark.java_side import skipped_without_jars

@@ -4,37 +4,39 @@
 the stream (a Kafka partition, a device shard: whatever `region_by` identifies) has operator
 instances and state of its own. If some regions fail to snapshot, the checkpoint completes with
 their last good state, and their rows are stored and come again.
+
+What needs PyArrow and NumPy is imported where it is asked for: the command line reads checkpoints
+without them.
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-from holdfast.regions.api.options import PipelineOptions
-from holdfast.regions.api.pipeline import RegionalPipeline, RegionalWriter
-from holdfast.regions.base.errors import (
-    LayoutChangedError,
-    RegionalQueryError,
-    RegionFinishedError,
-    RegionInTwoTasksError,
-    SavepointError,
-)
-from holdfast.regions.base.folder_lock import FolderInUseError
-from holdfast.regions.checkpoint.begin_from import Restore, restore
-from holdfast.regions.checkpoint.verify import DamagedCheckpointError
-from holdfast.regions.coordinator import CheckpointInfo
-from holdfast.regions.runners.local import LocalQuery
-from holdfast.regions.runners.spark.query import RegionalQuery
-from holdfast.regions.splits import FileSplits
-from holdfast.regions.splits.file_splits import REGION_COLUMN
-from holdfast.regions.state.keyed_map import MapState
-from holdfast.regions.state.registry import ListState, ValueState
-from holdfast.regions.state.saved import StateError
-from holdfast.regions.task.operators import Operator, OperatorContext
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from holdfast.regions.api import (
+        CheckpointInfo,
+        DamagedCheckpointError,
+        FileSplits,
+        FolderInUseError,
+        LayoutChangedError,
+        ListState,
+        LocalQuery,
+        MapState,
+        Operator,
+        OperatorContext,
+        PipelineOptions,
+        RegionalPipeline,
+        RegionalQuery,
+        RegionalQueryError,
+        RegionalWriter,
+        RegionFinishedError,
+        RegionInTwoTasksError,
+        Restore,
+        SavepointError,
+        StateError,
+        ValueState,
+        regional,
+        restore,
+    )
 
 __all__ = [
     "CheckpointInfo",
@@ -63,57 +65,10 @@ __all__ = [
 ]
 
 
-def regional(
-    source: DataFrame | FileSplits | None = None, *, region_by: str | Sequence[str] = ()
-) -> RegionalPipeline:
-    """Begin a regional pipeline.
+def __getattr__(name: str) -> Any:
+    """Import the public names when the first of them is asked for."""
+    if name in __all__:
+        from holdfast.regions import api
 
-    Parameters
-    ----------
-    source : pyspark.sql.DataFrame or FileSplits, optional
-        A streaming DataFrame, or files that are handed to regions. None for a pipeline that is
-        given rows without Spark, see ``RegionalWriter.open_local``.
-    region_by : str or sequence of str
-        Column(s) whose values identify the region of a row: strings, integers, decimals, booleans,
-        dates or timestamps. All rows of a region must arrive in one task of a batch. None for
-        `FileSplits`, where a region is a reader.
-
-    Returns
-    -------
-    RegionalPipeline
-
-    Raises
-    ------
-    ValueError
-        If no column is named, or the DataFrame has no such column or is not streaming, or
-        columns are named for `FileSplits`.
-
-    Examples
-    --------
-    >>> query = (
-    ...     holdfast.regional(flights, region_by=["origin", "month"])
-    ...     .apply(DelayStatistics(), schema="carrier string, flights long, mean_delay double")
-    ...     .write_parquet("delays")
-    ...     .start(checkpoint="checkpoint")
-    ... )
-    """
-    columns = (region_by,) if isinstance(region_by, str) else tuple(region_by)
-    if isinstance(source, FileSplits):
-        if columns:
-            raise ValueError("region_by is not for FileSplits: a region is whoever reads a split")
-        return RegionalPipeline(source, (REGION_COLUMN,))
-    if not columns:
-        raise ValueError("region_by names no column")
-    if source is not None:
-        missing = [column for column in columns if column not in source.columns]
-        if missing:
-            raise ValueError(
-                f"region_by names {', '.join(missing)}, but the DataFrame has the columns "
-                f"{', '.join(source.columns)}"
-            )
-        if not source.isStreaming:
-            raise ValueError(
-                "the DataFrame is not streaming: read it with spark.readStream, for example with "
-                "the trigger availableNow=True to process what is there and stop"
-            )
-    return RegionalPipeline(source, columns)
+        return getattr(api, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

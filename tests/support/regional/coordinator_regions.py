@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from holdfast import Owner, SegmentRef, SnapshotManager
 from holdfast._core import InFlight, OperatorEntry, Piece, RegionEntry, Staged, StateEntry
-from holdfast.regions.protocol.answers import Acked, Declined
+from holdfast.regions.coordinator import Acked, Declined
 
 PIPELINE = "p"
 
@@ -56,7 +56,6 @@ class Regions:
     def ack(
         self,
         attempt: int,
-        partition: int,
         region: str,
         base: RegionEntry | None,
         batch: int | None,
@@ -93,12 +92,11 @@ class Regions:
             staged=[Staged(f"{attempt}/{region}", target(region, attempt), 1, 1)],
             finished=finished,
         )
-        return Acked(attempt, partition, region, entry)
+        return Acked(attempt=attempt, region=region, entry=entry)
 
     def decline(
         self,
         attempt: int,
-        partition: int,
         region: str,
         batch: int | None,
         cause: str,
@@ -106,7 +104,10 @@ class Regions:
         saved: bool,
     ) -> Declined:
         stored = [self.stored_rows(attempt, region, batch)] if batch is not None and saved else []
-        return Declined(attempt, partition, region, cause, stored, had_rows=batch is not None)
+        had_rows = batch is not None
+        return Declined(
+            attempt=attempt, region=region, cause=cause, in_flight=stored, had_rows=had_rows
+        )
 
     def stored_rows(self, attempt: int, region: str, batch: int) -> InFlight:
         data = json.dumps([batch]).encode()

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core import CheckpointMetadata
-from holdfast.regions.coordinator import NotifyManagers
+from holdfast.regions.coordinator import Acked, Declined, NotifyManagers, RegionStarted
 from holdfast.regions.driver.managers import tell
-from holdfast.regions.driver.pipeline_driver import TasksLostError
-from holdfast.regions.protocol.answers import Acked, Answer, Declined, Started
+from holdfast.regions.driver.task_runner import TasksLostError
+from holdfast.regions.protocol.answers import Answer
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder
 from support.regional.coordinator_oracle import Told
 from support.regional.coordinator_regions import segments_of
@@ -49,10 +50,9 @@ class HostileRunner:
             batch = told.batch_id if source is not None else None
             script = self.script(order, region, partition, batch)
             if lost and world.chance(0.5 if partition in lost else 0.2):
-                script = iter(
-                    [Started(order.attempt, partition, region)][: world.random.randint(0, 1)]
-                )
-            scripts.append(script)
+                started = RegionStarted(attempt=order.attempt, region=region)
+                script = iter([started][: world.random.randint(0, 1)])
+            scripts.append(map(Answer, itertools.repeat(partition), script))
         while scripts:
             script = world.random.choice(scripts)
             answer = next(script, None)
@@ -101,21 +101,18 @@ class HostileRunner:
 
     def script(
         self, order: AttemptOrder, region: str, partition: int, batch: int | None
-    ) -> Iterator[Answer]:
+    ) -> Iterator[RegionStarted | Acked | Declined]:
         """Yield what one region says, in this order."""
         world, rates = self.world, self.world.rates
         saved = not (order.global_required or world.chance(rates.unsaved))
 
         def decline(cause: str = "boom", *, saved: bool = saved) -> Declined:
-            return world.content.decline(
-                order.attempt, partition, region, batch, cause, saved=saved
-            )
+            return world.content.decline(order.attempt, region, batch, cause, saved=saved)
 
         def ack() -> Acked:
             assert world.newest is not None
             return world.content.ack(
                 order.attempt,
-                partition,
                 region,
                 world.newest.regions.get(region),
                 batch,
@@ -124,7 +121,7 @@ class HostileRunner:
                 finished=order.end_of_data,
             )
 
-        started = Started(order.attempt, partition, region)
+        started = RegionStarted(attempt=order.attempt, region=region)
         if order.only_stores(partition):
             yield from (started, decline(order.lost_cause))
             return
@@ -154,19 +151,19 @@ class HostileRunner:
     def note(self, answer: Answer, order: AttemptOrder, *, owed: bool) -> bool:
         """Note what the oracle needs of an answer; returns whether it ends the attempt (R8)."""
         world = self.world
-        told, region = world.told, answer.region
+        told, event, region = world.told, answer.event, answer.event.region
         assert told is not None
-        if isinstance(answer, Started):
+        if isinstance(event, RegionStarted):
             told.events.append(("start", region, None))
             return False
         first = world.oracle.first_answer(told, region)
-        world.refused |= segments_of(answer)
+        world.refused |= segments_of(event)
         self.late.append(answer)
-        if isinstance(answer, Acked):
-            told.events.append(("ack", region, world.content.content(answer.entry)))
+        if isinstance(event, Acked):
+            told.events.append(("ack", region, world.content.content(event.entry)))
             return False
-        stored = [world.content.rows_of(region, rows) for rows in answer.in_flight]
-        told.events.append(("decline", region, (stored, answer.had_rows)))
+        stored = [world.content.rows_of(region, rows) for rows in event.in_flight]
+        told.events.append(("decline", region, (stored, event.had_rows)))
         if first is None and order.only_stores(answer.partition):
             told.lost[region] = "owed" if owed else f"partition {answer.partition}"
         if first == "ack" or not world.oracle.first_decline_aborts():

@@ -93,6 +93,17 @@ def snapshot_of(graph: RegionGraph, *, now_ms: int = 0) -> RegionSnapshot:
     return snapshot
 
 
+def due_ms(graph: RegionGraph) -> int | None:
+    """When the barrier of the open attempt may overtake.
+
+    None if there is no such attempt, if it overtakes already, or if it never will.
+    """
+    attempt = graph._attempt
+    if attempt is None or attempt.overtaking or graph._is_complete(attempt):
+        return None
+    return attempt.due_ms
+
+
 def in_flight(snapshot: RegionSnapshot) -> dict[str, list[int]]:
     return {data.channel: numbers(data.batches) for data in snapshot.in_flight}
 

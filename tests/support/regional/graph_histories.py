@@ -1,6 +1,6 @@
 """Histories of one region's graph: what may happen to it, and what must be true whatever does.
 
-A history feeds numbered rows, steps, begins and cancels attempts, ends, and crashes: then it goes
+A history feeds numbered rows, steps, begins attempts, ends, and crashes: then it goes
 on from the latest snapshot in a new graph. The oracle does not know the graph: it computes from the
 ids of the rows alone which of them each instance sees and which reach the end.
 """
@@ -26,6 +26,7 @@ from holdfast.regions.graph import (
     decode_channels,
     encode_channels,
 )
+from support.regional.graph_cases import due_ms
 
 Row = tuple[str, str, int]
 """Id of the row, who sent it, and which one of the sender's rows it is."""
@@ -213,10 +214,10 @@ class History:
 
     def step(self) -> Progress:
         seen = self._seen()
-        due = self.graph.timer_due_ms()
+        due = due_ms(self.graph)
         progress = self.graph.step(self.now_ms)
         self.emitted += self.graph.take_output()
-        if due is not None and self.graph.timer_due_ms() is None:
+        if due is not None and due_ms(self.graph) is None:
             # The barrier has overtaken, or all snapshots are there; the snapshot says which.
             self.frozen = seen if self.now_ms >= due else None
         snapshot = self.graph.take_snapshot()
@@ -231,15 +232,6 @@ class History:
         self.newest = checkpoint
         self.attempt = (checkpoint, self.fed, self.ended)
         self.frozen = None
-
-    def cancel(self, offset: int) -> None:
-        """Cancel the newest attempt, an older one, or one that was never begun."""
-        checkpoint = self.newest + offset
-        self.graph.cancel(checkpoint)
-        self.newest = max(self.newest, checkpoint)
-        assert not self.graph.barrier(checkpoint, self.now_ms, self.now_ms)
-        if self.attempt is not None and checkpoint >= self.attempt[0]:
-            self.attempt = None
 
     def end(self) -> None:
         self.ended = True

@@ -27,7 +27,8 @@ from typing import Any
 import pyarrow as pa
 
 import holdfast as hf
-from holdfast._inspect import Verification, checkpoint_ids, read_metadata
+from holdfast.regions.checkpoint.read import checkpoint_ids, read_metadata
+from holdfast.regions.checkpoint.verify import Verification
 from support.regional.pipelines import COUNTED, RunningCount, output_of, partitions_of, rows_of
 from support.regional.split_files import PLACED, Placed, splits_of, write_ids
 
@@ -142,14 +143,14 @@ def run_splits(folder: Path) -> None:
 
 def before_publication(query: hf.LocalQuery, call: Callable[[], None]) -> None:
     """Calls something when the next checkpoint is about to be published."""
-    driver: Any = query._driver
-    publish = driver._publish
+    attempts: Any = query._driver._attempts
+    publish = attempts._publish
 
     def call_and_publish(action: Any) -> Any:
         call()
         return publish(action)
 
-    driver._publish = call_and_publish
+    attempts._publish = call_and_publish
 
 
 def outcome(case: str, what: str, origin: str, folder: Path, nth: int) -> str:

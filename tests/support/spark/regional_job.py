@@ -22,8 +22,10 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 import holdfast
-from holdfast.regions.coordinator import CheckpointCoordinator, TasksEnded
+from holdfast.regions.coordinator import CheckpointCoordinator, RegionStarted, TasksEnded
 from holdfast.regions.driver import pipeline_driver as driver
+from holdfast.regions.driver.attempt_watch import AttemptWatch
+from holdfast.regions.driver.attempts import Attempts
 from holdfast.regions.protocol import answers
 from holdfast.regions.runners.spark.runner import SparkRunner
 from support.regional import pipelines
@@ -138,33 +140,33 @@ def install(death: Death) -> None:
     driver.PipelineDriver.run_batch = dated_run_batch  # type: ignore[method-assign]
     driver.PipelineDriver.finish = dated_finish  # type: ignore[method-assign]
 
-    execute, handle = driver.PipelineDriver._execute, CheckpointCoordinator.handle
+    execute, handle = Attempts._execute, CheckpointCoordinator.handle
     answered = {}
 
-    def named_execute(self: Any, action: Any) -> None:
+    def named_execute(self: Any, action: Any, *arguments: Any) -> Any:
         death.passes(type(action).__name__)
-        execute(self, action)
+        return execute(self, action, *arguments)
 
     def watching_handle(self: Any, event: Any) -> Any:
         if isinstance(event, TasksEnded):
             death.passes("answered")
         return handle(self, event)
 
-    def counting_event(self: Any, answer: answers.Answer, *arguments: Any) -> Any:
-        if not isinstance(answer, answers.Started):
+    def counting_event(self: Any, answer: answers.Answer, *arguments: Any, **more: Any) -> Any:
+        if not isinstance(answer.event, RegionStarted):
             answered[Death.batch] = answered.get(Death.batch, 0) + 1
             if answered[Death.batch] == 1:
                 death.passes("first-answer")
             if answered[Death.batch] == len(REGIONS):
                 death.passes("last-answer")
-        return event(self, answer, *arguments)
+        return event(self, answer, *arguments, **more)
 
-    event = driver._AttemptWatch._event
-    driver.PipelineDriver._execute = named_execute  # type: ignore[method-assign]
+    event = AttemptWatch._event
+    Attempts._execute = named_execute  # type: ignore[method-assign]
     CheckpointCoordinator.handle = watching_handle  # type: ignore[method-assign]
-    driver._AttemptWatch._event = counting_event  # type: ignore[method-assign]
+    AttemptWatch._event = counting_event  # type: ignore[method-assign]
     death.lies_before(SparkRunner, "run", "tasks")
-    death.lies_before(driver.PipelineDriver, "_publish", "metadata")
+    death.lies_before(Attempts, "_publish", "metadata")
     death.lies_before(os, "link", "second-link", nth=2)
     death.lies_before(holdfast.regions.sinks.ParquetSink, "sweep", "sweep")
 

@@ -28,7 +28,8 @@ from typing import Final
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from harness.process import kill_session, running_in_session
-from holdfast._inspect import Verification, checkpoint_ids, read_metadata
+from holdfast.regions.checkpoint.read import checkpoint_ids, read_metadata
+from holdfast.regions.checkpoint.verify import Verification
 from support import environment, program
 from support.regional.pipelines import Row, expected, output_of, rows_of
 from support.spark.faults import status

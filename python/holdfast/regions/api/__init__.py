@@ -1,1 +1,50 @@
-"""What a user builds a regional pipeline with."""
+"""What users of regional pipelines call."""
+
+from holdfast.regions.api.begin import regional
+from holdfast.regions.api.options import PipelineOptions
+from holdfast.regions.api.pipeline import RegionalPipeline
+from holdfast.regions.api.writer import RegionalWriter
+from holdfast.regions.base.errors import (
+    LayoutChangedError,
+    RegionalQueryError,
+    RegionFinishedError,
+    RegionInTwoTasksError,
+    SavepointError,
+)
+from holdfast.regions.base.folder_lock import FolderInUseError
+from holdfast.regions.checkpoint.begin_from import Restore, restore
+from holdfast.regions.checkpoint.verify import DamagedCheckpointError
+from holdfast.regions.coordinator import CheckpointInfo
+from holdfast.regions.runners.local import LocalQuery
+from holdfast.regions.runners.spark.query import RegionalQuery
+from holdfast.regions.splits import FileSplits
+from holdfast.regions.state.keyed_map import MapState
+from holdfast.regions.state.registry import ListState, ValueState
+from holdfast.regions.state.saved import StateError
+from holdfast.regions.task.operators import Operator, OperatorContext
+
+__all__ = [
+    "CheckpointInfo",
+    "DamagedCheckpointError",
+    "FileSplits",
+    "FolderInUseError",
+    "LayoutChangedError",
+    "ListState",
+    "LocalQuery",
+    "MapState",
+    "Operator",
+    "OperatorContext",
+    "PipelineOptions",
+    "RegionFinishedError",
+    "RegionInTwoTasksError",
+    "RegionalPipeline",
+    "RegionalQuery",
+    "RegionalQueryError",
+    "RegionalWriter",
+    "Restore",
+    "SavepointError",
+    "StateError",
+    "ValueState",
+    "regional",
+    "restore",
+]

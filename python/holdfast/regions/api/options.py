@@ -1,4 +1,4 @@
-"""Options of a regional pipeline, as users give them (SEMANTICS J)."""
+"""Options of a regional pipeline, as users give them."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class PipelineOptions:
         ``region_safe``.
     max_failure_ratio : float, default 0.3
         Share of the regions with rows in a batch that may fail in its checkpoint; one always may,
-        all never. Regions that are lost with one task count as one failure (R12).
+        all never. Regions that are lost with one task count as one failure.
     max_consecutive_failures : int, default 2
-        Regional checkpoints in a row after which one must be global (R21); 0: never regional.
+        Regional checkpoints in a row after which one must be global; 0: never regional.
     max_region_staleness : tuple of (int, timedelta), default (10, 10 minutes)
         Fallbacks of one region in a row, and time since the first, after which it is restarted
-        and, if that does not help, ends the pipeline (R22).
+        and, if that does not help, ends the pipeline.
     region_timeout : timedelta, default 10 minutes
         Time after which a region without an answer counts as failed.
     task_grace : timedelta, default 5 s
@@ -43,24 +43,24 @@ class PipelineOptions:
         stopped its whole process. The rows of its regions are stored by another one.
     aligned_timeout : timedelta, optional
         Time after which the barrier of a batch overtakes rows that still wait: they become
-        in-flight data, and the batch ends without them (R51). By default it never does.
+        in-flight data, and the batch ends without them. By default it never does.
     max_in_flight_bytes : int, default 256 MiB
-        Bound on in-flight data of a region (R58).
+        Bound on in-flight data of a region.
     num_retained : int, default 3
-        Completed checkpoints that are kept (R70).
+        Completed checkpoints that are kept.
     tolerable_failed_checkpoints : int, default 0
-        Aborted attempts in a row that do not end the pipeline (R24). Between attempts there is a
+        Aborted attempts in a row that do not end the pipeline. Between attempts there is a
         pause, which grows from 0.1 s to 10 s.
     global_timeout : timedelta, default 2 minutes
         Time for which attempts that need every region are repeated, whatever fails in them: at the
         end of data, when the pipeline stops, for a savepoint, and where regions depend on each
-        other (R25). Then the pipeline ends; without the savepoint, it goes on.
+        other. Then the pipeline ends; without the savepoint, it goes on.
     max_file_bytes : int, default 32 MiB
         Size at which a merged file is sealed.
     bounded : bool, default False
         The source has an end. When a query with the trigger ``availableNow`` has read everything,
         data has ended: operators flush (``on_end_of_data``), sinks commit what was flushed, and a
-        last global checkpoint holds every region as finished (R25, R60). A query that fails
+        last global checkpoint holds every region as finished. A query that fails
         before, or is stopped, has not come to the end of data. Not for ``open_local``, which has
         ``LocalQuery.end_of_data``.
     verify_state : bool, default True

@@ -1,60 +1,18 @@
-"""Building a regional pipeline: operators, sink, start."""
+"""Building a regional pipeline: its operators, and where their rows go."""
 
 from __future__ import annotations
 
-import pickle
-import uuid
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
-from holdfast.regions.api.options import PipelineOptions
-from holdfast.regions.base.local_path import local_folder
+from holdfast.regions.api.chain import Chain, ChainedOperator
+from holdfast.regions.api.writer import RegionalWriter
 from holdfast.regions.base.schemas import arrow_schema
-from holdfast.regions.checkpoint.layout import Layout
-from holdfast.regions.coordinator import Topology
-from holdfast.regions.driver.coordinator_host import CoordinatorHost
-from holdfast.regions.protocol.orders import PipelinePlan, StagePlan, TaskOptions
-from holdfast.regions.sinks import (
-    BatchFunction,
-    Compression,
-    GuardedPublisher,
-    ParquetSink,
-    Publisher,
-    SinkPublisher,
-    TwoPhaseSink,
-    local_delivery,
-    spark_delivery,
-)
-from holdfast.regions.sinks.owner import OutputFolder
-from holdfast.regions.splits import FileSplits, SplitEnumerator
-from holdfast.regions.splits.file_splits import SOURCE_OPERATOR
+from holdfast.regions.sinks import DEFAULT_COMPRESSION, Compression, ParquetSink
+from holdfast.regions.splits import FileSplits
 from holdfast.regions.task.operators import Operator
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
-
-    from holdfast.regions.base.folders import CheckpointFolders
-    from holdfast.regions.checkpoint.begin_from import Restore
-    from holdfast.regions.driver.pipeline_driver import PipelineDriver, TaskRunner
-    from holdfast.regions.runners.local import LocalQuery
-    from holdfast.regions.runners.spark.query import RegionalQuery
-
-Runner = TypeVar("Runner", bound="TaskRunner")
-
-
-@dataclass(frozen=True)
-class _Stage:
-    operator: Operator
-    schema: pa.Schema
-    name: str
-    parallelism: int
-    route_by: tuple[str, ...]
 
 
 class RegionalPipeline:
@@ -63,15 +21,8 @@ class RegionalPipeline:
     Made by `holdfast.regional`. Every method returns a new pipeline.
     """
 
-    def __init__(
-        self,
-        source: DataFrame | FileSplits | None,
-        region_by: tuple[str, ...],
-        stages: tuple[_Stage, ...] = (),
-    ) -> None:
-        self._source = source
-        self._region_by = region_by
-        self._stages = stages
+    def __init__(self, chain: Chain) -> None:
+        self._chain = chain
 
     def apply(
         self,
@@ -118,9 +69,10 @@ class RegionalPipeline:
             raise TypeError(
                 f"apply() takes an instance of holdfast.Operator, not {type(operator).__name__}"
             )
+        source, before = self._chain.source, self._chain.operators
         columns = (route_by,) if isinstance(route_by, str) else tuple(route_by)
         chosen = name if name is not None else type(operator).__name__
-        if not chosen or "#" in chosen or chosen in (stage.name for stage in self._stages):
+        if not chosen or "#" in chosen or chosen in (other.name for other in before):
             raise ValueError(
                 f"an operator cannot be named {chosen!r}: names are unique in a pipeline, not "
                 "empty, and without '#'; give apply(name=...)"
@@ -130,15 +82,15 @@ class RegionalPipeline:
                 f"operator {chosen!r} with parallelism={parallelism}: at least 1, and more than 1 "
                 "needs route_by, the columns that say which instance a row goes to"
             )
-        if self._stages:
-            _require_columns(chosen, columns, self._stages[-1].schema.names)
-        elif self._source is not None and not isinstance(self._source, FileSplits):
-            _require_columns(chosen, columns, self._source.columns)
-        stage = _Stage(operator, arrow_schema(schema), chosen, parallelism, columns)
-        return RegionalPipeline(self._source, self._region_by, (*self._stages, stage))
+        if before:
+            _require_columns(chosen, columns, before[-1].schema.names)
+        elif source is not None and not isinstance(source, FileSplits):
+            _require_columns(chosen, columns, source.columns)
+        added = ChainedOperator(operator, arrow_schema(schema), chosen, parallelism, columns)
+        return RegionalPipeline(replace(self._chain, operators=(*before, added)))
 
     def write_parquet(
-        self, path: str | Path, *, compression: Compression = "zstd"
+        self, path: str | Path, *, compression: Compression = DEFAULT_COMPRESSION
     ) -> RegionalWriter:
         """Write the last operator's rows as Parquet files, each row exactly once.
 
@@ -153,7 +105,7 @@ class RegionalPipeline:
         -------
         RegionalWriter
         """
-        return RegionalWriter(self, ParquetSink(path, compression=compression))
+        return RegionalWriter(self._chain, ParquetSink(path, compression=compression))
 
     def foreach_batch(self, function: Callable[[Any, int], None]) -> RegionalWriter:
         """Hand the last operator's rows to a function on the driver, checkpoint by checkpoint.
@@ -170,399 +122,7 @@ class RegionalPipeline:
         -------
         RegionalWriter
         """
-        return RegionalWriter(self, function)
-
-    # --- for the writer -------------------------------------------------------------------------
-
-    @property
-    def source(self) -> DataFrame | FileSplits | None:
-        """What it reads; None for a pipeline that is given rows."""
-        return self._source
-
-    @property
-    def unsafe_operators(self) -> list[str]:
-        """Operators that do not declare `region_safe`."""
-        return [stage.name for stage in self._stages if not stage.operator.region_safe]
-
-    @property
-    def operator_names(self) -> tuple[str, ...]:
-        """Names of the operators, first to last."""
-        return tuple(stage.name for stage in self._stages)
-
-    def plan(self, pipeline: str, sink: TwoPhaseSink, options: TaskOptions) -> PipelinePlan:
-        """Put everything together that tasks need."""
-        stages = tuple(
-            StagePlan(
-                stage.name,
-                _code_of(stage.operator),
-                stage.schema,
-                stage.parallelism,
-                stage.route_by,
-            )
-            for stage in self._stages
-        )
-        return PipelinePlan(
-            pipeline=pipeline,
-            run=uuid.uuid4().hex,
-            region_by=self._region_by,
-            stages=stages,
-            sink=sink,
-            options=options,
-            splits=self._source.reader() if isinstance(self._source, FileSplits) else None,
-        )
-
-
-class RegionalWriter:
-    """A pipeline with a sink, ready to start.
-
-    Made by ``RegionalPipeline.write_parquet`` and ``RegionalPipeline.foreach_batch``.
-    """
-
-    def __init__(
-        self, pipeline: RegionalPipeline, output: ParquetSink | Callable[[Any, int], None]
-    ) -> None:
-        self._pipeline = pipeline
-        self._output = output
-
-    def open_local(
-        self,
-        checkpoint: str | Path,
-        *,
-        restore: Restore | None = None,
-        checkpoint_id: int | None = None,
-        tasks: int = 2,
-        gpu: bool = False,
-        **options: Any,
-    ) -> LocalQuery:
-        """Run the pipeline in this process, without Spark.
-
-        Parameters
-        ----------
-        checkpoint : str or Path
-            Folder of the checkpoints.
-        restore : Restore, optional
-            Begin a new checkpoint folder from a savepoint or another folder, see
-            `holdfast.restore`.
-        checkpoint_id : int, optional
-            Go back to this retained checkpoint of the folder. Newer checkpoints are deleted, the
-            output they published is withdrawn, and the batches since then have to be given
-            again. Leave it out of the starts that follow.
-        tasks : int, default 2
-            Partitions that run at the same time.
-        gpu : bool, default False
-            Arrays are CuPy's instead of NumPy's. The device keeps a copy of each array above 1 MiB
-            beside it, and a second one while a snapshot is taken; see
-            `holdfast.regions.state.device_arrays` for what happens without the room.
-        **options
-            See `holdfast.regions.api.options.PipelineOptions`.
-
-        Returns
-        -------
-        LocalQuery
-
-        Raises
-        ------
-        DamagedCheckpointError
-            If the checkpoint to go on from, or something that it needs, is damaged; it says which
-            older one is intact.
-        FileNotFoundError, FileExistsError
-            If there is no such checkpoint, or a folder that must be new is in use, or the output
-            folder belongs to another pipeline.
-        FolderInUseError
-            If a pipeline runs in one of the folders.
-        ValueError
-            If the checkpoint is that of a pipeline with another name or layout, or an option has a
-            value that is not allowed.
-        """
-        from holdfast.regions.base.folders import CheckpointFolders
-        from holdfast.regions.runners.local import LocalQuery, LocalRunner
-
-        settings = PipelineOptions.given(options)
-        if settings.bounded:
-            raise ValueError(
-                "bounded=True is not allowed without Spark: call end_of_data() on the LocalQuery "
-                "when all rows were given"
-            )
-        folders = CheckpointFolders(local_folder(checkpoint))
-        enumerator = self._enumerator()
-
-        def runner_of(plan: PipelinePlan) -> LocalRunner:
-            return LocalRunner(
-                plan, folders.segments, tasks=tasks, max_file_bytes=settings.max_file_bytes
-            )
-
-        with ExitStack() as opened:
-            driver, runner = self._started(
-                folders,
-                settings,
-                opened,
-                runner_of=runner_of,
-                delivery=local_delivery,
-                enumerator=enumerator,
-                restore=restore,
-                checkpoint_id=checkpoint_id,
-                gpu=gpu,
-            )
-            return LocalQuery(
-                driver,
-                runner,
-                max_file_bytes=settings.max_file_bytes,
-                enumerator=enumerator,
-                opened=opened,
-            )
-
-    def start(
-        self,
-        checkpoint: str | Path,
-        *,
-        restore: Restore | None = None,
-        checkpoint_id: int | None = None,
-        trigger: Mapping[str, Any] | None = None,
-        gpu: bool = False,
-        **options: Any,
-    ) -> RegionalQuery:
-        """Start the pipeline in Structured Streaming.
-
-        Parameters
-        ----------
-        checkpoint : str or Path
-            Folder of the checkpoints, on a file system that driver and executors share.
-        restore : Restore, optional
-            Begin a new checkpoint folder from a savepoint or another folder, see
-            `holdfast.restore`.
-        checkpoint_id : int, optional
-            Go back to this retained checkpoint of the folder. Newer checkpoints are deleted, the
-            output they published is withdrawn, and the source reads the rows since then
-            again. Leave it out of the starts that follow.
-        trigger : mapping, optional
-            Keyword arguments of ``DataStreamWriter.trigger``, such as ``{"availableNow": True}``
-            or ``{"processingTime": "10 seconds"}``.
-        gpu : bool, default False
-            Arrays are CuPy's instead of NumPy's, see `open_local`.
-        **options
-            See `holdfast.regions.api.options.PipelineOptions`.
-
-        Returns
-        -------
-        RegionalQuery
-
-        Raises
-        ------
-        DamagedCheckpointError
-            If the checkpoint to go on from, or something that it needs, is damaged; it says which
-            older one is intact.
-        FileNotFoundError, FileExistsError
-            If there is no such checkpoint, or a folder that must be new is in use, or the output
-            folder belongs to another pipeline.
-        FolderInUseError
-            If a pipeline runs in one of the folders.
-        ValueError
-            If the checkpoint is that of a pipeline with another name or layout, or an option has a
-            value that is not allowed, or the pipeline was made without a
-            DataFrame.
-        TypeError
-            If there is no such option.
-        RuntimeError
-            If the application does not run the Holdfast plugin, see `holdfast.configure`; if Python
-            workers cannot import what they need; or if a query of this name runs.
-        """
-        from holdfast.regions.base.folders import CheckpointFolders
-        from holdfast.regions.checkpoint.stream_log import settle_stream
-        from holdfast.regions.runners.spark.plan import planned_exchanges
-        from holdfast.regions.runners.spark.preflight import require_application, require_trigger
-        from holdfast.regions.runners.spark.query import RegionalQuery
-        from holdfast.regions.runners.spark.runner import SparkRunner
-
-        settings = PipelineOptions.given(options)
-        require_trigger(trigger or {})
-        if settings.bounded:
-            _require_end(trigger)
-        with ExitStack() as opened:
-            enumerator = self._enumerator()
-            source = self._rows(enumerator, opened)
-            session = source.sparkSession
-            require_application(session, settings.name)
-            if settings.regional and (found := planned_exchanges(source)):
-                warnings.warn(
-                    f"rows of different regions meet in {found[0].description}, so the pipeline "
-                    "runs with regional=False: no checkpoint completes without every region",
-                    stacklevel=2,
-                )
-                settings = replace(settings, regional=False)
-            folders = CheckpointFolders(local_folder(checkpoint))
-
-            def runner_of(plan: PipelinePlan) -> SparkRunner:
-                return SparkRunner(session, plan, folders, max_file_bytes=settings.max_file_bytes)
-
-            driver, _ = self._started(
-                folders,
-                settings,
-                opened,
-                runner_of=runner_of,
-                delivery=partial(spark_delivery, session),
-                enumerator=enumerator,
-                restore=restore,
-                checkpoint_id=checkpoint_id,
-                gpu=gpu,
-            )
-            settle_stream(folders.stream, driver.latest.batch_id)
-            return RegionalQuery(
-                settings.name,
-                source,
-                driver,
-                folders,
-                trigger or {},
-                regional=settings.regional,
-                bounded=settings.bounded,
-                max_file_bytes=settings.max_file_bytes,
-                opened=opened,
-            )
-
-    def _started(
-        self,
-        folders: CheckpointFolders,
-        settings: PipelineOptions,
-        opened: ExitStack,
-        *,
-        runner_of: Callable[[PipelinePlan], Runner],
-        delivery: Callable[..., Callable[..., None]],
-        enumerator: SplitEnumerator | None,
-        restore: Restore | None,
-        checkpoint_id: int | None,
-        gpu: bool,
-    ) -> tuple[PipelineDriver, Runner]:
-        """Return the driver, with its checkpoint restored; `opened` takes what is to be closed."""
-        from holdfast._core import CheckpointMetadata
-        from holdfast.regions.checkpoint.begin_from import begin_from, finish_claim
-        from holdfast.regions.checkpoint.claim import held
-        from holdfast.regions.checkpoint.ownership import own_folders
-        from holdfast.regions.checkpoint.verify import choose
-        from holdfast.regions.driver.pipeline_driver import PipelineDriver
-
-        _require_own_folder(folders)
-        sink, publisher = self._sink(folders, delivery)
-        coordinators = {} if enumerator is None else {SOURCE_OPERATOR: enumerator}
-        host = CoordinatorHost(coordinators, timeout_s=settings.region_timeout.total_seconds())
-        opened.callback(host.close)
-        plan, topology = self._prepared(settings, sink, host, gpu=gpu)
-        output = self._output_folder()
-        with ExitStack() as beginning:
-            if restore is not None:
-                if restore.mode == "claim":
-                    beginning.enter_context(held(restore.path))
-                begin_from(
-                    restore,
-                    plan,
-                    publisher,
-                    folders,
-                    output,
-                    max_file_bytes=settings.max_file_bytes,
-                )
-            if checkpoint_id is not None:
-                choose(CheckpointMetadata.list(folders.metadata), checkpoint_id, folders.root)
-            owner = own_folders(folders, plan, output, opened)
-            if restore is not None:
-                finish_claim(restore, folders)
-        if output is not None:
-            publisher = GuardedPublisher(publisher, partial(output.require_still, owner))
-        runner = runner_of(plan)
-        opened.callback(runner.close)
-        driver = PipelineDriver(
-            plan, topology, settings.coordinator(), folders, runner, publisher, host
-        )
-        driver.start(checkpoint_id=checkpoint_id, verify=settings.verify_state)
-        return driver, runner
-
-    def _enumerator(self) -> SplitEnumerator | None:
-        """Return the coordinator of the source, if it has one."""
-        source = self._pipeline.source
-        return source.enumerator() if isinstance(source, FileSplits) else None
-
-    def _rows(self, enumerator: SplitEnumerator | None, opened: ExitStack) -> DataFrame:
-        """Return what Spark reads."""
-        source = self._pipeline.source
-        if source is None:
-            raise ValueError(
-                "the pipeline has no DataFrame: begin it with holdfast.regional(df, ...)"
-            )
-        if not isinstance(source, FileSplits) or enumerator is None:
-            return source
-        from pyspark.errors import PySparkException
-        from pyspark.sql import SparkSession
-
-        from holdfast.regions.runners.spark.split_stream import SplitStream
-
-        try:
-            session = SparkSession.active()
-        except PySparkException as e:
-            raise ValueError(
-                "there is no SparkSession to start the pipeline in: create one first"
-            ) from e
-        stream = SplitStream(enumerator)
-        opened.callback(stream.close)
-        return stream.rows(session, source.region_names)
-
-    def _sink(
-        self, folders: CheckpointFolders, delivery: Callable[..., Callable[..., None]]
-    ) -> tuple[TwoPhaseSink, Publisher]:
-        """Return both halves of the sink: what travels to workers, and what stays."""
-        if isinstance(self._output, ParquetSink):
-            return self._output, SinkPublisher(self._output)
-        function = BatchFunction(folders.output, delivery(self._output))
-        return function.staging, function
-
-    def _output_folder(self) -> OutputFolder | None:
-        """Return the folder of the output, if that is not in the checkpoint folder."""
-        sink = self._output
-        return (
-            OutputFolder(sink.root, sink.published_after) if isinstance(sink, ParquetSink) else None
-        )
-
-    def _prepared(
-        self,
-        settings: PipelineOptions,
-        sink: TwoPhaseSink,
-        host: CoordinatorHost,
-        *,
-        gpu: bool,
-    ) -> tuple[PipelinePlan, Topology]:
-        unsafe = self._pipeline.unsafe_operators
-        if settings.regional and unsafe:
-            raise ValueError(
-                f"operators {', '.join(unsafe)} do not declare region_safe: set "
-                "`region_safe = True` on the class if its state depends on nothing but the rows of "
-                "its region, or start with regional=False, which lets no checkpoint complete "
-                "without every region"
-            )
-        if not self._pipeline.operator_names:
-            raise ValueError("the pipeline has no operator: call apply(...) first")
-        plan = self._pipeline.plan(settings.name, sink, settings.tasks(gpu=gpu))
-        coordinators = host.supports_fallback()
-        instances = (
-            stage.instance_name(index)
-            for stage in plan.stages
-            for index in range(stage.parallelism)
-        )
-        topology = Topology(
-            pipeline=settings.name,
-            operators=(*coordinators, *instances),
-            coordinators=coordinators,
-            fingerprint=Layout.of(plan).fingerprint,
-            regional=settings.regional,
-        )
-        return plan, topology
-
-
-def _require_own_folder(folders: CheckpointFolders) -> None:
-    """Check that a checkpoint folder is none of an ordinary query, nor a file."""
-    root = folders.root
-    if root.exists() and not root.is_dir():
-        raise NotADirectoryError(f"the checkpoint folder {root} is a file: name a folder")
-    if folders.metadata.is_file() or (root / "offsets").is_dir():
-        raise FileExistsError(
-            f"{root} is the checkpoint folder of an ordinary streaming query: give the regional "
-            "pipeline a folder of its own"
-        )
+        return RegionalWriter(self._chain, function)
 
 
 def _require_columns(operator: str, wanted: Sequence[str], there: Sequence[str]) -> None:
@@ -573,23 +133,3 @@ def _require_columns(operator: str, wanted: Sequence[str], there: Sequence[str])
             f"route_by of operator {operator!r} names {', '.join(missing)}, but its rows have the "
             f"columns {', '.join(there)}"
         )
-
-
-def _require_end(trigger: Mapping[str, Any] | None) -> None:
-    """Check that the query ends by itself, and not before it has read everything."""
-    if not (trigger or {}).get("availableNow"):
-        found = f"trigger={dict(trigger)!r}" if trigger else "no trigger"
-        raise ValueError(
-            f"bounded=True is not allowed with {found}: only a query with the trigger "
-            "{'availableNow': True} ends when it has read everything"
-        )
-
-
-def _code_of(operator: Operator) -> bytes:
-    """Encode an operator for its way to workers, which run this very version of everything."""
-    try:
-        from pyspark import cloudpickle
-    except ImportError:
-        return pickle.dumps(operator)
-    code: bytes = cloudpickle.dumps(operator)
-    return code

@@ -1,4 +1,4 @@
-"""Where a pipeline keeps what in its checkpoint folder."""
+"""Where a pipeline keeps what in its checkpoint folder, and under which properties."""
 
 from __future__ import annotations
 
@@ -7,7 +7,34 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast._core import CheckpointMetadata
-from holdfast._inspect import METADATA_FOLDER, SEGMENTS_FOLDER
+
+METADATA_FOLDER = "metadata"
+SEGMENTS_FOLDER = "segments"
+
+#: Property of the metadata that names the pipeline in the owners of its segments.
+PIPELINE_PROPERTY = "pipeline"
+
+#: Property that says where the sink wrote.
+OUTPUT_PROPERTY = "output"
+
+#: Property that identifies the pipeline's checkpoint folder, also if that is moved.
+IDENTITY_PROPERTY = "pipeline_id"
+
+#: Properties of the checkpoints of a pipeline that began with a copy of another folder's
+#: checkpoint: that folder, its identity, the checkpoint's id and time, and whether the folder was
+#: claimed.
+RESTORED_FROM_PROPERTY = "restored_from"
+RESTORED_IDENTITY_PROPERTY = "restored_pipeline_id"
+RESTORED_CHECKPOINT_PROPERTY = "restored_checkpoint"
+RESTORED_CREATED_PROPERTY = "restored_created_ms"
+RESTORE_MODE_PROPERTY = "restore_mode"
+RESTORED_PROPERTIES = (
+    RESTORED_FROM_PROPERTY,
+    RESTORED_IDENTITY_PROPERTY,
+    RESTORED_CHECKPOINT_PROPERTY,
+    RESTORED_CREATED_PROPERTY,
+    RESTORE_MODE_PROPERTY,
+)
 
 
 @dataclass(frozen=True)

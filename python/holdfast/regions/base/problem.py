@@ -23,6 +23,18 @@ _LIBRARIES: Final = ("site-packages", "dist-packages", sysconfig.get_path("stdli
 _Plain = str | int | float | bool | None
 
 
+class AtWork:
+    """What a frame belongs to while an operator runs: base class of instances of operators.
+
+    Attributes
+    ----------
+    operator_name : str
+        Name of the operator, as the pipeline gives it.
+    """
+
+    operator_name: str
+
+
 @dataclass(frozen=True)
 class Problem:
     """An exception that made a region fail.
@@ -131,12 +143,10 @@ def _place(trace: TracebackType) -> str:
 
 def _operator(frames: list[TracebackType]) -> str:
     """Find the operator at work: the innermost instance that a frame belongs to."""
-    from holdfast.regions.task.instance import OperatorInstance
-
     for trace in reversed(frames):
         instance = trace.tb_frame.f_locals.get("self")
-        if isinstance(instance, OperatorInstance):
-            return instance.stage.name
+        if isinstance(instance, AtWork):
+            return instance.operator_name
     return ""
 
 

@@ -69,8 +69,8 @@ def split_by_region(
     list of tuple of (str, pyarrow.RecordBatch)
         Name and rows of each region, regions in the order in which they first appear in the
         batch, rows in the order of the batch. No batch is empty; a batch without rows gives an
-        empty list. The batches may share the buffers of one sorted copy: whoever keeps a small
-        one for long should copy it.
+        empty list. The batches may share the buffers of one sorted copy: a caller that keeps a
+        small one for long should copy it.
 
     Raises
     ------

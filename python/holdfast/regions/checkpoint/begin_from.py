@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 
 from holdfast._core import CheckpointMetadata
-from holdfast._inspect import (
+from holdfast.regions.base.folders import (
     IDENTITY_PROPERTY,
     OUTPUT_PROPERTY,
     RESTORE_MODE_PROPERTY,
@@ -19,16 +19,16 @@ from holdfast._inspect import (
     RESTORED_CREATED_PROPERTY,
     RESTORED_FROM_PROPERTY,
     RESTORED_IDENTITY_PROPERTY,
-    read_metadata,
+    CheckpointFolders,
 )
-from holdfast.regions.base.folders import CheckpointFolders
 from holdfast.regions.base.local_path import local_folder
 from holdfast.regions.checkpoint.claim import delete_claimed
 from holdfast.regions.checkpoint.copy import copy_region, require_free, write_image
 from holdfast.regions.checkpoint.layout import LAYOUT_PROPERTY, Layout
 from holdfast.regions.checkpoint.ownership import discard_unstarted, new_identity, successor
+from holdfast.regions.checkpoint.read import choose, read_metadata
 from holdfast.regions.checkpoint.rescale import Rescaling
-from holdfast.regions.checkpoint.verify import choose, require_intact
+from holdfast.regions.checkpoint.verify import require_intact
 from holdfast.regions.protocol.orders import PipelinePlan
 from holdfast.regions.sinks import Publisher, TwoPhaseSink
 from holdfast.regions.sinks.owner import OutputFolder
@@ -69,9 +69,9 @@ def restore(
 
     The pipeline may have another name. Its operators are found by their names; their parallelism
     and `route_by` may differ where they have no array and value state: lists are divided, the
-    entries of maps follow the rows of their keys, union and broadcast state goes to all instances
-    (SEMANTICS R73), and rows that wait between operators go to the instances that the routes say
-    now (R57). Operators may be added, but not where rows wait.
+    entries of maps follow the rows of their keys, union and broadcast state goes to all instances,
+    and rows that wait between operators go to the instances that the routes say now. Operators may
+    be added, but not where rows wait.
 
     Where the old pipeline wrote its output, the new one may go on writing: the folder is its own
     from then on, and the old pipeline is refused there.

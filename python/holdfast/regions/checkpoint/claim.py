@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Final
 
 from holdfast._core import CheckpointMetadata
-from holdfast._inspect import (
+from holdfast.regions.base.folder_lock import lock_folder
+from holdfast.regions.base.folders import (
     RESTORED_CHECKPOINT_PROPERTY,
     RESTORED_CREATED_PROPERTY,
-    read_metadata,
+    CheckpointFolders,
 )
-from holdfast.regions.base.folder_lock import lock_folder
-from holdfast.regions.base.folders import CheckpointFolders
+from holdfast.regions.checkpoint.read import read_metadata
 from holdfast.regions.sinks.delivered import forget_delivered
 from holdfast.regions.sinks.parquet import ParquetSink
 

@@ -27,21 +27,20 @@ from holdfast._core import (
     StateEntry,
     read_segment,
 )
-from holdfast._inspect import PIPELINE_PROPERTY
 from holdfast.regions.base.durable import sync_folder
-from holdfast.regions.base.folders import CheckpointFolders
+from holdfast.regions.base.folders import PIPELINE_PROPERTY, CheckpointFolders
+from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.checkpoint.stream_log import copy_stream, rewind_stream
 from holdfast.regions.graph import ChannelData
 from holdfast.regions.state.saved import SavedState
 from holdfast.regions.state.segments import (
-    RegionOwners,
     read_in_flight,
     read_operator,
     write_in_flight,
     write_operator,
 )
 
-Kind = Literal["checkpoint", "savepoint"]
+ImageKind = Literal["checkpoint", "savepoint"]
 
 
 class SegmentCopies:
@@ -184,7 +183,7 @@ def write_image(
     metadata: CheckpointMetadata,
     target: Path,
     *,
-    kind: Kind,
+    kind: ImageKind,
     pipeline: str,
     properties: Mapping[str, str],
     max_file_bytes: int,
@@ -285,7 +284,7 @@ def _copied(copies: SegmentCopies, entry: RegionEntry, adapt: Adapt) -> RegionEn
 def _relabelled(
     metadata: CheckpointMetadata,
     regions: list[RegionEntry],
-    kind: Kind,
+    kind: ImageKind,
     properties: Mapping[str, str],
 ) -> CheckpointMetadata:
     return CheckpointMetadata(

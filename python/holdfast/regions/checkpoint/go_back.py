@@ -13,6 +13,7 @@ from typing import Final
 from holdfast._core import CheckpointMetadata
 from holdfast.regions.base.durable import sync_folder, write_number
 from holdfast.regions.base.folders import CheckpointFolders
+from holdfast.regions.checkpoint.read import read_metadata
 from holdfast.regions.checkpoint.stream_log import rewind_stream
 from holdfast.regions.sinks import TwoPhaseSink
 
@@ -53,7 +54,7 @@ def finish_rewind(folders: CheckpointFolders, sink: TwoPhaseSink) -> None:
         return
     newer = [id for id in CheckpointMetadata.list(folders.metadata) if id > checkpoint]
     LOG.warning("going back to checkpoint %d: checkpoints %s are given up", checkpoint, newer)
-    metadata = CheckpointMetadata.read(folders.metadata / f"{checkpoint:016x}.hfc")
+    metadata = read_metadata(folders.root, checkpoint)
     rewind_stream(folders.stream, metadata.batch_id)
     sink.withdraw(checkpoint)
     for id in newer:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from holdfast._core import CheckpointMetadata
-from holdfast._inspect import PIPELINE_PROPERTY, UNREADABLE, read_metadata
-from holdfast.regions.base.folders import CheckpointFolders
+from holdfast.regions.base.folders import PIPELINE_PROPERTY, CheckpointFolders
 from holdfast.regions.checkpoint.go_back import begin_rewind, finish_rewind
 from holdfast.regions.checkpoint.layout import Layout
+from holdfast.regions.checkpoint.read import UNREADABLE, choose, read_metadata
 from holdfast.regions.checkpoint.rescale import require_in_place
 from holdfast.regions.checkpoint.stream_log import require_planned
-from holdfast.regions.checkpoint.verify import choose, require_intact
+from holdfast.regions.checkpoint.verify import require_intact
 from holdfast.regions.protocol.orders import PipelinePlan
 
 LOG: Final = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ def _require_same_pipeline(
 def _complete(
     folders: CheckpointFolders, plan: PipelinePlan, ids: Sequence[int]
 ) -> list[CheckpointMetadata]:
-    """Return older checkpoints, without those that nobody could go back to.
+    """Return older checkpoints, without those that cannot be gone back to.
 
     One that lacks a file must not keep the pipeline from going on from the latest, which has all.
     """

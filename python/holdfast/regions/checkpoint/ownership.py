@@ -12,16 +12,15 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from holdfast._core import CheckpointMetadata
-from holdfast._inspect import (
+from holdfast.regions.base.durable import write_text
+from holdfast.regions.base.folder_lock import lock_folder, note_holder
+from holdfast.regions.base.folders import (
     IDENTITY_PROPERTY,
     OUTPUT_PROPERTY,
     RESTORED_IDENTITY_PROPERTY,
-    UNREADABLE,
-    read_metadata,
+    CheckpointFolders,
 )
-from holdfast.regions.base.durable import write_text
-from holdfast.regions.base.folder_lock import lock_folder, note_holder
-from holdfast.regions.base.folders import CheckpointFolders
+from holdfast.regions.checkpoint.read import UNREADABLE, read_metadata
 from holdfast.regions.protocol.orders import PipelinePlan
 from holdfast.regions.sinks.owner import Candidate, OutputFolder, Owner
 

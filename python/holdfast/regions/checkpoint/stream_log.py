@@ -203,7 +203,7 @@ def _leaves_whole_log(log: Path, newest: int) -> bool:
 def _can_be_found_again(log: Path, newest: int, *, unread: bool = False) -> bool:
     """Whether the source finds all files behind an entry again if its log ends there.
 
-    With its log cut, it gives them out in pieces, as it was told to. Else, because some are
+    With its log cut, it gives them out in pieces, as its options say. Else, because some are
     archived or deleted, or lie where this cannot be seen, the log has to stay: then they come as
     one batch, and Spark fails if it cannot read them, where it would not miss them.
 

@@ -1,13 +1,147 @@
-"""Whether a checkpoint can be restored at all, and which one can instead (R75)."""
+"""Whether all of a checkpoint can be read, and which one can be restored instead (R75).
+
+Nothing here takes a term or changes a file, so a checkpoint folder can be verified while its
+pipeline runs.
+"""
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast._inspect import Verdict, Verification
+from holdfast._core import Owner, RegionEntry, SegmentRef, read_segment
 from holdfast.regions.base.errors import RegionalQueryError
+from holdfast.regions.base.folders import PIPELINE_PROPERTY, SEGMENTS_FOLDER
+from holdfast.regions.checkpoint.read import UNREADABLE, read_metadata
+
+
+@dataclass(frozen=True)
+class Damage:
+    """Something that cannot be read (R75).
+
+    Attributes
+    ----------
+    checkpoint : int
+        The checkpoint that needs it.
+    region : str or None
+        The region whose state it belongs to; None for the metadata itself.
+    message : str
+        What is wrong, with file, offset and owner.
+    """
+
+    checkpoint: int
+    region: str | None
+    message: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What can be read of one checkpoint.
+
+    Attributes
+    ----------
+    checkpoint : int
+        The checkpoint.
+    regions, readable_regions : int
+        Number of regions, and of those with all of their state and in-flight data readable. Both
+        are 0 when the metadata itself cannot be read.
+    segments, readable_segments : int
+        Number of segments it needs, and of those that can be read.
+    damage : tuple of Damage
+        Everything that cannot be read.
+    """
+
+    checkpoint: int
+    regions: int = 0
+    readable_regions: int = 0
+    segments: int = 0
+    readable_segments: int = 0
+    damage: tuple[Damage, ...] = ()
+
+
+@dataclass
+class Verification:
+    """Reads everything that checkpoints need. A segment of several checkpoints is read once.
+
+    Parameters
+    ----------
+    folder : pathlib.Path
+        The checkpoint folder of a pipeline.
+    pipeline : str, optional
+        Name of the pipeline in the owners of its segments; by default what the metadata says.
+    """
+
+    folder: Path
+    pipeline: str | None = None
+    _payload_bytes: dict[tuple[Owner, SegmentRef], int | str] = field(default_factory=dict)
+
+    def verify(self, id: int, progress: Callable[[int, int], None]) -> Verdict:
+        """Verify one checkpoint.
+
+        Parameters
+        ----------
+        id : int
+            The checkpoint.
+        progress : callable
+            Called with the number of segments that are done, and of all.
+
+        Returns
+        -------
+        Verdict
+        """
+        try:
+            metadata = read_metadata(self.folder, id)
+            pipeline = self.pipeline
+            if pipeline is None:
+                pipeline = metadata.properties.get(PIPELINE_PROPERTY, "")
+            segments = metadata.segments(pipeline)
+        except UNREADABLE as error:
+            return Verdict(id, damage=(Damage(id, None, str(error)),))
+        damage = []
+        for done, (owner, _, ref) in enumerate(segments, start=1):
+            found = self._read(owner, ref)
+            if isinstance(found, str):
+                damage.append(Damage(id, owner.region, found))
+            progress(done, len(segments))
+        unreadable_segments = len(damage)
+        for entry in metadata.regions.values():
+            damage += [Damage(id, entry.region, text) for text in self._outside(pipeline, entry)]
+        unreadable = {part.region for part in damage}
+        return Verdict(
+            checkpoint=id,
+            regions=len(metadata.regions),
+            readable_regions=len(metadata.regions) - len(unreadable),
+            segments=len(segments),
+            readable_segments=len(segments) - unreadable_segments,
+            damage=tuple(damage),
+        )
+
+    def _read(self, owner: Owner, ref: SegmentRef) -> int | str:
+        """Return the size of the payload in bytes, or why it cannot be read."""
+        known = self._payload_bytes.get((owner, ref))
+        if known is None:
+            try:
+                known = len(read_segment(self.folder / SEGMENTS_FOLDER, ref, owner))
+            except UNREADABLE as error:
+                known = str(error)
+            self._payload_bytes[owner, ref] = known
+        return known
+
+    def _outside(self, pipeline: str, entry: RegionEntry) -> Iterator[str]:
+        """Yield the pieces of states that reach beyond the payload of their segment."""
+        for operator in entry.operators:
+            for state in operator.states:
+                owner = Owner(pipeline, operator.name, entry.region, state.name)
+                for piece in state.pieces:
+                    payload_bytes = self._read(owner, piece.ref)
+                    end = piece.payload_offset + piece.length
+                    if isinstance(payload_bytes, int) and end > payload_bytes:
+                        yield (
+                            f"segment {self.folder / SEGMENTS_FOLDER / piece.ref.file} at offset "
+                            f"{piece.ref.offset} of {owner}: expected a payload of at least "
+                            f"{end} bytes, found {payload_bytes}"
+                        )
 
 
 class DamagedCheckpointError(RegionalQueryError):
@@ -63,20 +197,5 @@ def require_intact(root: Path, checkpoint: int, older: Sequence[int]) -> None:
         raise DamagedCheckpointError(verdict, next(intact, None))
 
 
-def choose(ids: Sequence[int], asked: int | None, folder: Path) -> int:
-    """Return the latest of the retained checkpoints, or the one that is asked for.
-
-    Raises
-    ------
-    FileNotFoundError
-        If it is not there.
-    """
-    if (asked is None and not ids) or (asked is not None and asked not in ids):
-        wanted = "a checkpoint" if asked is None else f"checkpoint {asked}"
-        there = ", ".join(map(str, ids)) or "none"
-        raise FileNotFoundError(errno.ENOENT, f"expected {wanted}, found {there}", str(folder))
-    return ids[-1] if asked is None else asked
-
-
 def _unseen(done: int, total: int) -> None:
-    """Nobody watches the progress."""
+    """Show no progress: a pipeline that starts has no screen for it."""

@@ -19,6 +19,7 @@ from holdfast.regions.coordinator.actions import (
     RunAttempt,
     SnapshotCoordinators,
 )
+from holdfast.regions.coordinator.entries import CheckpointKind
 from holdfast.regions.coordinator.event_gate import Deliver, EventGate
 from holdfast.regions.coordinator.events import (
     INITIAL_BATCH,
@@ -41,7 +42,6 @@ from holdfast.regions.coordinator.events import (
 from holdfast.regions.coordinator.history import FailedRegion, HistoryRecord
 from holdfast.regions.coordinator.machine import CheckpointCoordinator
 from holdfast.regions.coordinator.options import (
-    IN_FLIGHT_OPERATOR,
     CoordinatorOptions,
     Staleness,
     Topology,
@@ -49,12 +49,12 @@ from holdfast.regions.coordinator.options import (
 
 __all__ = [
     "INITIAL_BATCH",
-    "IN_FLIGHT_OPERATOR",
     "Acked",
     "Action",
     "AskFallback",
     "CheckpointCoordinator",
     "CheckpointInfo",
+    "CheckpointKind",
     "CommitSinks",
     "CoordinatorOptions",
     "CoordinatorSnapshot",

@@ -13,14 +13,14 @@ from typing import Literal
 
 from holdfast._core import CheckpointMetadata, Owner, RegionEntry, SegmentRef
 from holdfast.regions.base.problem import Problem
-from holdfast.regions.coordinator.entries import Kind
+from holdfast.regions.coordinator.entries import CheckpointKind
 
 Outcome = Literal["global", "regional", "aborted"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointInfo:
-    """Which regions fell back in a checkpoint (R40).
+    """Which regions fell back in a checkpoint.
 
     Attributes
     ----------
@@ -92,7 +92,7 @@ class RunAttempt:
 
     attempt: int
     batch_id: int
-    kind: Kind
+    kind: CheckpointKind
     global_required: bool
     restart: frozenset[str]
     owed: Mapping[str, RegionEntry]
@@ -203,7 +203,7 @@ class Retry:
     """
 
     batch_id: int
-    kind: Kind
+    kind: CheckpointKind
     reason: str
     pause_ms: int
 

@@ -8,7 +8,7 @@ from enum import Enum, auto
 
 from holdfast._core import CheckpointMetadata, InFlight, Owner, RegionEntry, SegmentRef
 from holdfast.regions.base.problem import Problem
-from holdfast.regions.coordinator.entries import Kind, entry_segments, in_flight_segments
+from holdfast.regions.coordinator.entries import CheckpointKind, entry_segments, in_flight_segments
 from holdfast.regions.coordinator.events import Acked, Declined
 
 
@@ -63,7 +63,7 @@ class PendingAttempt:
     pipeline : str
         First part of every owner.
     now_ms : int
-        The latest time that an event told.
+        The latest time in an event.
     mandatory : bool
         The attempt must be global though the pipeline is regional (R10, R25).
     forced : bool
@@ -93,7 +93,7 @@ class PendingAttempt:
     id: int
     pipeline: str
     batch_id: int
-    kind: Kind
+    kind: CheckpointKind
     started_ms: int
     now_ms: int
     mandatory: bool

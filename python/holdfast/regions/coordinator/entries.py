@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from holdfast._core import InFlight, Owner, RegionEntry, SegmentRef
-from holdfast.regions.coordinator.options import IN_FLIGHT_OPERATOR
+from holdfast.regions.base.owners import RegionOwners
 
-Kind = Literal["checkpoint", "savepoint", "final"]
+CheckpointKind = Literal["checkpoint", "savepoint", "final"]
 
 
 def entry_segments(pipeline: str, entry: RegionEntry) -> Iterator[tuple[Owner, SegmentRef]]:
@@ -23,5 +23,4 @@ def in_flight_segments(
     """Yield the segments of a region's in-flight data with their owners."""
     for stored in in_flight:
         if stored.ref is not None:
-            owner = Owner(pipeline, IN_FLIGHT_OPERATOR, region, str(stored.created))
-            yield owner, stored.ref
+            yield RegionOwners(pipeline, region).in_flight(stored.created), stored.ref

@@ -6,8 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from holdfast._core import RegionEntry
+from holdfast._core import CheckpointMetadata, RegionEntry
 from holdfast.regions.coordinator.attempt import PendingAttempt
+from holdfast.regions.coordinator.limits import Limits
 from holdfast.regions.coordinator.options import CoordinatorOptions, Topology
 
 
@@ -163,6 +164,45 @@ def incomplete(attempt: PendingAttempt) -> Rejection | None:
             detail=f"{', '.join(sorted(union))}; running: {names(running)}",
         )
     return None
+
+
+def evaluate(
+    attempt: PendingAttempt,
+    *,
+    base: Mapping[str, RegionEntry] | None,
+    base_id: int,
+    must_ack: Collection[str],
+    options: CoordinatorOptions,
+    topology: Topology,
+) -> Rejection | None:
+    """Evaluate frozen answers, and compose the attempt's checkpoint; see `reject`, `compose`."""
+    rejection = reject(attempt, base=base, must_ack=must_ack, options=options, topology=topology)
+    if rejection is not None:
+        return rejection
+    if stale := attempt.failed().keys() & attempt.restart:  # R22
+        return Rejection(reason=Reason.STALE, detail=names(stale))
+    attempt.composed = compose(attempt, base=base or {}, base_id=base_id)
+    return incomplete(attempt)
+
+
+def metadata_of(attempt: PendingAttempt, limits: Limits, topology: Topology) -> CheckpointMetadata:
+    """Return the metadata of the checkpoint that an attempt has composed."""
+    entries = attempt.composed
+    consecutive, force_global = limits.after(regional=bool(attempt.failed()))
+    all_finished = bool(entries) and all(entry.finished for entry in entries.values())
+    return CheckpointMetadata(
+        attempt.id,
+        attempt.batch_id,
+        attempt.kind,
+        attempt.now_ms,
+        topology.fingerprint,
+        entries,
+        coordinators=attempt.snapshots,
+        consecutive_regional=consecutive,
+        force_global=force_global,
+        finished_operators=topology.operators if all_finished else (),
+        properties=attempt.properties,
+    )
 
 
 def _with_union_state(composed: Mapping[str, RegionEntry]) -> set[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from holdfast._core import InFlight, RegionEntry
 from holdfast.regions.base.problem import Problem
-from holdfast.regions.coordinator.entries import Kind
+from holdfast.regions.coordinator.entries import CheckpointKind
 
 #: The batch of the checkpoint of empty states that precedes every batch (R26).
 INITIAL_BATCH = -1
@@ -47,7 +47,7 @@ class Trigger:
     """
 
     batch_id: int
-    kind: Kind
+    kind: CheckpointKind
     now_ms: int
     properties: Mapping[str, str] = field(default_factory=dict)
     end_of_data: bool = True

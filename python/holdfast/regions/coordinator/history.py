@@ -43,7 +43,7 @@ class HistoryRecord:
     cause : str
         Why it was aborted; empty otherwise.
     started_ms, ended_ms : int
-        Milliseconds since the epoch, as far as events told the time.
+        Milliseconds since the epoch, as far as events said the time.
     """
 
     id: int

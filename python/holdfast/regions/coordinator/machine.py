@@ -6,19 +6,17 @@ import collections
 from collections.abc import Iterator, Mapping, Sequence
 
 from holdfast._core import CheckpointMetadata, Owner, RegionEntry, SegmentRef
-from holdfast.regions.coordinator import evaluation, planning, settlement
+from holdfast.regions.coordinator import another_attempt, evaluation, planning, settlement
 from holdfast.regions.coordinator.actions import (
     Action,
     AskFallback,
     DropMetadata,
     Ended,
     FailQuery,
-    GiveUp,
     Outcome,
     Publish,
     ResetCoordinator,
     ResetRegion,
-    Retry,
     SnapshotCoordinators,
 )
 from holdfast.regions.coordinator.attempt import PendingAttempt, Phase
@@ -118,7 +116,7 @@ class CheckpointCoordinator:
         self._layout_changed = restored is not None and restored.topology != topology.fingerprint
         # After a restart it is not known which notices arrived: the regions are asked again (R62).
         self._must_ack = {name for name, e in (self._base or {}).items() if e.finished}
-        # Failed regions of the latest checkpoint whose operators' coordinators are not told yet.
+        # Failed regions of the latest checkpoint whose operators' coordinators have not heard yet.
         self._restarting: tuple[str, ...] = ()
         self._pending: PendingAttempt | None = None
         self._error: str | None = None
@@ -334,26 +332,17 @@ class CheckpointCoordinator:
     # --- evaluation and publication -------------------------------------------------------------
 
     def _evaluate(self, attempt: PendingAttempt) -> list[Action]:
-        rejection = evaluation.reject(
+        rejection = evaluation.evaluate(
             attempt,
             base=self._base,
+            base_id=0 if self.latest is None else self.latest.id,
             must_ack=self._must_ack,
             options=self._options,
             topology=self._topology,
         )
-        failed = attempt.failed()
-        if rejection is None and failed.keys() & attempt.restart:  # R22
-            stale = failed.keys() & attempt.restart
-            rejection = Rejection(reason=Reason.STALE, detail=evaluation.names(stale))
-        if rejection is None:
-            attempt.composed = evaluation.compose(
-                attempt,
-                base=self._base or {},
-                base_id=0 if self.latest is None else self.latest.id,
-            )
-            rejection = evaluation.incomplete(attempt)
         if rejection is not None:
             return self._abort(attempt, rejection)
+        failed = attempt.failed()
         if not failed or not self._topology.coordinators:
             return self._publish(attempt)
         attempt.phase = Phase.FALLBACK
@@ -366,22 +355,7 @@ class CheckpointCoordinator:
 
     def _publish(self, attempt: PendingAttempt) -> list[Action]:
         attempt.phase = Phase.PUBLISHING
-        entries = attempt.composed
-        consecutive, force_global = self._limits.after(regional=bool(attempt.failed()))
-        all_finished = bool(entries) and all(entry.finished for entry in entries.values())
-        metadata = CheckpointMetadata(
-            attempt.id,
-            attempt.batch_id,
-            attempt.kind,
-            attempt.now_ms,
-            self._topology.fingerprint,
-            entries,
-            coordinators=attempt.snapshots,
-            consecutive_regional=consecutive,
-            force_global=force_global,
-            finished_operators=self._topology.operators if all_finished else (),
-            properties=attempt.properties,
-        )
+        metadata = evaluation.metadata_of(attempt, self._limits, self._topology)
         attempt.metadata = metadata
         return [Publish(attempt=attempt.id, metadata=metadata)]
 
@@ -452,63 +426,19 @@ class CheckpointCoordinator:
         cause = str(rejection)
         self.history.append(HistoryRecord.of(attempt, "aborted", cause))
         operators = self._topology.coordinators
+        following = another_attempt.choose(
+            attempt,
+            rejection,
+            base=self._base or {},
+            origin=self._origin,
+            limits=self._limits,
+            options=self._options,
+        )
+        if isinstance(following, FailQuery):
+            self._error = following.error
         return [
             *settlement.after_abort(attempt.id, self._retention, operators),
             *(self._reset_coordinators() if attempt.phase is not Phase.SNAPSHOT else ()),
             Ended(attempt=attempt.id, outcome="aborted", cause=cause),
-            self._next(attempt, rejection),
+            following,
         ]
-
-    def _next(self, attempt: PendingAttempt, rejection: Rejection) -> Action:
-        """Choose between another attempt and the end of the query (R21, R22, R24)."""
-        failed = attempt.failed()
-        if rejection.reason is Reason.NOT_DRAINED:
-            failed = dict.fromkeys(rejection.regions, rejection.reason.value)
-        if stale := sorted(failed.keys() & attempt.restart):
-            entry, origin = (self._base or {}).get(stale[0]), self._origin(stale[0])
-            error = self._limits.stale_error(
-                stale[0], entry, failed[stale[0]], origin, attempt.now_ms
-            )
-            return self._fail(attempt, error, stale[0])
-        last = f"the last one, {attempt.id} of batch {attempt.batch_id}: {rejection}"
-        declined = rejection.reason in (Reason.DECLINED, Reason.NOT_DRAINED)
-        if attempt.kind != "checkpoint" or (attempt.mandatory and declined):
-            if rejection.reason is Reason.DECLINED and not attempt.fail_fast:  # R10
-                self._limits.forced_attempt_declined()
-            if not attempt.forced and not self._limits.must_be_repeated(attempt.now_ms):
-                return self._give_up(attempt, last)
-        elif self._limits.aborted():
-            tolerable, aborts = self._options.tolerable_failed_checkpoints, self._limits.aborts
-            many = f"{aborts} checkpoint attempts in a row were aborted"
-            return self._fail(
-                attempt,
-                f"{many if aborts > 1 else 'a checkpoint attempt was aborted'}, "
-                f"tolerable_failed_checkpoints={tolerable}; {last}",
-            )
-        return Retry(
-            batch_id=attempt.batch_id,
-            kind=attempt.kind,
-            reason=str(rejection),
-            pause_ms=self._limits.pause_ms(attempt.now_ms),
-        )
-
-    def _give_up(self, attempt: PendingAttempt, last: str) -> Action:
-        """End what must succeed, and has not for too long (R25)."""
-        attempts = 0 if self._limits.repeated is None else self._limits.repeated.attempts
-        self._limits.give_up()
-        if attempt.optional:
-            return GiveUp(attempts=attempts)
-        return self._fail(
-            attempt,
-            f"{attempts} checkpoint attempts that need every region were aborted in "
-            f"{self._options.global_timeout_ms / 1000:g} s (global_timeout); {last}",
-        )
-
-    def _fail(self, attempt: PendingAttempt, error: str, region: str | None = None) -> FailQuery:
-        """End the query; begin with what the region to blame has raised."""
-        blamed = region if region is not None else min(attempt.failed(), default="")
-        problem = attempt.problem_of(blamed)
-        if problem is not None:
-            error = f"{problem.headline(blamed, attempt.id)}\n{error}"
-        self._error = error
-        return FailQuery(error=error, problem=problem)

@@ -117,7 +117,7 @@ class OperatorCoordinator(ABC):
         all others at ``checkpoint``, whatever they were sent since. Work on a copy: the live state
         must not change, as the attempt may still be aborted and the regions may still run (R5).
         What a failed region was given after its origin, and does not hold in its in-flight data,
-        goes back to where it is not given to anybody, *in the snapshot*. Everything given out is
+        goes back to what no region was given, *in the snapshot*. Everything given out is
         in exactly one place of the checkpoint.
 
         Parameters

@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from holdfast.regions.base.checks import not_allowed, require_int
-
-#: The operator in the owner of in-flight data; no operator of a pipeline may be called so.
-IN_FLIGHT_OPERATOR = "in-flight"
+from holdfast.regions.base.owners import IN_FLIGHT_OPERATOR
 
 
 @dataclass(frozen=True, kw_only=True)

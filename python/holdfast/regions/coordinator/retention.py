@@ -1,4 +1,4 @@
-"""Which checkpoints stay, and what the managers of segments are told of them (R44, R70)."""
+"""Which checkpoints stay, and what the managers of segments hear of them (R44, R70)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast._core import CheckpointMetadata, Owner, RegionEntry
-from holdfast.regions.coordinator.options import IN_FLIGHT_OPERATOR
+from holdfast.regions.base.owners import IN_FLIGHT_OPERATOR, RegionOwners
 
 #: An operator and a name of state in it.
 Store = tuple[str, str]
@@ -91,8 +91,7 @@ class Retention:
             if entry.in_flight_bytes:
                 for stored in entry.in_flight:
                     if stored.created != id:
-                        created = str(stored.created)
-                        owner = Owner(self.pipeline, IN_FLIGHT_OPERATOR, region, created)
+                        owner = RegionOwners(self.pipeline, region).in_flight(stored.created)
                         moved[owner] = stored.created
         return moved
 
@@ -100,7 +99,7 @@ class Retention:
         """Return the state names of one region that took its snapshot for the checkpoint.
 
         A region that failed may have written state under these names too, which its base knows
-        nothing of: what it wrote is dead at once only if the managers are told its owners.
+        nothing of: what it wrote is dead at once only if the managers get to know its owners.
         """
         fresh = next((entry for entry in entries.values() if entry.origin == id), None)
         return frozenset() if fresh is None else _stores(fresh)

@@ -50,7 +50,7 @@ def after_publication(
     moved = view[checkpoint]
     yield CommitSinks(attempt=checkpoint, regions=committed)
     if dropped:
-        # Before the managers are told: a restart must not find metadata without segments.
+        # Before the managers hear of it: a restart must not find metadata without segments.
         yield DropMetadata(ids=dropped)
     yield NotifyManagers(
         message="partially_completed" if moved else "completed",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TextIO
 
-from holdfast._inspect import read_metadata
+from holdfast.regions.checkpoint.read import read_metadata
 from holdfast.regions.coordinator import FailedRegion, HistoryRecord, Outcome
 
 _COLUMNS: Final = (

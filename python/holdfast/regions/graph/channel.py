@@ -96,7 +96,7 @@ class Channel:
         return self._ahead_bytes if self.barrier else self.nbytes
 
     def push(self, batch: pa.RecordBatch) -> None:
-        """Queue a batch, even if the channel is full: whoever sends asks for room before."""
+        """Queue a batch, even if the channel is full: its sender asks for room before."""
         nbytes = batch.nbytes if self._measured else 0
         self._queue.append((batch, nbytes))
         self.nbytes += nbytes

@@ -37,7 +37,7 @@ class RegionGraph:
         writes to has room, and then all it emits for one batch is taken: a channel holds at most
         ``capacity_batches - 1`` plus what one call of the operator emits into it. So a barrier
         never waits for room. What was restored and what is flushed at the end of data is taken
-        without asking for room. Outputs are not bounded: whoever steps the graph takes them.
+        without asking for room. Outputs are not bounded: the caller of `step` takes them.
 
     Alignment (R51, R52)
         An instance takes its snapshot when no data is left in front of the barrier in any of its
@@ -47,8 +47,8 @@ class RegionGraph:
         those snapshots, one each, in the order of the graph. No data moves in between, so what it
         overtakes is all there is to capture: nothing arrives while a channel is captured, and it
         does not matter that some channels have not been sent the barrier at that moment.
-        The timer (`timer_due_ms`) and the check when a barrier or an end is processed are thus one
-        check, made by every step, and it fires once. A barrier that is late but completes
+        Flink's timer and its check when a barrier or an end is processed are thus one check, made
+        by every step, and it fires once. A barrier that is late but completes
         alignment without overtaking leaves the snapshot aligned. A barrier never interrupts the
         batch that is being processed, because that is inside one step.
 
@@ -108,7 +108,7 @@ class RegionGraph:
         self._max_in_flight_bytes = max_in_flight_bytes
         self._cursor = 0
         self._attempt: Attempt | None = None
-        # The newest attempt that was started or cancelled: this one and older ones never start.
+        # The newest attempt that was begun: this one and older ones never begin again.
         self._newest: int | None = None
         self._outputs: list[Output] = []
         self._source_ended = False
@@ -199,7 +199,7 @@ class RegionGraph:
         One mark is end of data and end of channel. An instance that took it from all its channels
         flushes, and its own end goes behind what the flush emitted. A checkpoint that is begun
         after that, or that an instance had not got to yet, contains the flushed state. Closing the
-        operators is left to whoever learns that such a checkpoint has completed.
+        operators is left to the task, when it hears that such a checkpoint has completed.
         """
         self._require_intact()
         self._used = True
@@ -231,8 +231,7 @@ class RegionGraph:
         Returns
         -------
         bool
-            False if this attempt or a newer one was begun or cancelled before; then nothing
-            happens.
+            False if this attempt or a newer one was begun before; then nothing happens.
         """
         self._require_intact()
         if self._newest is not None and checkpoint <= self._newest:
@@ -246,28 +245,6 @@ class RegionGraph:
         for channel in self._source.channels:
             channel.put_barrier()
         return True
-
-    def cancel(self, checkpoint: int) -> None:
-        """End an attempt, and every older one (R53).
-
-        Its barriers leave the channels, which unblocks them, and it cannot be begun any more, also
-        if it had not been begun. Cancelling an attempt older than the open one changes nothing.
-        """
-        self._newest = checkpoint if self._newest is None else max(self._newest, checkpoint)
-        if self._attempt is not None and self._attempt.checkpoint <= checkpoint:
-            self._end_attempt()
-
-    def timer_due_ms(self) -> int | None:
-        """Return when the barrier of the open attempt may overtake.
-
-        None if there is no such attempt, if it overtakes already, or if it never will. Steps at
-        this time or later take the snapshots of instances that are aligned already, then the
-        barrier overtakes, unless it would capture too much.
-        """
-        attempt = self._attempt
-        if attempt is None or attempt.overtaking or self._is_complete(attempt):
-            return None
-        return attempt.due_ms
 
     # --- work ------------------------------------------------------------------------------------
 

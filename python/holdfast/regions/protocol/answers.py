@@ -12,12 +12,13 @@ pipeline, whose attempts may have had the same numbers.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast._core import InFlight, RegionEntry
+from holdfast._core import RegionEntry
 from holdfast.regions.base.problem import Problem
+from holdfast.regions.coordinator import Acked, Declined, RegionStarted
 
 # A message that has grown to this is sent; far below what the connection takes.
 MESSAGE_BYTES: Final = 1024 * 1024
@@ -29,60 +30,20 @@ _STARTED, _ACKED, _DECLINED = 1, 2, 3
 
 
 @dataclass(frozen=True)
-class Started:
-    """A task found rows of the region, or was told to replay it.
+class Answer:
+    """What happened to a region in a task.
 
     Parameters
     ----------
-    attempt : int
-        Checkpoint id.
     partition : int
         Partition of the task: a region that starts in two is an error of the query.
-    region : str
-        Name of the region.
+    event : RegionStarted, Acked or Declined
+        The coordinator's event. The driver knows which task was lost, so that a decline on the wire
+        names none.
     """
 
-    attempt: int
     partition: int
-    region: str
-
-
-@dataclass(frozen=True)
-class Acked:
-    """The region's state for the attempt is durable (SEMANTICS R3). See `Started`."""
-
-    attempt: int
-    partition: int
-    region: str
-    entry: RegionEntry
-
-
-@dataclass(frozen=True)
-class Declined:
-    """The region failed for this attempt (SEMANTICS R4). See `Started`.
-
-    Parameters
-    ----------
-    cause : str
-        Why, for people.
-    in_flight : sequence of InFlight
-        Its rows of the batch, stored; empty when that failed too, or there were none.
-    had_rows : bool
-        It had rows in this batch.
-    problem : Problem, optional
-        The exception that was raised, if one was.
-    """
-
-    attempt: int
-    partition: int
-    region: str
-    cause: str
-    in_flight: Sequence[InFlight] = ()
-    had_rows: bool = True
-    problem: Problem | None = None
-
-
-Answer = Started | Acked | Declined
+    event: RegionStarted | Acked | Declined
 
 
 def encode(run: str, answers: Iterable[Answer]) -> Iterator[bytes]:
@@ -120,31 +81,33 @@ def decode(message: bytes) -> tuple[str, list[Answer]]:
         if len(message) < at:
             raise ValueError(f"an answer is cut: {len(message) - name_at} bytes of {at - name_at}")
         region = message[name_at:body_at].decode()
-        answers.append(_decoded(kind, attempt, partition, region, message[body_at:at]))
+        answers.append(Answer(partition, _decoded(kind, attempt, region, message[body_at:at])))
     return message[:_RUN_BYTES].hex(), answers
 
 
 def _encoded(answer: Answer) -> bytes:
-    name = answer.region.encode()
-    if isinstance(answer, Acked):
-        kind, body = _ACKED, answer.entry.to_bytes()
-    elif isinstance(answer, Declined):
-        cause = answer.cause.encode()
-        problem = b"" if answer.problem is None else answer.problem.to_bytes()
-        stored = RegionEntry(answer.region, origin=answer.attempt, in_flight=answer.in_flight)
-        head = _DECLINE.pack(answer.had_rows, len(cause), len(problem))
-        kind, body = _DECLINED, head + cause + problem + stored.to_bytes()
-    else:
-        kind, body = _STARTED, b""
-    head = _HEAD.pack(kind, answer.attempt, answer.partition, len(name), len(body))
+    event = answer.event
+    name = event.region.encode()
+    match event:
+        case RegionStarted():
+            kind, body = _STARTED, b""
+        case Acked():
+            kind, body = _ACKED, event.entry.to_bytes()
+        case Declined():
+            cause = event.cause.encode()
+            problem = b"" if event.problem is None else event.problem.to_bytes()
+            stored = RegionEntry(event.region, origin=event.attempt, in_flight=event.in_flight)
+            decline = _DECLINE.pack(event.had_rows, len(cause), len(problem))
+            kind, body = _DECLINED, decline + cause + problem + stored.to_bytes()
+    head = _HEAD.pack(kind, event.attempt, answer.partition, len(name), len(body))
     return head + name + body
 
 
-def _decoded(kind: int, attempt: int, partition: int, region: str, body: bytes) -> Answer:
+def _decoded(kind: int, attempt: int, region: str, body: bytes) -> RegionStarted | Acked | Declined:
     if kind == _STARTED:
-        return Started(attempt, partition, region)
+        return RegionStarted(attempt=attempt, region=region)
     if kind == _ACKED:
-        return Acked(attempt, partition, region, RegionEntry.from_bytes(body))
+        return Acked(attempt=attempt, region=region, entry=RegionEntry.from_bytes(body))
     if kind == _DECLINED:
         if len(body) < _DECLINE.size:
             raise ValueError(f"an answer is cut: {len(body)} bytes of {_DECLINE.size}")
@@ -155,11 +118,10 @@ def _decoded(kind: int, attempt: int, partition: int, region: str, body: bytes) 
             raise ValueError(f"an answer is cut: {len(body)} bytes of {stored_at}")
         problem = body[problem_at:stored_at]
         return Declined(
-            attempt,
-            partition,
-            region,
-            body[_DECLINE.size : problem_at].decode(),
-            tuple(RegionEntry.from_bytes(body[stored_at:]).in_flight),
+            attempt=attempt,
+            region=region,
+            cause=body[_DECLINE.size : problem_at].decode(),
+            in_flight=tuple(RegionEntry.from_bytes(body[stored_at:]).in_flight),
             had_rows=had_rows,
             problem=Problem.from_bytes(problem) if problem else None,
         )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
+
+from holdfast.regions.coordinator import Outcome
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -12,7 +14,6 @@ if TYPE_CHECKING:
     from holdfast.regions.sinks import TwoPhaseSink
     from holdfast.regions.splits import SplitReader
 
-Outcome = Literal["global", "regional", "aborted"]
 
 DEFAULT_CAPACITY_BATCHES: Final = 4
 DEFAULT_THREADS: Final = 4
@@ -61,7 +62,7 @@ class TaskOptions:
     ----------
     aligned_timeout_ms : int or None
         Milliseconds after the start of an attempt at which its barrier overtakes rows that are
-        still queued; None: never (SEMANTICS R51).
+        still queued; None: never (R51).
     region_timeout_ms : int
         Milliseconds after the start of an attempt at which a region that has not answered counts
         as failed.

@@ -14,7 +14,8 @@ from holdfast._core import CheckpointMetadata, SnapshotManager
 from holdfast.regions.base.local_path import local_folder
 from holdfast.regions.coordinator import HistoryRecord, NotifyManagers
 from holdfast.regions.driver.managers import tell
-from holdfast.regions.driver.pipeline_driver import PipelineDriver, TasksLostError
+from holdfast.regions.driver.pipeline_driver import PipelineDriver
+from holdfast.regions.driver.task_runner import TasksLostError
 from holdfast.regions.protocol.answers import Answer
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, PipelinePlan
 from holdfast.regions.splits.file_splits import REGION_COLUMN
@@ -63,11 +64,11 @@ class LocalRunner:
         todo = queue.SimpleQueue[tuple[int, Any, Any]]()
         for partition, (rows, regions) in enumerate(work):
             todo.put((partition, rows, regions))
-        told = queue.SimpleQueue[Answer | TasksLostError | None]()
+        messages = queue.SimpleQueue[Answer | TasksLostError | None]()
         over = threading.Event()
         threads = [
             threading.Thread(
-                target=self._work, args=(order, todo, told, over), name="holdfast-task"
+                target=self._work, args=(order, todo, messages, over), name="holdfast-task"
             )
             for _ in range(min(self._tasks, len(work)))
         ]
@@ -77,7 +78,7 @@ class LocalRunner:
         running = len(threads)
         try:
             while running:
-                message = told.get()
+                message = messages.get()
                 if message is None:
                     running -= 1
                 elif isinstance(message, TasksLostError):
@@ -117,14 +118,14 @@ class LocalRunner:
         self,
         order: AttemptOrder,
         todo: queue.SimpleQueue[tuple[int, Any, Any]],
-        told: queue.SimpleQueue[Answer | TasksLostError | None],
+        messages: queue.SimpleQueue[Answer | TasksLostError | None],
         over: threading.Event,
     ) -> None:
         def tell(answers: Sequence[Answer]) -> None:
             if over.is_set():
                 raise TasksLostError("the attempt is over")
             for answer in answers:
-                told.put(answer)
+                messages.put(answer)
 
         partition = -1
         try:
@@ -144,9 +145,9 @@ class LocalRunner:
         except BaseException as e:
             lost = TasksLostError(f"{type(e).__name__}: {e}", partition=partition)
             lost.__cause__ = e
-            told.put(lost)
+            messages.put(lost)
         finally:
-            told.put(None)
+            messages.put(None)
 
 
 def _kept(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -6,7 +6,12 @@ from holdfast.regions.sinks.batch_function import (
     local_delivery,
     spark_delivery,
 )
-from holdfast.regions.sinks.parquet import Compression, ParquetSink, ParquetStage
+from holdfast.regions.sinks.parquet import (
+    DEFAULT_COMPRESSION,
+    Compression,
+    ParquetSink,
+    ParquetStage,
+)
 from holdfast.regions.sinks.sink import (
     GuardedPublisher,
     Publisher,
@@ -16,6 +21,7 @@ from holdfast.regions.sinks.sink import (
 )
 
 __all__ = [
+    "DEFAULT_COMPRESSION",
     "BatchFunction",
     "Compression",
     "GuardedPublisher",

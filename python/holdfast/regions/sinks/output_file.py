@@ -57,8 +57,8 @@ class OutputFile:
     def persist(self) -> None:
         """Make the content durable and close the file.
 
-        The descriptor stays open until then, because one that was opened later might not be told
-        that an earlier write failed.
+        The descriptor stays open until then, because the system may not report to
+        one that was opened later that an earlier write failed.
         """
         os.fsync(self._descriptor)
         self._close()

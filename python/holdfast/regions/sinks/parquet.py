@@ -1,4 +1,4 @@
-"""A two-phase sink that writes Parquet files into one local folder (SEMANTICS I)."""
+"""A two-phase sink that writes Parquet files into one local folder."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ from holdfast.regions.sinks.sink import Stage, TwoPhaseSink
 
 Compression = Literal["snappy", "zstd", "gzip", "lz4", "none"]
 
+DEFAULT_COMPRESSION: Final[Compression] = "zstd"
+
 SUFFIX: Final = ".parquet"
 
 # In memory, before encoding. Small batches are gathered: a row group each would be slow to read.
@@ -58,7 +60,7 @@ class ParquetSink(TwoPhaseSink):
     path : str or os.PathLike
         Local folder, as a path or as a ``file:`` URI. Created with the first output. The file
         system must have hard links.
-    compression : {"snappy", "zstd", "gzip", "lz4", "none"}, default "snappy"
+    compression : {"snappy", "zstd", "gzip", "lz4", "none"}, default "zstd"
         How the files are compressed. Spark reads each of them.
 
     Attributes
@@ -79,7 +81,7 @@ class ParquetSink(TwoPhaseSink):
     compression: Compression
 
     def __init__(
-        self, path: str | os.PathLike[str], *, compression: Compression = "snappy"
+        self, path: str | os.PathLike[str], *, compression: Compression = DEFAULT_COMPRESSION
     ) -> None:
         if compression not in get_args(Compression):
             raise ValueError(
@@ -226,7 +228,7 @@ class ParquetSink(TwoPhaseSink):
         """Remove the files that later attempts published, durable on return.
 
         For a pipeline that goes back to an older checkpoint: its rows come again. Readers that
-        have seen them are not told. Files of other writers stay.
+        have seen them do not learn of it. Files of other writers stay.
 
         Parameters
         ----------

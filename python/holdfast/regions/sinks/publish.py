@@ -1,4 +1,4 @@
-"""Publish staged files, each by one atomic step, and sweep up what nobody will publish.
+"""Publish staged files, each by one atomic step, and sweep up what no attempt will publish.
 
 A file is linked under its final name, the folder is made durable, and only then the staged name is
 removed: whenever the machine stops, one of the names leads to the whole file. Linking does not
@@ -260,7 +260,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _remove_if_empty(folder: Path) -> None:
-    # Not empty: other regions of the attempt are still staged. Gone: somebody was faster.
+    # Not empty: other regions of the attempt are still staged. Gone: another sweep did it.
     with suppress(FileNotFoundError, NotADirectoryError):
         try:
             folder.rmdir()

@@ -1,4 +1,4 @@
-"""What the checkpoint coordinator and the region tasks expect of a sink (SEMANTICS I)."""
+"""What the checkpoint coordinator and the region tasks expect of a sink."""
 
 from __future__ import annotations
 

@@ -69,30 +69,30 @@ class Assignment:
     def hand_out(
         self, checkpoint: int, regions: Sequence[str], *, splits_per_region: int
     ) -> list[tuple[str, FileSplit]]:
-        """Give splits to regions, the least to whoever has the most bytes.
+        """Give splits to regions, the least to the region that has the most bytes.
 
         Parameters
         ----------
         checkpoint : int
             Id of the attempt.
         regions : sequence of str
-            Who can be given splits.
+            Regions that can be given splits.
         splits_per_region : int
             How many splits a region has at most.
 
         Returns
         -------
         list of (str, FileSplit)
-            What each region is to be told, in this order.
+            What each region is to be sent, in this order.
         """
-        told: list[tuple[str, FileSplit]] = []
+        given: list[tuple[str, FileSplit]] = []
         free = [region for region in regions if not self.given.get(region)]
         for waiting in [w for w in self.pool if w.failures >= ALONE_AFTER]:
             # To the same region again: a split that is to blame makes no second region fall back.
             region = waiting.region if waiting.region in regions else next(iter(free), "")
             if region in free:
                 free.remove(region)
-                told.append(self._give(checkpoint, region, waiting))
+                given.append(self._give(checkpoint, region, waiting))
         load = {
             region: sum(waiting.split.size for _, waiting in self.given.get(region, ()))
             for region in regions
@@ -104,8 +104,8 @@ class Assignment:
                 break
             region = min(room, key=lambda name: (load[name], self._count(name)))
             load[region] += waiting.split.size
-            told.append(self._give(checkpoint, region, waiting))
-        return told
+            given.append(self._give(checkpoint, region, waiting))
+        return given
 
     def take_back(self, region: str, origin: int) -> None:
         """Return to the pool what a region received after its origin, in front of the others."""

@@ -26,7 +26,7 @@ class FoundFile:
 def list_files(folder: Path) -> list[FoundFile]:
     """Return the files below a folder, oldest first.
 
-    Names that begin with ``.`` or ``_`` are hidden, as everywhere in Spark: whoever writes a file
+    Names that begin with ``.`` or ``_`` are hidden, as everywhere in Spark: the writer of a file
     gives it such a name until it is complete.
 
     Raises

@@ -105,10 +105,10 @@ class SplitEnumerator(OperatorCoordinator):
             raise RuntimeError("the enumerator was not opened")
         with self._lock:
             self._discover()
-            told = self._assignment.hand_out(
+            given = self._assignment.hand_out(
                 checkpoint, self.regions, splits_per_region=self._splits_per_region
             )
-        for region, split in told:
+        for region, split in given:
             self._send(region, split.encode())
 
     def checkpoint(self, checkpoint: int) -> bytes:

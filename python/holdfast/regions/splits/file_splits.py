@@ -23,7 +23,7 @@ REGION_COLUMN: Final = "region"
 class FileSplits:
     """Files of a folder, as a source of a regional pipeline.
 
-    An enumerator on the driver divides files into splits and hands them to regions, whoever is
+    An enumerator on the driver divides files into splits and hands them to regions that are
     free; so here regions are readers, not properties of rows. What a region that failed had to read
     goes back and is read by the next one that is free: its rows are not copied into the checkpoint.
     A split that made regions fail twice is read alone from then on, and the cause of the failure

@@ -218,7 +218,7 @@ class FrozenHostArray:
     digests : bytes or None
         Of all chunks. None only where none is kept: they are found while writing.
     on_written : callable
-        Told where all chunks lie, and their digests.
+        Called with the places of all chunks, and their digests.
     """
 
     def __init__(

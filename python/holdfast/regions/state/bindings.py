@@ -1,4 +1,4 @@
-"""Where an operator keeps its states, so that one that it replaced is noticed (SEMANTICS R90).
+"""Where an operator keeps its states, so that one that it replaced is noticed (R90).
 
 A checkpoint holds the very array, or handle, that `open` was given. ``self.sums = self.sums + 1``
 makes another array and leaves that one as it was: everything would go on, and be gone after a

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 LOG: Final = logging.getLogger(__name__)
 
 Image = Any
-"""Bytes of an array on the device, as one-dimensional array of uint8 that nobody changes."""
+"""Bytes of an array on the device, as one-dimensional array of uint8 that does not change."""
 
 
 class Fetch(Protocol):
@@ -185,7 +185,7 @@ class DeviceArray:
             [None] * len(keep),
             keep,
             copies,
-            digests=b"",  # nobody will compare with them
+            digests=b"",  # no later snapshot compares with them
             on_written=lambda places, digests: None,
         )
 

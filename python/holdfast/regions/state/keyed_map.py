@@ -1,4 +1,4 @@
-"""Keyed state: entries that go where the rows of their key go (SEMANTICS R73).
+"""Keyed state: entries that go where the rows of their key go (R73).
 
 The key of an entry is what `route_by` names: the value of the one column, or a tuple of the values
 of several. So an entry's place is known without its operator, and when the number of instances

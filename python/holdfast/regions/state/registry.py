@@ -1,7 +1,7 @@
 """State handles: what an operator declares in `open` and every checkpoint contains.
 
 State is a data type, a shape and bytes, readable without the program that wrote it: nothing is
-pickled (SEMANTICS R71).
+pickled (R71).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.regions.state.bindings import Bindings
 from holdfast.regions.state.chunks import Layout
 from holdfast.regions.state.device_arrays import Device, DeviceArray
 from holdfast.regions.state.keyed_map import MAP, MapState, decode_map, encode_map
-from holdfast.regions.state.saved import Kind, LeaseOf, SavedState, StateError
+from holdfast.regions.state.saved import LeaseOf, SavedState, StateError, StateKind
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -52,7 +52,7 @@ class ValueState(Generic[T]):
 
 
 class ListState(Generic[T]):
-    """A list of such values that can be split when instances are cut anew (SEMANTICS R73)."""
+    """A list of such values that can be split when instances are cut anew."""
 
     def __init__(self, items: Iterable[T] = ()) -> None:
         self.items = list(items)
@@ -103,7 +103,7 @@ class StateRegistry:
         self._parallelism = parallelism
         self._saved = {state.name: state for state in saved}
         self._arrays: dict[str, ArrayState] = {}
-        self._others: dict[str, tuple[Kind, AnyHandle]] = {}
+        self._others: dict[str, tuple[StateKind, AnyHandle]] = {}
         # What the operator has: the arrays, and the handles.
         self._given: dict[str, object] = {}
 
@@ -223,9 +223,9 @@ class StateRegistry:
     # --- snapshots ------------------------------------------------------------------------------
 
     @property
-    def kinds(self) -> frozenset[Kind]:
+    def kinds(self) -> frozenset[StateKind]:
         """Kinds of the declared states."""
-        kinds: set[Kind] = {kind for kind, _ in self._others.values()}
+        kinds: set[StateKind] = {kind for kind, _ in self._others.values()}
         if self._arrays:
             kinds.add("array")
         return frozenset(kinds)
@@ -314,7 +314,7 @@ class StateRegistry:
         self._given[name] = state
         return state
 
-    def _freeze_other(self, name: str, kind: Kind, state: AnyHandle) -> SavedState:
+    def _freeze_other(self, name: str, kind: StateKind, state: AnyHandle) -> SavedState:
         try:
             if isinstance(state, MapState):
                 data = encode_map(state, _plain)
@@ -342,7 +342,7 @@ class StateRegistry:
         if name in self._arrays or name in self._others:
             raise StateError(f"{self._at(name)} is declared twice")
 
-    def _take(self, name: str, kind: Kind) -> SavedState | None:
+    def _take(self, name: str, kind: StateKind) -> SavedState | None:
         saved = self._saved.pop(name, None)
         if saved is not None and saved.kind != kind:
             raise StateError(

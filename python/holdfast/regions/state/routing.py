@@ -41,7 +41,7 @@ def route_by(columns: Sequence[str]) -> Route:
         instance_of_row = owners[codes]
         parts: list[pa.RecordBatch | None] = []
         for number in range(instances):
-            # Ascending, so that rows stay in their order whatever their keys are (SEMANTICS R59).
+            # Ascending, so that rows stay in their order whatever their keys are (R59).
             rows = np.flatnonzero(instance_of_row == number)
             parts.append(batch.take(pa.array(rows)) if len(rows) else None)
         return parts

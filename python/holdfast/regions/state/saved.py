@@ -11,7 +11,7 @@ from holdfast._core import Piece, SegmentRef
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-Kind = Literal["array", "value", "list", "union", "broadcast"]
+StateKind = Literal["array", "value", "list", "union", "broadcast"]
 
 Append = Callable[["Buffer"], SegmentRef]
 """Writes one segment for the attempt at hand."""
@@ -60,13 +60,14 @@ class SavedState:
     shape : tuple of int
         Shape of an array; of anything else the number of bytes.
     data : memoryview
-        Content; arrays in C order. Where it is writable it belongs to whoever restores it.
+        Content; arrays in C order. Where it is writable it belongs to the instance that restores
+        it.
     stored : tuple of StoredPiece
         Where the content lies in segments, in order; empty if it does not, or not yet.
     """
 
     name: str
-    kind: Kind
+    kind: StateKind
     dtype: str
     shape: tuple[int, ...]
     data: memoryview

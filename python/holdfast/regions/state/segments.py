@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from holdfast._core import InFlight, OperatorEntry, Owner, Piece, SegmentRef, StateEntry
+from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.graph import ChannelData, decode_channels, encode_channels
 from holdfast.regions.state.registry import FrozenState
-from holdfast.regions.state.saved import Kind, SavedState, StoredPiece
+from holdfast.regions.state.saved import SavedState, StateKind, StoredPiece
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-# A state of up to so many bytes lies in the metadata itself (SEMANTICS J).
+# A state of up to so many bytes lies in the metadata itself.
 INLINE_BYTES: Final = 1024
 
 
@@ -52,34 +52,6 @@ class SegmentStore(SegmentReader, Protocol):
         """Let go of segments of a refused acknowledgement."""
 
 
-@dataclass(frozen=True)
-class RegionOwners:
-    """Owners of a region's segments.
-
-    Parameters
-    ----------
-    pipeline : str
-        Name of the pipeline.
-    region : str
-        Name of the region.
-    """
-
-    pipeline: str
-    region: str
-
-    def state(self, operator: str, state: str) -> Owner:
-        """Owner of one state of an operator (instance)."""
-        return Owner(self.pipeline, operator, self.region, state)
-
-    def in_flight(self, created: int) -> Owner:
-        """Owner of the in-flight data that attempt `created` stored.
-
-        It has an origin of its own: a region that keeps failing has state of one old checkpoint
-        and in-flight data of several later ones.
-        """
-        return Owner(self.pipeline, "in-flight", self.region, str(created))
-
-
 def write_operator(
     store: SegmentStore,
     owners: RegionOwners,
@@ -107,7 +79,7 @@ def write_operator(
     states : sequence of SavedState or FrozenArray
         What `StateRegistry.freeze` returned.
     finished : bool, default False
-        The operator has flushed at the end of its data (SEMANTICS R60).
+        The operator has flushed at the end of its data (R60).
 
     Returns
     -------
@@ -244,5 +216,5 @@ def _read_pieces(
 
 
 def _entry(state: FrozenState, **content: Any) -> StateEntry:
-    kind: Kind = state.kind if isinstance(state, SavedState) else "array"
+    kind: StateKind = state.kind if isinstance(state, SavedState) else "array"
     return StateEntry(state.name, kind, state.dtype, state.shape, **content)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast._core import SegmentRef
+from holdfast.regions.base.problem import AtWork
 from holdfast.regions.coordinator import CheckpointInfo
 from holdfast.regions.protocol.orders import EndedAttempt, StagePlan
 from holdfast.regions.state.registry import FrozenState, StateRegistry
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 LOG: Final = logging.getLogger(__name__)
 
 
-class OperatorInstance:
+class OperatorInstance(AtWork):
     """An operator that was opened for one region.
 
     Parameters
@@ -61,6 +62,7 @@ class OperatorInstance:
         xp: Any,
     ) -> None:
         self.stage = stage
+        self.operator_name = stage.name
         self.name = stage.instance_name(index)
         self._operator = operator
         self.where = f"operator {stage.name!r} in region {region!r}"
@@ -111,7 +113,7 @@ class OperatorInstance:
         return self._state.freeze(self._lease)
 
     def tell(self, ended: EndedAttempt, region: str) -> None:
-        """Notify the operator of an attempt's end (SEMANTICS E)."""
+        """Notify the operator of an attempt's end (R40 to R42)."""
         if ended.outcome == "aborted":
             self._operator.on_checkpoint_aborted(ended.attempt)
         elif region in ended.fallbacks:

@@ -100,7 +100,7 @@ class Operator:
         raise NotImplementedError(f"{type(self).__name__} does not define process(batch)")
 
     def on_end_of_data(self) -> Batches:
-        """Return what is still to come when no row will ever follow (SEMANTICS R61).
+        """Return what is still to come when no row will ever follow.
 
         Called when data ends: after the last row of a pipeline with the option ``bounded``, or by
         `LocalQuery.end_of_data`. The last checkpoint holds the state as it is afterwards, and the
@@ -121,18 +121,18 @@ class Operator:
         """
 
     def on_regional_checkpoint_completed(self, checkpoint: int, info: CheckpointInfo) -> None:
-        """Learn the same, and which other regions fell back in it (SEMANTICS R40)."""
+        """Learn the same, and which other regions fell back in it."""
         self.on_checkpoint_completed(checkpoint)
 
     def on_checkpoint_fallback(self, checkpoint: int, origin: int) -> None:
-        """Learn that a checkpoint completed with this region's state of `origin` (SEMANTICS R41).
+        """Learn that a checkpoint completed with this region's state of `origin`.
 
         Neither completed nor aborted: what was done since `origin` is covered by the next
         checkpoint that this region contributes to.
         """
 
     def on_checkpoint_aborted(self, checkpoint: int) -> None:
-        """Learn that an attempt ended without a checkpoint (SEMANTICS R42)."""
+        """Learn that an attempt ended without a checkpoint."""
 
     def close(self) -> None:
         """Let go of what is no state: connections, files. The instance is not used again."""

@@ -1,4 +1,4 @@
-"""Memory of rows: what an operator puts out is as it was at that moment (SEMANTICS R90).
+"""Memory of rows: what an operator puts out is as it was at that moment (R90).
 
 Arrow takes over the memory of a NumPy array without a copy. So rows that were made from an array
 would change with it as long as they wait: between operators, in the next operator, in the sink and
@@ -39,7 +39,7 @@ class OwnMemory:
         Parameters
         ----------
         batch : pyarrow.RecordBatch
-            Rows that somebody may go on changing.
+            Rows that an operator may go on changing.
         given : pyarrow.RecordBatch or None
             Rows that no operator changes: columns that lie in their buffers are not copied.
 

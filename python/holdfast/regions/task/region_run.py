@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from holdfast._core import InFlight, OperatorEntry, Owner, RegionEntry, SegmentRef
+from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.base.problem import Problem
 from holdfast.regions.graph import (
     SOURCE,
@@ -22,12 +22,11 @@ from holdfast.regions.graph import (
     StageSpec,
 )
 from holdfast.regions.graph.step_size import StepSize
-from holdfast.regions.protocol.orders import DEFAULT_SLICE_ROWS, AttemptOrder, PipelinePlan
+from holdfast.regions.protocol.orders import AttemptOrder, PipelinePlan
 from holdfast.regions.state.registry import FrozenState
 from holdfast.regions.state.routing import route_by
 from holdfast.regions.state.saved import SavedState
 from holdfast.regions.state.segments import (
-    RegionOwners,
     SegmentStore,
     read_in_flight,
     read_operator,
@@ -35,6 +34,8 @@ from holdfast.regions.state.segments import (
     write_in_flight,
     write_operator,
 )
+from holdfast.regions.task.answered import Answered
+from holdfast.regions.task.feed import RegionFeed
 from holdfast.regions.task.instance import (
     Instances,
     OperatorInstance,
@@ -44,57 +45,14 @@ from holdfast.regions.task.instance import (
 from holdfast.regions.task.shared_states import SharedStates
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from holdfast.regions.sinks import Stage
-
-# Rows of a region that come in small pieces are gathered: every batch costs the same hundreds of
-# microseconds, in the operator and around it. Rows, bytes and pieces at which they are handed on:
-# pieces too, since the bytes are an estimate and an Arrow array of strings holds 2 GiB.
-GATHER_ROWS: Final = DEFAULT_SLICE_ROWS
-GATHER_BYTES: Final = 8 * 1024 * 1024
-GATHER_PIECES: Final = 1024
-
-
-@dataclass(frozen=True)
-class Answered:
-    """What a region has to say at the end of an attempt, not durable yet.
-
-    Parameters
-    ----------
-    entry : RegionEntry or None
-        Of an acknowledgement; None: the region declines.
-    segments : sequence of (Owner, references)
-        What must be durable before anybody is told.
-    stage : Stage or None
-        Output that must be durable, too.
-    cause : str
-        Of a decline.
-    in_flight : tuple of InFlight
-        Of a decline: the stored rows.
-    had_rows : bool
-        The region had rows in this batch.
-    keep : Instances or None
-        Operators that the next attempt may continue with.
-    problem : Problem or None
-        Of a decline: the exception that was raised, if one was.
-    """
-
-    entry: RegionEntry | None
-    segments: Sequence[tuple[Owner, Sequence[SegmentRef]]]
-    stage: Stage | None = None
-    cause: str = ""
-    in_flight: tuple[InFlight, ...] = ()
-    had_rows: bool = True
-    keep: Instances | None = None
-    problem: Problem | None = None
 
 
 class RegionRun:
     """Runs the operators of one region, one step at a time.
 
-    `add`, `end_input` and `expire` may be called from another thread than `advance`; the caller
-    sees to it that no two threads call `advance` of one region at the same time.
+    `feed` may be filled, and `expire` called, from another thread than `advance`; the caller sees
+    to it that no two threads call `advance` of one region at the same time.
 
     Parameters
     ----------
@@ -114,6 +72,13 @@ class RegionRun:
         What an instance begins with that no checkpoint knows.
     xp : module
         Array module for operators that are opened.
+
+    Attributes
+    ----------
+    feed : RegionFeed
+        Takes the rows of this batch.
+    answer : Answered or None
+        None as long as the region has not answered.
     """
 
     def __init__(
@@ -138,19 +103,11 @@ class RegionRun:
         self._xp = xp
         self._instances = cached
         self._graph: RegionGraph | None = None
-        self._gathered: list[pa.RecordBatch] = []
-        self._gathered_rows = 0
-        self._gathered_bytes = 0
-        self._source_rows: list[pa.RecordBatch] = []
-        # Rows of earlier batches that no operator has seen, read or still stored.
-        self._owed: deque[pa.RecordBatch | InFlight] = deque()
-        self._unfed: deque[pa.RecordBatch] = deque()
         timeout_ms = None if order.drain else plan.options.aligned_timeout_ms
         self._step_size = StepSize(plan.options.slice_rows, timeout_ms)
         # What a split holds is read again from its file.
-        self._keeps_rows = plan.splits is None
-        self._input_error: Exception | None = None
-        self._input_ended = False
+        keeps_rows = plan.splits is None
+        self.feed = RegionFeed(store, self._owners, self._step_size, keeps_rows=keeps_rows)
         self._barrier_sent = False
         self._progressed = False
         self._writer: Stage | None = None
@@ -164,62 +121,6 @@ class RegionRun:
             # R60. The driver ends the query when it learns that there are rows.
             self._failure = f"its data ended in checkpoint {base.origin}"
             self._close_instances()
-
-    # --- input ----------------------------------------------------------------------------------
-
-    def add(self, batch: pa.RecordBatch, nbytes: int) -> bool:
-        """Take rows of this batch, in order.
-
-        They are kept until the region has answered, unless its source has them still.
-
-        Parameters
-        ----------
-        batch : pyarrow.RecordBatch
-            Rows.
-        nbytes : int
-            Their size in memory, about: asking Arrow takes longer than all else that is done here.
-
-        Returns
-        -------
-        bool
-            Whether there is something new for `advance`; else more rows are waited for.
-        """
-        gathered = self._gathered
-        if gathered and (nbytes >= GATHER_BYTES or not gathered[0].schema.equals(batch.schema)):
-            self._hand_on()
-        gathered.append(batch)
-        self._gathered_rows += batch.num_rows
-        self._gathered_bytes += nbytes
-        if (
-            self._gathered_rows < GATHER_ROWS
-            and self._gathered_bytes < GATHER_BYTES
-            and len(gathered) < GATHER_PIECES
-        ):
-            return False
-        self._hand_on()
-        return True
-
-    def end_input(self) -> None:
-        """No more rows come in this batch: the barrier follows."""
-        self._hand_on()
-        self._input_ended = True
-
-    def fail_input(self, error: Exception) -> None:
-        """Let the region fail: its source has rows that cannot be read. `end_input` follows."""
-        self._input_error = error
-
-    def _hand_on(self) -> None:
-        import pyarrow as pa
-
-        gathered = self._gathered
-        if not gathered:
-            return
-        batch = pa.concat_batches(gathered) if len(gathered) > 1 else gathered[0]
-        gathered.clear()
-        self._gathered_rows = self._gathered_bytes = 0
-        if self._keeps_rows:
-            self._source_rows.append(batch)
-        self._unfed.append(batch)
 
     # --- work -----------------------------------------------------------------------------------
 
@@ -240,13 +141,13 @@ class RegionRun:
             return False
         if self._failure is None:
             try:
-                if self._input_error is not None:
-                    raise self._input_error
+                if self.feed.error is not None:
+                    raise self.feed.error
                 return self._advance(now_ms)
             except BaseException as e:
                 # Also of an operator that calls sys.exit(): the thread is not its own.
                 self._fail(e)
-        if self._failure is None or not self._input_ended:
+        if self._failure is None or not self.feed.ended:
             # A replay needs all rows of the batch, also those that come later.
             return False
         self._settle(replace(self._declined(self._failure), problem=self._problem))
@@ -255,7 +156,7 @@ class RegionRun:
     def expire(self, cause: str) -> None:
         """Decline in place of a thread that may be in the middle of `advance` for ever.
 
-        To be called after `end_input`. What that thread is using is left alone: staged output of
+        To be called after `feed.end`. What that thread is using is left alone: staged output of
         ended attempts is swept, and operators that are not handed on are never used again.
         """
         self._settle(self._declined(cause))
@@ -289,7 +190,7 @@ class RegionRun:
         self._close_instances()
 
     def _declined(self, cause: str) -> Answered:
-        rows = self._source_rows
+        rows = self.feed.source_rows
         if not rows:
             return Answered(None, (), cause=cause, had_rows=False)
         if self._order.global_required:
@@ -324,8 +225,8 @@ class RegionRun:
             )
             self._barrier_sent = True
             return True
-        if self._rows_wait() and not self._barrier_sent and graph.room():
-            graph.feed(self._next_rows())
+        if self.feed.waits and not self._barrier_sent and graph.room():
+            graph.feed(self.feed.next_rows())
         begun = time.monotonic()
         worked = graph.step(now_ms) is Progress.WORKED
         if worked:
@@ -336,39 +237,10 @@ class RegionRun:
         if snapshot is not None:
             self._acknowledge(snapshot)
             return True
-        if not worked and self._input_ended and not self._rows_wait():
+        if not worked and self.feed.ended and not self.feed.waits:
             self._progressed = True  # there is nothing to take in
             return True
-        return worked or self._rows_wait()
-
-    def _rows_wait(self) -> bool:
-        return bool(self._owed or self._unfed)
-
-    def _next_rows(self) -> pa.RecordBatch:
-        waiting: deque[Any] = self._owed or self._unfed
-        batch = waiting.popleft()
-        if isinstance(batch, InFlight):
-            # Not before it is its turn: a region that fails for long owes ever more, and may fail
-            # at the first row again.
-            first, *rest = self._read_owed(batch)
-            waiting.extendleft(reversed(rest))
-            batch = first
-        rows = self._step_size.rows
-        if batch.num_rows > rows:
-            waiting.appendleft(batch.slice(rows))
-        return batch.slice(0, rows)
-
-    def _read_owed(self, data: InFlight) -> list[pa.RecordBatch]:
-        channels = read_in_flight(self._store, self._owners, data)
-        return [batch for channel in channels for batch in channel.batches]
-
-    def _all_waiting(self) -> list[pa.RecordBatch]:
-        """Read what is owed, and return it with the rows of this batch that were not fed."""
-        owed: list[pa.RecordBatch] = []
-        for data in self._owed:
-            owed += self._read_owed(data) if isinstance(data, InFlight) else [data]
-        self._owed = deque(owed)
-        return [*owed, *self._unfed]
+        return worked or self.feed.waits
 
     def _barrier_is_due(self, now_ms: int) -> bool:
         """Behind all rows of the batch, or before if it overtakes; but never before any progress.
@@ -376,9 +248,9 @@ class RegionRun:
         An attempt may begin later than its alignment timeout: a region that only ever stored its
         rows would get nowhere.
         """
-        if self._barrier_sent or not self._input_ended or not self._progressed:
+        if self._barrier_sent or not self.feed.ended or not self._progressed:
             return False
-        return not self._rows_wait() or self._overtakes(now_ms)
+        return not self.feed.waits or self._overtakes(now_ms)
 
     def _overtakes(self, now_ms: int) -> bool:
         """Say whether the barrier passes rows that were not fed (R51), if not too many (R58)."""
@@ -387,7 +259,7 @@ class RegionRun:
             return False
         if now_ms - self._order.created_ms < timeout:
             return False
-        waiting: int = sum(batch.nbytes for batch in self._all_waiting())
+        waiting: int = sum(batch.nbytes for batch in self.feed.all_waiting())
         return waiting <= self._half_of_in_flight_bytes
 
     def _open(self) -> None:
@@ -418,12 +290,12 @@ class RegionRun:
         seen: list[ChannelData] = []
         for data in stored:
             if data.channel == SOURCE:
-                self._owed.append(data)
+                self.feed.owe([data])
                 continue
             for channel in read_in_flight(self._store, self._owners, data):
                 # Rows that no operator has seen are fed like new ones, and may be overtaken again.
                 if channel.channel == SOURCE:
-                    self._owed.extend(channel.batches)
+                    self.feed.owe(channel.batches)
                 else:
                     seen.append(channel)
         graph.restore(seen)
@@ -497,7 +369,7 @@ class RegionRun:
                 entry_of_region,
                 segments,
                 stage if staged is not None else None,
-                had_rows=bool(self._source_rows),
+                had_rows=bool(self.feed.source_rows),
                 keep=keep,
             )
         )
@@ -505,7 +377,7 @@ class RegionRun:
     def _captured(self, snapshot: RegionSnapshot) -> tuple[InFlight, ...]:
         """Store what the barrier overtook: queued between operators, or not even fed."""
         channels = list(snapshot.in_flight)
-        if waiting := self._all_waiting():
+        if waiting := self.feed.all_waiting():
             channels.append(ChannelData(SOURCE, tuple(waiting), "input"))
         return (self._store_in_flight("graph", channels),) if channels else ()
 

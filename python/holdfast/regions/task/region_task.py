@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast._core import CheckpointMetadata, RegionEntry
 from holdfast.regions.base.clock import now_ms
 from holdfast.regions.base.splitting import split_by_region
-from holdfast.regions.protocol.answers import Acked, Answer, Declined, Started
+from holdfast.regions.coordinator import Acked, Declined, RegionStarted
+from holdfast.regions.protocol.answers import Answer
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, PipelinePlan
 from holdfast.regions.splits.file_split import FileSplit
 from holdfast.regions.splits.reader import SplitReader, SplitReadError
 from holdfast.regions.state.segments import SegmentStore
+from holdfast.regions.task.answered import Answered
 from holdfast.regions.task.instance import Instances, close_instances, tell_instances
-from holdfast.regions.task.region_run import Answered, RegionRun
+from holdfast.regions.task.region_run import RegionRun
 from holdfast.regions.task.shared_states import SharedStates
 from holdfast.regions.task.threads import RegionThreads
 
@@ -98,7 +100,7 @@ class RegionTask:
     Reading the rows, talking to the driver and waiting for durability happen on the calling
     thread; operators run on threads of their own, so that one region's slow batch does not hold up
     its neighbours. Regions that come to an answer while storage is waited for are made durable
-    together, and told together.
+    together, and the driver gets their answers together.
 
     Parameters
     ----------
@@ -177,7 +179,7 @@ class RegionTask:
                 for (region, rows), nbytes in zip(parts, _sizes(batch, parts), strict=True):
                     self._add(self._runs[region], rows, nbytes)
             for run in self._runs.values():
-                run.end_input()
+                run.feed.end()
                 self._threads.wake(run)
             self._wait_for_the_rest()
         finally:
@@ -200,10 +202,10 @@ class RegionTask:
                     for rows in reader.read(FileSplit.decode(event)):
                         self._add(run, rows, rows.nbytes)
             except SplitReadError as e:
-                run.fail_input(e)
+                run.feed.fail(e)
 
     def _add(self, run: RegionRun, rows: pa.RecordBatch, nbytes: int) -> None:
-        if run.add(rows, nbytes):
+        if run.feed.add(rows, nbytes):
             self._threads.wake(run)
 
     def _begin(self, regions: Iterable[str]) -> None:
@@ -213,7 +215,9 @@ class RegionTask:
             return
         for region in new:
             self._runs[region] = self._new_run(region)
-        self._tell([Started(self._order.attempt, self._partition, region) for region in new])
+        attempt, partition = self._order.attempt, self._partition
+        started = [RegionStarted(attempt=attempt, region=region) for region in new]
+        self._tell([Answer(partition, event) for event in started])
         if not self._only_stores:
             for region in new:
                 self._threads.take_on(self._runs[region])
@@ -255,33 +259,33 @@ class RegionTask:
         self._deliver(silent)
 
     def _deliver(self, runs: Sequence[RegionRun]) -> None:
-        """Durable first, then told (R3)."""
+        """Make answers durable, then send them to the driver (R3)."""
         if not runs:
             return
         self._told.update(run.region for run in runs)
-        told: list[Answer] = []
+        sent: list[Answer] = []
         for run, answer in self._durable_answers(runs):
             if answer.entry is None:
-                told.append(self._declined(run, answer))
+                sent.append(Answer(self._partition, self._declined(run, answer)))
                 continue
-            told.append(Acked(self._order.attempt, self._partition, run.region, answer.entry))
+            acked = Acked(attempt=self._order.attempt, region=run.region, entry=answer.entry)
+            sent.append(Answer(self._partition, acked))
             if answer.keep is not None:
                 self._cache.keep(run.region, answer.entry, answer.keep)
-        self._tell(told)
+        self._tell(sent)
 
     def _declined(self, run: RegionRun, answer: Answered) -> Declined:
         return Declined(
-            self._order.attempt,
-            self._partition,
-            run.region,
-            answer.cause,
-            answer.in_flight,
-            answer.had_rows,
-            answer.problem,
+            attempt=self._order.attempt,
+            region=run.region,
+            cause=answer.cause,
+            in_flight=answer.in_flight,
+            had_rows=answer.had_rows,
+            problem=answer.problem,
         )
 
     def _durable_answers(self, runs: Sequence[RegionRun]) -> list[tuple[RegionRun, Answered]]:
-        """Return what can be told of these regions: what could not be kept is a decline."""
+        """Return the answers of these regions: where storage failed, a decline."""
         answers = [(run, run.settled()) for run in runs]
         staged = [(run, answer.stage) for run, answer in answers if answer.stage is not None]
         errors = self._plan.sink.persist([stage for _, stage in staged]) if staged else ()

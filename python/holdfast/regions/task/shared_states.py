@@ -1,4 +1,4 @@
-"""Union and broadcast state of a region that no checkpoint knows (SEMANTICS R73)."""
+"""Union and broadcast state of a region that no checkpoint knows (R73)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from holdfast._core import OperatorEntry, RegionEntry
+from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.protocol.orders import StagePlan
 from holdfast.regions.state.registry import JSON
-from holdfast.regions.state.saved import Kind, SavedState, StateError
-from holdfast.regions.state.segments import RegionOwners, SegmentReader, read_operator
+from holdfast.regions.state.saved import SavedState, StateError, StateKind
+from holdfast.regions.state.segments import SegmentReader, read_operator
 
-SHARED: Final[frozenset[Kind]] = frozenset({"union", "broadcast"})
+SHARED: Final[frozenset[StateKind]] = frozenset({"union", "broadcast"})
 """Kinds of state that a new region, or a new instance, begins with a copy of."""
 
 

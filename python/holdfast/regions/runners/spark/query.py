@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class _BatchFailedError(Exception):
-    """What Spark is told of a batch that failed: a line, since it repeats it."""
+    """What Spark gets of a batch that failed: a line, since Spark repeats it."""
 
 
 def _hide_failed_batches(record: logging.LogRecord) -> bool:
@@ -174,7 +174,7 @@ class RegionalQuery:
         self._ask(self._query.processAllAvailable)
 
     def stop(self) -> None:
-        """End the pipeline: no further batch, then replay what failed regions owe (R25).
+        """End the pipeline: no further batch, then replay what failed regions owe.
 
         A batch that waits for another attempt is left to the next start. Called again while regions
         that owe rows keep failing, it ends the pipeline without them.

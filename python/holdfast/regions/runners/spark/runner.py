@@ -15,7 +15,7 @@ from holdfast._core import CheckpointMetadata, OrphanReclaimer, manager_message
 from holdfast.regions.base.clock import now_ms
 from holdfast.regions.base.folders import CheckpointFolders
 from holdfast.regions.coordinator import NotifyManagers
-from holdfast.regions.driver.pipeline_driver import TasksLostError
+from holdfast.regions.driver.task_runner import TasksLostError
 from holdfast.regions.protocol import answers
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, PipelinePlan
 from holdfast.regions.runners.spark.worker import close_kept_operators, run_region_task
@@ -165,9 +165,9 @@ class SparkRunner:
             ended = job.ended
             message = self._bridge.poll(self._plan.pipeline, 0 if ended else POLL_MS)
             if message is not None:
-                run, told = answers.decode(bytes(message))
+                run, decoded = answers.decode(bytes(message))
                 if run == self._plan.run:
-                    yield from told
+                    yield from decoded
             elif ended:
                 return
             elif order.lost is not None and now_ms() > give_up_ms:
@@ -252,7 +252,7 @@ class _Job:
             self._thread.join(seconds)
 
     def stop(self) -> None:
-        """Wait until it ended; ends it first if nobody waits for its answers any more."""
+        """Wait until it ended; ends it first if the driver waits for no more answers."""
         if not self.ended:
             self.cancel("its answers are not waited for any more")
         if self._thread is not None:

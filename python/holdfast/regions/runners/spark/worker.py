@@ -88,7 +88,7 @@ def close_kept_operators(
     pipeline : str
         Name of the pipeline.
     order : ClosingOrder
-        What they are told.
+        What the operators are to hear.
     batches : iterable of pyarrow.RecordBatch
         Of no matter: Spark has no tasks without rows.
 

@@ -11,8 +11,9 @@ from dataclasses import asdict
 from typing import Any
 
 from holdfast._core import CheckpointMetadata, RegionEntry
-from holdfast._inspect import Summary, Verdict, in_flight_rows
-from holdfast._query import QueryCheckpoint
+from holdfast.regions.checkpoint.query_folder import QueryCheckpoint
+from holdfast.regions.checkpoint.read import Summary, in_flight_rows
+from holdfast.regions.checkpoint.verify import Verdict
 
 
 def print_document(document: dict[str, Any]) -> None:

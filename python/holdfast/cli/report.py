@@ -13,15 +13,14 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast._core import CheckpointMetadata, RegionEntry
-from holdfast._inspect import (
+from holdfast.regions.base.folders import (
     RESTORE_MODE_PROPERTY,
     RESTORED_CHECKPOINT_PROPERTY,
     RESTORED_FROM_PROPERTY,
-    Summary,
-    Verdict,
-    in_flight_rows,
 )
-from holdfast._query import QueryCheckpoint
+from holdfast.regions.checkpoint.query_folder import QueryCheckpoint
+from holdfast.regions.checkpoint.read import Summary, in_flight_rows
+from holdfast.regions.checkpoint.verify import Verdict
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -54,7 +53,7 @@ def print_checkpoints(summaries: Sequence[Summary]) -> None:
 
 
 def print_beginning(metadata: CheckpointMetadata) -> None:
-    """Say on stderr where a pipeline began, and whether it still needs that (R72)."""
+    """Say on stderr where a pipeline began, and whether it still needs that."""
     path = metadata.properties.get(RESTORED_FROM_PROPERTY)
     if path is None:
         return
@@ -127,7 +126,7 @@ class Bars(Protocol):
     """Shows how far a verification is."""
 
     def start(self, id: int) -> Callable[[int, int], None]:
-        """Begin with a checkpoint; the result is told how many segments are done, and of all."""
+        """Begin with a checkpoint; the result takes how many segments are done, and of how many."""
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""The command line: what its commands print, and for whom."""

@@ -1,0 +1,78 @@
+"""Commands that look at a checkpoint folder."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from holdfast.cli import documents, report
+from holdfast.regions.checkpoint.query_folder import (
+    QueryCheckpoint,
+    is_query_checkpoint,
+    read_query_checkpoint,
+)
+from holdfast.regions.checkpoint.read import (
+    UNREADABLE,
+    Summary,
+    checkpoint_ids,
+    metadata_path,
+    read_metadata,
+    summarise,
+)
+from holdfast.regions.checkpoint.verify import Verification
+
+
+def show(arguments: argparse.Namespace) -> None:
+    """Print the checkpoints of a pipeline, or the regions of one, or what a query's folder is."""
+    folder: Path = arguments.folder
+    if arguments.id is None and is_query_checkpoint(folder):
+        _show_query(read_query_checkpoint(folder), json=arguments.json)
+        return
+    ids = checkpoint_ids(folder)
+    if arguments.id is not None:
+        metadata = read_metadata(folder, arguments.id)
+        if arguments.json:
+            documents.print_document(documents.of_regions(metadata))
+        else:
+            report.print_regions(metadata)
+        return
+    summaries: list[Summary] = []
+    unreadable: list[str] = []
+    for id in ids:
+        try:
+            summaries.append(summarise(folder, id))
+        except UNREADABLE as error:
+            # The pipeline may be running, and let go of a checkpoint meanwhile.
+            if metadata_path(folder, id).exists():
+                unreadable.append(str(error))
+    if arguments.json:
+        documents.print_document(documents.of_checkpoints(summaries))
+    else:
+        report.print_checkpoints(summaries)
+        if summaries:
+            report.print_beginning(summaries[-1].metadata)
+    if unreadable:
+        raise OSError("\n  ".join([f"{len(unreadable)} checkpoints cannot be read:", *unreadable]))
+
+
+def _show_query(query: QueryCheckpoint, *, json: bool) -> None:
+    if json:
+        documents.print_document(documents.of_query(query))
+    else:
+        report.print_query(query)
+
+
+def verify(arguments: argparse.Namespace) -> None:
+    """Read everything that the checkpoints of a pipeline need, and print what cannot be read."""
+    folder: Path = arguments.folder
+    ids = checkpoint_ids(folder)
+    verification = Verification(folder, arguments.pipeline)
+    with report.progress() as bars:
+        verdicts = [verification.verify(id, bars.start(id)) for id in ids]
+    if arguments.json:
+        documents.print_document(documents.of_verdicts(verdicts))
+    else:
+        report.print_verdicts(verdicts)
+    damaged = [verdict for verdict in verdicts if verdict.damage]
+    if damaged:
+        raise OSError(f"{len(damaged)} of {len(verdicts)} checkpoints in {folder} are damaged")

@@ -1,0 +1,93 @@
+"""Command line of Holdfast: ``holdfast`` or ``python -m holdfast``.
+
+What a program may read goes to stdout; what a person should know goes to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import holdfast
+from holdfast._spark import DEFAULT_MAX_FILE_BYTES
+from holdfast.cli import checkpoints, settings
+
+USAGE_ERROR = 2
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    top = argparse.ArgumentParser(
+        prog="holdfast", description="State backend for Spark Structured Streaming."
+    )
+    top.add_argument("--version", action="version", version=f"holdfast {holdfast.__version__}")
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+
+    conf = commands.add_parser("conf", help="print settings for spark-defaults.conf")
+    conf.add_argument(
+        "--max-file-bytes",
+        default=DEFAULT_MAX_FILE_BYTES,
+        metavar="SIZE",
+        help="size at which a physical file is sealed, in bytes or as 64m (default: %(default)s)",
+    )
+    conf.add_argument("--compression", default="lz4", help="lz4 (default) or none")
+    conf.add_argument(
+        "--max-memory-bytes",
+        metavar="SIZE",
+        help="limit on native memory per executor, in bytes or as 8g (default: none)",
+    )
+    conf.set_defaults(run=settings.print_conf)
+
+    jar = commands.add_parser("jar", help="print the path of the Spark plugin's jar")
+    jar.set_defaults(run=settings.print_jar)
+
+    shown = commands.add_parser(
+        "show",
+        help="print the checkpoints of a regional pipeline, or what the folder of a query is",
+    )
+    shown.add_argument("folder", type=Path, help="checkpoint folder")
+    shown.add_argument("--id", type=int, metavar="N", help="print the regions of this checkpoint")
+    shown.set_defaults(run=checkpoints.show)
+
+    verified = commands.add_parser(
+        "verify", help="read everything that the checkpoints of a regional pipeline need"
+    )
+    verified.add_argument("folder", type=Path, help="checkpoint folder of the pipeline")
+    verified.add_argument(
+        "--pipeline",
+        metavar="NAME",
+        help="name of the pipeline in the owners of its segments (default: what the metadata says)",
+    )
+    verified.set_defaults(run=checkpoints.verify)
+
+    for command in (conf, jar, shown, verified):
+        command.add_argument("--json", action="store_true", help="print one JSON document")
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Arguments after the program's name; those of this process by default.
+
+    Returns
+    -------
+    int
+        0, 1 (the command failed) or 2 (an argument is wrong).
+    """
+    arguments = parser().parse_args(argv)
+    run: Callable[[argparse.Namespace], None] = arguments.run
+    try:
+        run(arguments)
+    except ValueError as error:
+        print(f"holdfast: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    except (OSError, NotImplementedError) as error:
+        print(f"holdfast: {error}", file=sys.stderr)
+        return 1
+    return 0

@@ -1,0 +1,40 @@
+"""Commands that print what Spark needs to know."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import holdfast
+from holdfast._spark import LIST_KEYS
+from holdfast.cli.documents import print_document
+
+
+def print_conf(arguments: argparse.Namespace) -> None:
+    """Print the Spark settings as lines of ``spark-defaults.conf``."""
+    conf = holdfast.spark_conf(
+        max_file_bytes=arguments.max_file_bytes,
+        compression=arguments.compression,
+        max_memory_bytes=arguments.max_memory_bytes,
+    )
+    if arguments.json:
+        print_document(conf)
+    else:
+        width = max(map(len, conf))
+        for key, value in conf.items():
+            # Spark reads the file as Java properties, where a backslash escapes.
+            print(f"{key:<{width}} {value}".replace("\\", "\\\\"))
+    print(
+        f"holdfast: {', '.join(LIST_KEYS[:-1])} and {LIST_KEYS[-1]} are lists; append these where "
+        "you have entries",
+        file=sys.stderr,
+    )
+
+
+def print_jar(arguments: argparse.Namespace) -> None:
+    """Print the path of the plugin jar."""
+    jar = str(holdfast.plugin_jar())
+    if arguments.json:
+        print_document({"jar": jar})
+    else:
+        print(jar)

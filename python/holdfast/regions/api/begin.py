@@ -1,0 +1,70 @@
+"""Beginning a regional pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.regions.api.chain import Chain
+from holdfast.regions.api.pipeline import RegionalPipeline
+from holdfast.regions.splits import FileSplits
+from holdfast.regions.splits.file_splits import REGION_COLUMN
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def regional(
+    source: DataFrame | FileSplits | None = None, *, region_by: str | Sequence[str] = ()
+) -> RegionalPipeline:
+    """Begin a regional pipeline.
+
+    Parameters
+    ----------
+    source : pyspark.sql.DataFrame or FileSplits, optional
+        A streaming DataFrame, or files that are handed to regions. None for a pipeline that is
+        given rows without Spark, see ``RegionalWriter.open_local``.
+    region_by : str or sequence of str
+        Column(s) whose values identify the region of a row: strings, integers, decimals, booleans,
+        dates or timestamps. All rows of a region must arrive in one task of a batch. None for
+        `FileSplits`, where a region is a reader.
+
+    Returns
+    -------
+    RegionalPipeline
+
+    Raises
+    ------
+    ValueError
+        If no column is named, or the DataFrame has no such column or is not streaming, or
+        columns are named for `FileSplits`.
+
+    Examples
+    --------
+    >>> query = (
+    ...     holdfast.regional(flights, region_by=["origin", "month"])
+    ...     .apply(DelayStatistics(), schema="carrier string, flights long, mean_delay double")
+    ...     .write_parquet("delays")
+    ...     .start(checkpoint="checkpoint")
+    ... )
+    """
+    columns = (region_by,) if isinstance(region_by, str) else tuple(region_by)
+    if isinstance(source, FileSplits):
+        if columns:
+            raise ValueError("region_by is not for FileSplits: a region is a reader of splits")
+        return RegionalPipeline(Chain(source, (REGION_COLUMN,)))
+    if not columns:
+        raise ValueError("region_by names no column")
+    if source is not None:
+        missing = [column for column in columns if column not in source.columns]
+        if missing:
+            raise ValueError(
+                f"region_by names {', '.join(missing)}, but the DataFrame has the columns "
+                f"{', '.join(source.columns)}"
+            )
+        if not source.isStreaming:
+            raise ValueError(
+                "the DataFrame is not streaming: read it with spark.readStream, for example with "
+                "the trigger availableNow=True to process what is there and stop"
+            )
+    return RegionalPipeline(Chain(source, columns))

@@ -1,0 +1,39 @@
+"""Owners of the segments of a region."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast._core import Owner
+
+#: Stands for an operator in the owners of in-flight data: no operator has this name.
+IN_FLIGHT_OPERATOR: Final = "in-flight"
+
+
+@dataclass(frozen=True)
+class RegionOwners:
+    """Owners of a region's segments.
+
+    Parameters
+    ----------
+    pipeline : str
+        Name of the pipeline.
+    region : str
+        Name of the region.
+    """
+
+    pipeline: str
+    region: str
+
+    def state(self, operator: str, state: str) -> Owner:
+        """Owner of one state of an operator (instance)."""
+        return Owner(self.pipeline, operator, self.region, state)
+
+    def in_flight(self, created: int) -> Owner:
+        """Owner of the in-flight data that attempt `created` stored.
+
+        It has an origin of its own: a region that keeps failing has state of one old checkpoint
+        and in-flight data of several later ones.
+        """
+        return Owner(self.pipeline, IN_FLIGHT_OPERATOR, self.region, str(created))

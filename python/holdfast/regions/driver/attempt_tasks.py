@@ -1,0 +1,101 @@
+"""Running the tasks of an attempt, and once more what was lost with one of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from holdfast.regions.base.clock import Clock
+from holdfast.regions.coordinator import Event, RegionStarted, RunAttempt, TasksEnded, TasksFailed
+from holdfast.regions.driver.attempt_watch import AttemptWatch
+from holdfast.regions.driver.task_runner import TaskRunner, TasksLostError
+from holdfast.regions.protocol.orders import AttemptOrder
+
+LOG: Final = logging.getLogger(__name__)
+
+
+def run_tasks(
+    runner: TaskRunner,
+    action: RunAttempt,
+    order: AttemptOrder,
+    source: object | None,
+    watch: AttemptWatch,
+    clock: Clock,
+) -> Generator[Event, None, None]:
+    """Run the tasks of an attempt; yields what happens, and last that they ended or failed.
+
+    Closing it ends the tasks.
+
+    Parameters
+    ----------
+    runner : TaskRunner
+        Where they run.
+    action : RunAttempt
+        What the coordinator wants.
+    order : AttemptOrder
+        The same for the tasks.
+    source : object or None
+        Rows of the batch, in the runner's form; None: there are none.
+    watch : AttemptWatch
+        Takes the answers.
+    clock : Clock
+        What time it is.
+    """
+    for region in order.events:
+        # Without an answer, what it was sent would be nowhere.
+        yield RegionStarted(attempt=order.attempt, region=region)
+    try:
+        if source is not None and action.new_rows:
+            yield from _run_rows(runner, order, source, watch)
+        # Events may wait for regions that the batch has no rows for.
+        owing = dict.fromkeys((*action.owed, *order.events))
+        owed = [region for region in owing if region not in watch.partitions]
+        if owed:
+            yield from _run_owed(runner, order, owed, watch)
+    except TasksLostError as e:
+        yield TasksFailed(attempt=order.attempt, cause=str(e), now_ms=clock.now_ms())
+    else:
+        yield TasksEnded(attempt=order.attempt, now_ms=clock.now_ms())
+
+
+def _run_rows(
+    runner: TaskRunner, order: AttemptOrder, source: object, watch: AttemptWatch
+) -> Generator[Event, None, None]:
+    """Run all partitions of the batch to answers for all of their regions.
+
+    Where a task is lost, the partitions are read once more: its own to store the rows of its
+    regions, so that the attempt can go on without them, and to learn which regions those are;
+    others that ended along with it to run their regions after all.
+    """
+    lost: frozenset[int] | None = frozenset()
+    current = order
+    while True:
+        try:
+            yield from watch.events(runner.run(current, source, ()), current)
+            return
+        except TasksLostError as e:
+            if lost is None:
+                raise TasksLostError(
+                    f"{current.lost_cause}; then their rows could not be stored: {e}"
+                ) from e
+            LOG.warning("attempt %d lost tasks: %s", order.attempt, e)
+            known = e.partition is not None and e.partition not in lost
+            lost = lost | {e.partition} if known and e.partition is not None else None
+            current = replace(
+                order, answered=frozenset(watch.answered), lost=lost, lost_cause=str(e)
+            )
+
+
+def _run_owed(
+    runner: TaskRunner, order: AttemptOrder, owed: Sequence[str], watch: AttemptWatch
+) -> Generator[Event, None, None]:
+    """Run regions that have rows to replay and none in this batch."""
+    try:
+        yield from watch.events(runner.run(order, None, owed), order, owed=True)
+    except TasksLostError as e:
+        LOG.warning("attempt %d lost tasks: %s", order.attempt, e)
+        left = [region for region in owed if region not in watch.answered]
+        current = replace(order, lost=None, lost_cause=str(e))
+        yield from watch.events(runner.run(current, None, left), current, owed=True)

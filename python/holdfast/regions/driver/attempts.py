@@ -1,0 +1,288 @@
+"""Attempts at checkpoints: each action of the coordinator is carried out here."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Collection, Generator, Iterable, Mapping
+from contextlib import closing
+from typing import Any, Final, assert_never
+
+from holdfast._core import CheckpointMetadata
+from holdfast.regions.base.clock import Clock
+from holdfast.regions.base.errors import OperatorFailedError, RegionalQueryError, StoppedError
+from holdfast.regions.base.folders import CheckpointFolders
+from holdfast.regions.coordinator import (
+    INITIAL_BATCH,
+    Acked,
+    Action,
+    AskFallback,
+    CheckpointCoordinator,
+    CheckpointKind,
+    CommitSinks,
+    Declined,
+    DropMetadata,
+    Ended,
+    Event,
+    FailQuery,
+    GiveUp,
+    NoticeDelivered,
+    NotifyCoordinator,
+    NotifyManagers,
+    Publish,
+    Published,
+    PublishFailed,
+    ResetCoordinator,
+    ResetRegion,
+    Retry,
+    RunAttempt,
+    SnapshotCoordinators,
+    Start,
+    Trigger,
+)
+from holdfast.regions.driver.attempt_tasks import run_tasks
+from holdfast.regions.driver.attempt_watch import AttemptWatch
+from holdfast.regions.driver.coordinator_host import CoordinatorHost
+from holdfast.regions.driver.problem_log import ProblemLog
+from holdfast.regions.driver.task_runner import TaskRunner
+from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, EndedAttempt
+from holdfast.regions.sinks import Publisher
+
+LOG: Final = logging.getLogger(__name__)
+
+
+class Attempts:
+    """Makes attempts, one after the other, from one thread at a time.
+
+    Parameters
+    ----------
+    machine : CheckpointCoordinator
+        Decides; nothing was started yet.
+    run : str
+        Identifies this start of the pipeline to its tasks.
+    folders : CheckpointFolders
+        Where the checkpoint lies.
+    runner : TaskRunner
+        Where tasks run.
+    publisher : Publisher
+        The driver's half of the sink.
+    host : CoordinatorHost
+        Coordinators of operators.
+    clock : Clock
+        What time it is, and how long a pause takes.
+    properties : mapping of str to str
+        Goes into the metadata of every checkpoint.
+    """
+
+    def __init__(
+        self,
+        machine: CheckpointCoordinator,
+        *,
+        run: str,
+        folders: CheckpointFolders,
+        runner: TaskRunner,
+        publisher: Publisher,
+        host: CoordinatorHost,
+        clock: Clock,
+        properties: Mapping[str, str],
+    ) -> None:
+        self.machine = machine
+        self._run = run
+        self._folders = folders
+        self._runner = runner
+        self._publisher = publisher
+        self._host = host
+        self._clock = clock
+        self._properties = properties
+        # Ends of attempts, for the next order: instances of operators have not heard of them.
+        self._ended: list[EndedAttempt] = []
+        self._problems = ProblemLog()
+        self._failed = False
+        # What the coordinator wants where no checkpoint completed.
+        self._again: Retry | GiveUp | None = None
+
+    @property
+    def latest(self) -> CheckpointMetadata:
+        """Metadata of the latest completed checkpoint."""
+        latest = self.machine.latest
+        if latest is None:
+            raise RuntimeError("the pipeline was not started")
+        return latest
+
+    def start(self) -> None:
+        """Publish an empty checkpoint, or repeat what followed the publication of the latest."""
+        begun_ms = self._clock.now_ms()
+        if self._perform(self.machine.handle(Start(now_ms=begun_ms)), None, begun_ms):
+            self.until_done(INITIAL_BATCH, "checkpoint", None)
+        # What they staged is committed by now, and none of their operators is left to hear of it.
+        self.note_delivered()
+
+    def require_intact(self) -> None:
+        """Raise unless every action so far was carried out."""
+        if self._failed:
+            raise RegionalQueryError(
+                "the pipeline failed before, and may not have published what its last checkpoint "
+                "holds: start it again, which does that and goes on from there"
+            )
+
+    def until_done(
+        self,
+        batch_id: int,
+        kind: CheckpointKind,
+        source: object | None,
+        *,
+        global_only: bool = False,
+        end_of_data: bool = False,
+        optional: bool = False,
+    ) -> GiveUp | None:
+        """Make attempts, with pauses between them, until one completes or they are given up."""
+        while True:
+            self.require_intact()
+            trigger = Trigger(
+                batch_id=batch_id,
+                kind=kind,
+                now_ms=self._clock.now_ms(),
+                properties=self._properties,
+                end_of_data=end_of_data,
+                global_only=global_only,
+                optional=optional,
+            )
+            again = self._perform(self.machine.handle(trigger), source, trigger.now_ms)
+            if not isinstance(again, Retry):
+                return again
+            self._problems.show(self.machine.history[-1].id)
+            LOG.info("batch %d is attempted again in %d ms", batch_id, again.pause_ms)
+            if not self._clock.pause(again.pause_ms):
+                raise StoppedError(batch_id, again.reason)
+
+    def _perform(
+        self, actions: Iterable[Action], source: object | None, at_ms: int
+    ) -> Retry | GiveUp | None:
+        """Carry out actions in their order; after one that failed, nothing may follow.
+
+        Returns what there is to do instead where no checkpoint completed.
+        """
+        self._failed, self._again = True, None
+        if (attempt := self.machine.pending) is not None:
+            # Operators' coordinators and managers hear of it: no later one may have its id (R2).
+            self._folders.note_attempt(attempt)
+        todo = deque(actions)
+        while todo:
+            todo.extend(self._execute(todo.popleft(), source, at_ms))
+        self._failed = False
+        return self._again
+
+    def _execute(self, action: Action, source: object | None, at_ms: int) -> Iterable[Action]:
+        """Carry out one action; returns those that the coordinator decides on because of it."""
+        events: Iterable[Event] = ()
+        match action:
+            case RunAttempt():
+                return self._run_attempt(action, source, at_ms)
+            case SnapshotCoordinators():
+                events = self._host.snapshot(action, new_rows=source is not None)
+            case AskFallback():
+                events = [self._host.fallback(action)]
+            case Publish():
+                events = [self._publish(action)]
+            case DropMetadata():
+                self._folders.drop(action.ids)
+            case NotifyManagers():
+                self._runner.tell_managers(action)
+                self._runner.reclaim(list(self.machine.retained))
+            case ResetCoordinator():
+                self._host.reset(action)
+            case ResetRegion():
+                self._host.reset_region(action)
+            case NotifyCoordinator():
+                self._host.notify(action)
+            case CommitSinks():
+                self._publisher.commit(self.latest.id, _staged(self.latest, action.regions))
+                self._publisher.sweep(action.attempt + 1)
+            case Ended():
+                self._note_end(action)
+            case Retry() | GiveUp():
+                self._again = action
+            case FailQuery():
+                if action.problem is None:
+                    raise RegionalQueryError(action.error)
+                raise OperatorFailedError(action.error) from action.problem.error()
+            case _:
+                assert_never(action)
+        return [action for event in events for action in self.machine.handle(event)]
+
+    def _publish(self, action: Publish) -> Event:
+        try:
+            self._folders.publish(action.metadata)
+        except OSError as e:
+            cause = f"{type(e).__name__}: {e}"
+            return PublishFailed(attempt=action.attempt, cause=cause, now_ms=self._clock.now_ms())
+        return Published(attempt=action.attempt, now_ms=self._clock.now_ms())
+
+    def _note_end(self, action: Ended) -> None:
+        self._host.ended(action.attempt)
+        # Only a published attempt is sure to have a latest checkpoint.
+        fallbacks = dict(self.latest.failed) if action.outcome == "regional" else {}
+        if fallbacks:
+            self._problems.show(action.attempt)
+        self._ended.append(EndedAttempt(action.attempt, action.outcome, fallbacks))
+
+    def close_operators(self) -> None:
+        """Close what has finished, but not before it heard of its checkpoint (R61, R62)."""
+        order = ClosingOrder(self._run, self.latest.to_bytes(), tuple(self._ended))
+        self._ended.clear()
+        self._runner.close_operators(order)
+        self.note_delivered()
+
+    def note_delivered(self) -> None:
+        """Note that the regions that have finished heard of the latest checkpoint (R62)."""
+        for region in finished_regions(self.latest):
+            self.machine.handle(NoticeDelivered(checkpoint=self.latest.id, region=region))
+
+    def _run_attempt(
+        self, action: RunAttempt, source: object | None, at_ms: int
+    ) -> Iterable[Action]:
+        """Run the tasks of an attempt, and end those that still run when it is over."""
+        found: list[Action] = []
+        with closing(self._run_tasks(action, source, at_ms)) as events:
+            for event in events:
+                found += self.machine.handle(event)
+                if isinstance(event, Acked):
+                    self._host.acked(event.region, event.attempt)
+                elif isinstance(event, Declined) and event.problem is not None:
+                    self._problems.note(event.region, event.problem)
+                if self.machine.pending != action.attempt:
+                    break
+        return found
+
+    def _run_tasks(
+        self, action: RunAttempt, source: object | None, at_ms: int
+    ) -> Generator[Event, None, None]:
+        order = AttemptOrder(
+            attempt=action.attempt,
+            created_ms=at_ms,
+            base=self.latest.to_bytes(),
+            drain=action.kind != "checkpoint",
+            end_of_data=action.end_of_data,
+            global_required=action.global_required,
+            restart=action.restart,
+            ended=tuple(self._ended),
+            events=self._host.take_events(),
+        )
+        self._ended.clear()
+        self._problems.begin()
+        watch = AttemptWatch(action, [metadata.id for metadata in self.machine.retained])
+        return run_tasks(self._runner, action, order, source, watch, self._clock)
+
+
+def finished_regions(metadata: CheckpointMetadata) -> list[str]:
+    """Return the regions whose data has ended in a checkpoint."""
+    return [region for region, entry in metadata.regions.items() if entry.finished]
+
+
+def _staged(metadata: CheckpointMetadata, regions: Collection[str]) -> list[Any]:
+    return [
+        staged
+        for region, entry in metadata.regions.items()
+        if region in regions
+        for staged in entry.staged
+    ]

@@ -1,0 +1,182 @@
+"""The folders of the package import each other in one direction."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[2] / "python" / "holdfast"
+
+#: Folders, and modules that lie in none, from the lowest to the highest: each may import those
+#: before it. ``regions`` and ``__init__`` are what users import; they import lazily what is above.
+ORDER = (
+    "_core",
+    "_native",
+    "_spark",
+    "regions/base",
+    "regions/coordinator",
+    "regions/graph",
+    "regions/sinks",
+    "regions/splits",
+    "regions/state",
+    "regions/protocol",
+    "regions/task",
+    "regions/checkpoint",
+    "regions/driver",
+    "regions/runners",
+    "regions/runners/spark",
+    "regions/api",
+    "regions",
+    "__init__",
+    "cli",
+    "__main__",
+)
+
+
+def place(module: str) -> str:
+    """Return where a module is, ``regions/base/clock``: its folder, or itself if it has none."""
+    return module.rpartition("/")[0] or module
+
+
+def imported(text: str, modules: frozenset[str], package: str) -> Iterator[str]:
+    """Yield the modules of a package that a module imports, anywhere in its text.
+
+    Parameters
+    ----------
+    text
+        The module's source.
+    modules
+        All modules of the package, as paths without suffix; ``a/__init__`` is the folder a itself.
+    package
+        Name of the package.
+    """
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            named: list[tuple[str, ...]] = [(alias.name,) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"a relative import of {node.module}"
+            # What is imported from a folder may be a module of it.
+            named = [(f"{node.module}.{alias.name}", f"{node.module}") for alias in node.names]
+        else:
+            continue
+        for names in named:
+            paths = [name.split(".") for name in names]
+            if paths[0][0] != package:
+                continue
+            inner = ["/".join(path[1:]) for path in paths]
+            candidates = [
+                module for path in inner for module in (path, f"{path}/__init__".lstrip("/"))
+            ]
+            found = [module for module in candidates if module in modules]
+            assert found, f"{names[0]} is no module of the package"
+            yield found[0]
+
+
+def graph(sources: Mapping[str, str], package: str) -> dict[str, set[str]]:
+    """Return which places each place imports, of the sources of a package by their paths."""
+    modules = frozenset(sources)
+    found: dict[str, set[str]] = {place(module): set() for module in modules}
+    for module, text in sources.items():
+        found[place(module)] |= {place(other) for other in imported(text, modules, package)}
+    return {importer: others - {importer} for importer, others in found.items()}
+
+
+def circle(imports: Mapping[str, set[str]]) -> list[str]:
+    """Return the places of a circle, the first of them again at the end; empty without one."""
+    try:
+        graphlib.TopologicalSorter(imports).prepare()
+    except graphlib.CycleError as error:
+        return list(reversed(error.args[1]))
+    return []
+
+
+def upward(imports: Mapping[str, set[str]], order: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Return the imports of a place that is not before its importer."""
+    return sorted(
+        (importer, other)
+        for importer, others in imports.items()
+        for other in others
+        if order.index(other) >= order.index(importer)
+    )
+
+
+def sources_of(folder: Path) -> dict[str, str]:
+    files = [file for suffix in (".py", ".pyi") for file in folder.rglob(f"*{suffix}")]
+    return {str(file.relative_to(folder).with_suffix("")): file.read_text() for file in files}
+
+
+def test_the_folders_of_the_package_import_what_is_below_them_and_nothing_else() -> None:
+    sources = sources_of(PACKAGE)
+    assert len(sources) > 100
+    imports = graph(sources, "holdfast")
+    assert sorted(imports) == sorted(ORDER)
+    assert circle(imports) == []
+    assert upward(imports, ORDER) == []
+
+
+@pytest.fixture
+def small() -> dict[str, str]:
+    return {
+        "__init__": "def f() -> None:\n    from small.high import one\n",
+        "alone": "import os\n",
+        "low/__init__": "",
+        "low/one": "from small import alone\nfrom elsewhere import high\n",
+        "low/two": "import small.low.one\nfrom small.low import one\n",
+        "high/__init__": "from small.low.one import A\n",
+        "high/one": "from small.low import B\nfrom small.high import C\n",
+    }
+
+
+SMALL_ORDER = ("alone", "low", "high", "__init__")
+
+
+def test_imports_are_of_folders_wherever_they_stand(small: dict[str, str]) -> None:
+    imports = graph(small, "small")
+    assert imports == {
+        "__init__": {"high"},
+        "alone": set(),
+        "low": {"alone"},
+        "high": {"low"},
+    }
+    assert (circle(imports), upward(imports, SMALL_ORDER)) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from small.high.one import D",
+        "from small.high import one",
+        "import small.high",
+        "def f() -> None:\n    import small.high.one",
+        "if TYPE_CHECKING:\n    from small.high.one import D",
+    ],
+)
+def test_an_import_upward_that_closes_a_circle_is_found(small: dict[str, str], line: str) -> None:
+    imports = graph(small | {"low/two": line}, "small")
+    found = circle(imports)
+    assert found[0] == found[-1]
+    assert set(found) == {"low", "high"}
+    assert upward(imports, SMALL_ORDER) == [("low", "high")]
+
+
+def test_an_import_upward_is_found_where_it_closes_no_circle(small: dict[str, str]) -> None:
+    imports = graph(
+        small | {"high/one": "", "high/__init__": "", "low/two": "import small.high"}, "small"
+    )
+    assert circle(imports) == []
+    assert upward(imports, SMALL_ORDER) == [("low", "high")]
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [("from .one import D", "a relative import of one"), ("import small.gone", "small.gone is no")],
+)
+def test_an_import_that_cannot_be_placed_is_refused(
+    small: dict[str, str], line: str, error: str
+) -> None:
+    with pytest.raises(AssertionError, match=error):
+        graph(small | {"low/two": line}, "small")
