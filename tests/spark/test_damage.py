@@ -1,4 +1,4 @@
-"""Damaged state files: the query fails with file, offset and owner and changes nothing, or goes on
+"""Damaged physical files: the query fails with file, offset and owner and changes nothing, or goes on
 from older segments and says so."""
 
 from __future__ import annotations

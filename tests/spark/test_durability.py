@@ -1,4 +1,4 @@
-"""A state file that cannot be made durable fails its batch, and the replay is exact."""
+"""A physical file that cannot be made durable fails its batch, and the replay is exact."""
 
 from __future__ import annotations
 

@@ -47,21 +47,16 @@ pub(crate) static FOLDERS: Handles<SegmentFolder> = Handles::new("folder of stat
 
 /// Java's `Compression.code`.
 pub(crate) fn compression(code: jint) -> Result<Compression, Failure> {
-    match code {
-        0 => Ok(Compression::None),
-        1 => Ok(Compression::Lz4),
-        other => Err(Failure::Core(Error::invalid_input(format!(
-            "unknown compression code {other}"
-        )))),
-    }
+    let known = u32::try_from(code).ok().and_then(Compression::from_tag);
+    known.ok_or_else(|| {
+        let message = format!("unknown compression code {code}");
+        Failure::Core(Error::invalid_input(message))
+    })
 }
 
 /// Inverse of [`compression`].
 pub(crate) fn compression_code(compression: Compression) -> jint {
-    match compression {
-        Compression::None => 0,
-        Compression::Lz4 => 1,
-    }
+    compression.tag() as jint
 }
 
 /// The folder `dir`: local, or reached through `files`, a `HadoopFiles`, unless that is null.

@@ -54,7 +54,7 @@ class Report:
     #: Kills for which a point was armed, and those where a process came to stand at it.
     kills_armed: int
     kills_at_points: int
-    #: Most state files at a time, and all that were ever written.
+    #: Most physical files at a time, and all that were ever written.
     files_max: int
     files_written: int
     file_bytes_max: int

@@ -1,4 +1,4 @@
-"""What a checkpoint's state files hold, read by hand: from nothing but rust/core/FORMAT.md."""
+"""What a checkpoint's physical files hold, read by hand: from nothing but rust/core/FORMAT.md."""
 
 from __future__ import annotations
 

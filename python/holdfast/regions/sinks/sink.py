@@ -54,7 +54,7 @@ class Publisher(Protocol):
         """Throw away what earlier attempts staged and did not publish."""
 
     def take_over(self, folder: Path, checkpoint: int, staged: Iterable[Staged]) -> None:
-        """See to what another pipeline staged for a function, if that was not called yet.
+        """Call the function with what another pipeline staged, if that pipeline did not call it yet.
 
         Parameters
         ----------
@@ -122,7 +122,7 @@ class GuardedPublisher(Publisher):
         self._publisher.sweep(before_attempt)
 
     def take_over(self, folder: Path, checkpoint: int, staged: Iterable[Staged]) -> None:
-        """See to what another pipeline staged for a function."""
+        """See `Publisher.take_over`."""
         self._publisher.take_over(folder, checkpoint, staged)
 
 

@@ -252,7 +252,8 @@ impl Order {
         if shared == self.common.len() {
             return;
         }
-        // As often as keys have bytes, at most, and mostly while there are few.
+        // A block rewrites its heads here. That happens at most once per byte of a key, and mostly while
+        // the order holds few keys.
         self.common.truncate(shared);
         for block in &mut self.blocks {
             for entry in block.entries.iter_mut().chain([&mut block.last]) {

@@ -90,7 +90,7 @@ def close_kept_operators(
     order : ClosingOrder
         What the operators are to hear.
     batches : iterable of pyarrow.RecordBatch
-        Of no matter: Spark has no tasks without rows.
+        Ignored. The driver sends them because Spark starts no task without rows.
 
     Returns
     -------
