@@ -1,5 +1,5 @@
-"""Damaged physical files: the query fails with file, offset and owner and changes nothing, or goes on
-from older segments and says so."""
+"""Damaged physical files: the query fails with file, offset and owner and changes nothing, or goes
+on from older segments and says so."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Publisher(Protocol):
         """Throw away what earlier attempts staged and did not publish."""
 
     def take_over(self, folder: Path, checkpoint: int, staged: Iterable[Staged]) -> None:
-        """Call the function with what another pipeline staged, if that pipeline did not call it yet.
+        """Call the function with what another pipeline staged, unless that called it.
 
         Parameters
         ----------
