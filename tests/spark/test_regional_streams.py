@@ -145,7 +145,7 @@ def test_files_that_were_noted_and_not_planned_before_a_crash_come_batch_by_batc
         entry.replace("batch-000", "batch-003").replace('"batchId":0', '"batchId":3')
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("holdfast.regions.checkpoint.stream_log.settle_stream", lambda *_: None)
+        patch.setattr("holdfast.regions.api.writer.settle_stream", lambda *_: None)
         with pytest.raises(holdfast.RegionalQueryError, match="checkpoint_id= of the newest"):
             run()
     with pytest.raises(holdfast.RegionalQueryError, match="two tasks"):
