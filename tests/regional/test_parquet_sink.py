@@ -36,7 +36,7 @@ def stage(sink: ParquetSink, region: str, attempt: int, *numbers: int) -> Staged
         writer.write(rows(*numbers))
         staged = writer.close()
     assert staged is not None
-    for error in sink.persist([writer]):
+    for error in sink.persist([writer], None):
         if error is not None:
             raise error
     return staged
@@ -327,7 +327,7 @@ def test_a_task_of_a_swept_attempt_fails_or_leaves_what_the_next_sweep_removes(
     writer.write(rows(1))
     sink.sweep(2)
     writer.close()
-    (error,) = sink.persist([writer])
+    (error,) = sink.persist([writer], None)
     assert isinstance(error, FileNotFoundError)
     assert "cannot stage the output of region 'a' in attempt 1" in str(error)
     late = stage(sink, "a", 1, 2)

@@ -6,9 +6,9 @@ import importlib.util
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, TextIO
 
+from holdfast.regions.base.paths import AnyPath
 from holdfast.regions.checkpoint.read import read_metadata
 from holdfast.regions.coordinator import FailedRegion, HistoryRecord, Outcome
 
@@ -66,7 +66,7 @@ class HistoryRow:
     cause: str = ""
 
 
-def history_rows(records: Iterable[HistoryRecord], *, checkpoint: Path) -> list[HistoryRow]:
+def history_rows(records: Iterable[HistoryRecord], *, checkpoint: AnyPath) -> list[HistoryRow]:
     """Turn what the coordinator remembers of attempts into rows of the table.
 
     Parameters
@@ -89,7 +89,7 @@ def history_rows(records: Iterable[HistoryRecord], *, checkpoint: Path) -> list[
     return [_row(record, checkpoint) for record in records]
 
 
-def _row(record: HistoryRecord, checkpoint: Path) -> HistoryRow:
+def _row(record: HistoryRecord, checkpoint: AnyPath) -> HistoryRow:
     files, size = (0, 0) if record.outcome == "aborted" else _stored(checkpoint, record.id)
     return HistoryRow(
         id=record.id,
@@ -104,7 +104,7 @@ def _row(record: HistoryRecord, checkpoint: Path) -> HistoryRow:
     )
 
 
-def _stored(checkpoint: Path, id: int) -> tuple[int | None, int | None]:
+def _stored(checkpoint: AnyPath, id: int) -> tuple[int | None, int | None]:
     try:
         metadata = read_metadata(checkpoint, id)
     except FileNotFoundError:

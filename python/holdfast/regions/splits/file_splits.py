@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.regions.base.local_path import local_folder
+from holdfast.regions.base.paths import local_folder
 from holdfast.regions.base.schemas import arrow_schema
 from holdfast.regions.splits.enumerator import SplitEnumerator
 from holdfast.regions.splits.reader import SplitReader, file_format

@@ -1,0 +1,132 @@
+"""Segments without a manager's view of what is needed: read for inspection, written as an image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from holdfast._core import Owner, SegmentRef, SnapshotManager, read_segment
+from holdfast.regions.base.hadoop_path import HadoopPath, call_jvm
+from holdfast.regions.base.paths import AnyPath
+from holdfast.regions.state.segments import SegmentStore
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+def read_stored_segment(folder: AnyPath, ref: SegmentRef, owner: Owner) -> bytes:
+    """Read a segment and verify all of it, without a manager.
+
+    Parameters
+    ----------
+    folder : Path or HadoopPath
+        Folder of the merged files.
+    ref : SegmentRef
+        The segment.
+    owner : Owner
+        Whose state it is.
+
+    Raises
+    ------
+    FileNotFoundError, CorruptSegmentError, NotImplementedError, OSError
+        As `holdfast._core.read_segment` says.
+    """
+    if not isinstance(folder, HadoopPath):
+        return read_segment(folder, ref, owner)
+    return bytes(
+        call_jvm(
+            "reading a segment in",
+            folder,
+            lambda files, _: files.readSegment(str(folder), ref.to_bytes(), *_parts(owner)),
+        )
+    )
+
+
+class ImageStore(SegmentStore, Protocol):
+    """Takes the segments of one checkpoint in a folder of its own."""
+
+    def persist(self, checkpoint: int) -> None:
+        """Make all segments of a checkpoint durable."""
+
+
+@contextmanager
+def new_image(folder: AnyPath, *, max_file_bytes: int) -> Iterator[ImageStore]:
+    """Write segments into a folder that has none.
+
+    Parameters
+    ----------
+    folder : Path or HadoopPath
+        The folder; created if it is not there.
+    max_file_bytes : int
+        Size in bytes at which a merged file is sealed.
+    """
+    if not isinstance(folder, HadoopPath):
+        with SnapshotManager(folder, max_file_bytes=max_file_bytes) as manager:
+            yield manager
+        return
+    image = _RemoteImage(folder, max_file_bytes)
+    try:
+        yield image
+    finally:
+        image.close()
+
+
+class _RemoteImage:
+    """An image on a file system that only the JVM reaches. Nothing else refers to its segments."""
+
+    def __init__(self, folder: HadoopPath, max_file_bytes: int) -> None:
+        self._folder = folder
+        self._image: Any = call_jvm(
+            "writing segments in",
+            folder,
+            lambda files, _: files.openImage(str(folder), max_file_bytes),
+        )
+
+    def append(
+        self,
+        owner: Owner,
+        checkpoint: int,
+        data: Buffer,
+        *,
+        kind: Literal["snapshot", "changelog", "base_image", "in_flight"] = "snapshot",
+        lineage: Sequence[SegmentRef] = (),
+        entries: int = 0,
+    ) -> SegmentRef:
+        """Append a segment, as `holdfast.SnapshotManager.append`."""
+        if lineage:
+            raise ValueError("the segments of an image have no lineage")
+        written = self._call(
+            lambda image: image.append(*_parts(owner), checkpoint, kind, entries, bytes(data))
+        )
+        return SegmentRef.from_bytes(bytes(written))
+
+    def read(self, ref: SegmentRef, owner: Owner) -> bytes:
+        """Read a segment, as `holdfast.SnapshotManager.read`."""
+        return read_stored_segment(self._folder, ref, owner)
+
+    def persist(self, checkpoint: int) -> None:
+        """Make all segments of a checkpoint durable."""
+        self._call(lambda image: image.persist(checkpoint))
+
+    def persist_segments(self, checkpoint: int, owner: Owner, refs: Sequence[SegmentRef]) -> None:
+        """Make segments durable, with all others of the checkpoint."""
+        self.persist(checkpoint)
+
+    def lease(self, owner: Owner, checkpoint: int, refs: Sequence[SegmentRef]) -> list[bool]:
+        """Say that no older segment may be referred to: there are none."""
+        return [False] * len(refs)
+
+    def release(self, owner: Owner, refs: Sequence[SegmentRef]) -> None:
+        """Do nothing: an image that is given up is deleted as a whole."""
+
+    def close(self) -> None:
+        """Seal its files."""
+        self._call(lambda image: image.close())
+
+    def _call(self, call: Any) -> Any:
+        return call_jvm("writing segments in", self._folder, lambda _files, _jvm: call(self._image))
+
+
+def _parts(owner: Owner) -> tuple[str, str, str, str]:
+    return owner.pipeline, owner.operator, owner.region, owner.store
