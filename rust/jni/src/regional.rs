@@ -22,7 +22,7 @@ use crate::handles::Handles;
 
 static LISTENERS: Handles<Listener> = Handles::new("socket");
 static CONNECTIONS: Handles<Mutex<Option<Connection>>> = Handles::new("connection");
-static REGIONAL: Handles<SnapshotManager> = Handles::new("regional manager");
+pub(crate) static REGIONAL: Handles<SnapshotManager> = Handles::new("regional manager");
 
 /// `Native.listen(String folder): long`: listens at this process's socket below the folder for
 /// temporary files `folder`.

@@ -2,6 +2,7 @@ package io.holdfast.spark;
 
 import io.holdfast.spark.files.FileErrors;
 import io.holdfast.spark.files.ReachedFiles;
+import io.holdfast.spark.files.SegmentFolder;
 import io.holdfast.spark.files.StagedOutput;
 import java.io.FileNotFoundException;
 import java.io.IOException;
@@ -26,10 +27,12 @@ import org.apache.hadoop.fs.RemoteIterator;
  * IOException} for all others; {@link IllegalArgumentException} for what is no URI.
  */
 public final class PipelineFiles {
+  private final Configuration conf;
   private final ReachedFiles files;
   private final StagedOutput output;
 
   public PipelineFiles(Configuration conf) {
+    this.conf = conf;
     files = new ReachedFiles(conf);
     output = new StagedOutput(files);
   }
@@ -207,6 +210,38 @@ public final class PipelineFiles {
   /** See {@link StagedOutput#discard}. */
   public void discard(List<String> staged) throws IOException {
     output.discard(staged);
+  }
+
+  /**
+   * Returns the payload of a segment, after all of it was verified. No manager is needed.
+   *
+   * @param folder of the physical files
+   * @param reference as checkpoints hold it
+   * @throws MissingStateException if the physical file is missing
+   * @throws DamagedStateException if the bytes are not those that were written, or another owner's
+   * @throws UnsupportedStateException if a newer version of Holdfast wrote it
+   * @throws HoldfastException if storage failed
+   */
+  public byte[] readSegment(
+      String folder,
+      byte[] reference,
+      String pipeline,
+      String operator,
+      String region,
+      String store) {
+    SegmentFolder segments = SegmentFolder.at(folder, conf);
+    return Native.readSegment(
+        segments.name, segments.files(), reference, pipeline, operator, region, store);
+  }
+
+  /**
+   * Begins a copy of a checkpoint's segments.
+   *
+   * @param folder a new folder, which nothing else writes to
+   * @param maxFileBytes size at which a physical file is sealed
+   */
+  public SegmentImage openImage(String folder, long maxFileBytes) {
+    return new SegmentImage(SegmentFolder.at(folder, conf), maxFileBytes);
   }
 
   private interface Action {

@@ -1,0 +1,63 @@
+package io.holdfast.spark;
+
+import io.holdfast.spark.files.Compression;
+import io.holdfast.spark.files.SegmentFolder;
+import java.util.Map;
+
+/**
+ * Writes the segments of a copy of a checkpoint into a new folder, which nothing else writes to. Their
+ * files are sealed when it is closed.
+ */
+public final class SegmentImage implements AutoCloseable {
+  /** Numbers of the kinds of segments that copies have, see rust/core/FORMAT.md. */
+  private static final Map<String, Integer> KINDS = Map.of("snapshot", 3, "in_flight", 4);
+
+  private long manager;
+
+  SegmentImage(SegmentFolder folder, long maxFileBytes) {
+    // Terms of managers are times: what goes on in this folder later gets a newer one.
+    long term = System.currentTimeMillis();
+    int compression = Compression.LZ4.code;
+    manager = Native.openRegional(folder.name, folder.files(), term, maxFileBytes, compression);
+  }
+
+  /**
+   * Writes a segment.
+   *
+   * @param created id of the checkpoint that the segment says it was written for
+   * @param kind {@code "snapshot"} or {@code "in_flight"}
+   * @return its reference, as checkpoints hold it
+   */
+  public byte[] append(
+      String pipeline,
+      String operator,
+      String region,
+      String store,
+      long created,
+      String kind,
+      long entries,
+      byte[] payload) {
+    Integer number = KINDS.get(kind);
+    if (number == null) {
+      throw new IllegalArgumentException(
+          "kind: expected one of " + KINDS.keySet() + ", found " + kind);
+    }
+    return Native.appendSegment(
+        manager, pipeline, operator, region, store, created, number, entries, payload);
+  }
+
+  /** Makes everything that was written for a checkpoint survive a machine crash. */
+  public void persist(long created) {
+    Native.persistSegments(manager, created);
+  }
+
+  /** Seals the files. Closing twice does nothing. */
+  @Override
+  public void close() {
+    long open = manager;
+    manager = 0;
+    if (open != 0) {
+      Native.closeRegional(open);
+    }
+  }
+}
