@@ -5,7 +5,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self, final
 
-from typing_extensions import Buffer
+from typing_extensions import Buffer, disjoint_base
 
 __all__ = [
     "AttemptEndedError",
@@ -22,6 +22,7 @@ __all__ = [
     "Piece",
     "RegionEntry",
     "SegmentRef",
+    "SegmentStore",
     "SnapshotManager",
     "Staged",
     "StateEntry",
@@ -131,8 +132,36 @@ class FileStatus:
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
 
+@disjoint_base
+class SegmentStore:
+    def append(
+        self,
+        owner: Owner,
+        checkpoint: int,
+        data: Buffer,
+        *,
+        kind: Literal["snapshot", "changelog", "base_image", "in_flight"] = "snapshot",
+        lineage: Sequence[SegmentRef] = (),
+        entries: int = 0,
+    ) -> SegmentRef: ...
+    def read(self, ref: SegmentRef, owner: Owner) -> bytes: ...
+    def persist_segments(
+        self, checkpoint: int, owner: Owner, refs: Sequence[SegmentRef]
+    ) -> None: ...
+    def lease(self, owner: Owner, checkpoint: int, refs: Sequence[SegmentRef]) -> list[bool]: ...
+    def release(self, owner: Owner, refs: Sequence[SegmentRef]) -> None: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None: ...
+
 @final
-class SnapshotManager:
+class SnapshotManager(SegmentStore):
     def __new__(
         cls,
         path: str | PathLike[str],
@@ -148,23 +177,7 @@ class SnapshotManager:
     def term(self) -> int: ...
     @property
     def across_checkpoints(self) -> bool: ...
-    def append(
-        self,
-        owner: Owner,
-        checkpoint: int,
-        data: Buffer,
-        *,
-        kind: Literal["snapshot", "changelog", "base_image", "in_flight"] = "snapshot",
-        lineage: Sequence[SegmentRef] = (),
-        entries: int = 0,
-    ) -> SegmentRef: ...
-    def read(self, ref: SegmentRef, owner: Owner) -> bytes: ...
     def persist(self, checkpoint: int) -> None: ...
-    def persist_segments(
-        self, checkpoint: int, owner: Owner, refs: Sequence[SegmentRef]
-    ) -> None: ...
-    def lease(self, owner: Owner, checkpoint: int, refs: Sequence[SegmentRef]) -> list[bool]: ...
-    def release(self, owner: Owner, refs: Sequence[SegmentRef]) -> None: ...
     def started(self, checkpoint: int) -> None: ...
     def completed(
         self,
@@ -203,15 +216,6 @@ class SnapshotManager:
     def serve(
         self, socket_path: str | PathLike[str], on_message: Callable[[bytes], object]
     ) -> ManagerServer: ...
-    def close(self) -> None: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None: ...
 
 @final
 class OrphanReclaimer:
@@ -453,7 +457,7 @@ class ManagerServer:
     ) -> None: ...
 
 @final
-class ManagerClient:
+class ManagerClient(SegmentStore):
     def __new__(
         cls,
         socket: str | PathLike[str],
@@ -469,32 +473,7 @@ class ManagerClient:
     def pipeline(self) -> str: ...
     @property
     def folder(self) -> str: ...
-    def append(
-        self,
-        owner: Owner,
-        checkpoint: int,
-        data: Buffer,
-        *,
-        kind: Literal["snapshot", "changelog", "base_image", "in_flight"] = "snapshot",
-        lineage: Sequence[SegmentRef] = (),
-        entries: int = 0,
-    ) -> SegmentRef: ...
-    def read(self, ref: SegmentRef, owner: Owner) -> bytes: ...
-    def persist_segments(
-        self, checkpoint: int, owner: Owner, refs: Sequence[SegmentRef]
-    ) -> None: ...
-    def lease(self, owner: Owner, checkpoint: int, refs: Sequence[SegmentRef]) -> list[bool]: ...
-    def release(self, owner: Owner, refs: Sequence[SegmentRef]) -> None: ...
     def send(self, data: bytes) -> None: ...
-    def close(self) -> None: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None: ...
 
 def executor_socket() -> Path: ...
 def manager_message(

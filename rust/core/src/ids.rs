@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use prost::Message;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::error::{Error, Result};
@@ -39,16 +40,20 @@ impl fmt::Display for Term {
     }
 }
 
-/// One unit of state: the owner of a segment.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// One unit of state: the owner of a segment. In files and between processes it is this message.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Message)]
 pub struct Owner {
     /// Query or pipeline. Empty where the storage root already belongs to one query.
+    #[prost(string, tag = "1")]
     pub pipeline: String,
     /// Operator id inside the query.
+    #[prost(string, tag = "2")]
     pub operator: String,
     /// Partition number or region name.
+    #[prost(string, tag = "3")]
     pub region: String,
     /// Store name, `default` for operators with a single store.
+    #[prost(string, tag = "4")]
     pub store: String,
 }
 

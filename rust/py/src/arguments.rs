@@ -5,13 +5,19 @@ use std::collections::BTreeMap;
 use holdfast_core::CheckpointId;
 use holdfast_core::format::{Compression, SegmentKind};
 use holdfast_core::manager::{Fallbacks, ManagerOptions, Retained};
-use holdfast_core::segment::WriterOptions;
+use holdfast_core::segment::{self, WriterOptions};
 use holdfast_wire::Released;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyMapping, PyTuple};
 
 use crate::values::{Owner, SegmentRef, core_refs};
+
+/// Signed, so that the extension and not PyO3 refuses a negative number.
+pub(crate) const DEFAULT_MAX_FILE_BYTES: i64 = segment::DEFAULT_MAX_FILE_BYTES.cast_signed();
+
+// Text signatures and the stub can only have the number itself.
+const _: () = assert!(DEFAULT_MAX_FILE_BYTES == 33_554_432);
 
 pub(crate) fn not_allowed(option: &str, value: impl std::fmt::Display, expected: &str) -> PyErr {
     PyValueError::new_err(format!(

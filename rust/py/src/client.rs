@@ -1,21 +1,15 @@
-//! Managers in other processes: the worker's client, and the executor's socket.
+//! Managers of other processes: the worker's client, and the executor's socket.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use holdfast_core::format::NewSegment;
-use holdfast_core::segment::WriterOptions;
-use holdfast_core::{CheckpointId, Error};
 use holdfast_wire::{self as wire, Client, Hello};
-use parking_lot::Mutex;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 
-use crate::arguments;
-use crate::buffer::Payload;
+use crate::arguments::{self, DEFAULT_MAX_FILE_BYTES};
 use crate::errors::to_py;
-use crate::values::{Owner, SegmentRef, core_refs};
+use crate::segment_store::SegmentStore;
+use crate::shared::Shared;
 
 /// A snapshot manager in another process of the same user, reached through a Unix socket.
 ///
@@ -61,31 +55,11 @@ use crate::values::{Owner, SegmentRef, core_refs};
 /// ...     ref = client.append(owner, 1, b"state of shard 7")
 /// ...     client.persist_segments(1, owner, [ref])
 /// ...     client.send(b"acknowledgement")
-#[pyclass(frozen, module = "holdfast._core")]
+#[pyclass(frozen, extends = SegmentStore, module = "holdfast._core")]
 pub(crate) struct ManagerClient {
-    socket: PathBuf,
+    client: Arc<Shared<Client>>,
     pipeline: String,
     folder: String,
-    /// `None` once closed. The lock is held for a moment only, never around work.
-    client: Mutex<Option<Arc<Client>>>,
-}
-
-impl ManagerClient {
-    /// Runs `work` with the GIL released.
-    fn detached<T: Send>(
-        &self,
-        py: Python<'_>,
-        work: impl FnOnce(&Client) -> Result<T, Error> + Send,
-    ) -> PyResult<T> {
-        let client = self.open_client()?;
-        py.detach(|| work(&client)).map_err(to_py)
-    }
-
-    fn open_client(&self) -> PyResult<Arc<Client>> {
-        self.client.lock().clone().ok_or_else(|| {
-            PyValueError::new_err(format!("the client of {} is closed", self.socket.display()))
-        })
-    }
 }
 
 #[pymethods]
@@ -96,9 +70,9 @@ impl ManagerClient {
         *,
         pipeline,
         folder,
-        max_file_bytes = 33_554_432,
+        max_file_bytes = DEFAULT_MAX_FILE_BYTES,
         compression = "lz4",
-    ))]
+    ), text_signature = "(socket, *, pipeline, folder, max_file_bytes=33554432, compression=\"lz4\")")]
     fn new(
         py: Python<'_>,
         socket: PathBuf,
@@ -106,8 +80,8 @@ impl ManagerClient {
         folder: String,
         max_file_bytes: i64,
         compression: &str,
-    ) -> PyResult<Self> {
-        let writer: WriterOptions = arguments::writer_options(max_file_bytes, compression)?;
+    ) -> PyResult<PyClassInitializer<Self>> {
+        let writer = arguments::writer_options(max_file_bytes, compression)?;
         let hello = Hello {
             pipeline: pipeline.clone(),
             folder: folder.clone(),
@@ -116,18 +90,19 @@ impl ManagerClient {
         let client = py
             .detach(|| Client::connect(&socket, hello))
             .map_err(to_py)?;
-        Ok(Self {
-            socket,
+        let client = Shared::new("client", socket, client);
+        let base = PyClassInitializer::from(SegmentStore::behind_socket(Arc::clone(&client)));
+        Ok(base.add_subclass(Self {
+            client,
             pipeline,
             folder,
-            client: Mutex::new(Some(Arc::new(client))),
-        })
+        }))
     }
 
     /// Path of the socket.
     #[getter]
-    fn socket(&self) -> PathBuf {
-        self.socket.clone()
+    fn socket(&self) -> &Path {
+        self.client.path()
     }
 
     /// Pipeline that this process works for.
@@ -140,156 +115,6 @@ impl ManagerClient {
     #[getter]
     fn folder(&self) -> &str {
         &self.folder
-    }
-
-    /// Append a segment for an open checkpoint attempt, as `SnapshotManager.append`.
-    ///
-    /// Parameters
-    /// ----------
-    /// owner, checkpoint, data, kind, lineage, entries
-    ///     As for `SnapshotManager.append`. Data of more than 64 KiB cross in memory that both
-    ///     processes see, not through the socket.
-    ///
-    /// Returns
-    /// -------
-    /// SegmentRef
-    ///
-    /// Raises
-    /// ------
-    /// AttemptEndedError, ValueError, OSError
-    ///     As for `SnapshotManager.append`.
-    /// ConnectionError
-    ///     If the connection broke. The segment may have been written, but no checkpoint refers to it.
-    #[pyo3(signature = (owner, checkpoint, data, *, kind = "snapshot", lineage = Vec::new(), entries = 0))]
-    #[pyo3(
-        text_signature = "($self, owner, checkpoint, data, *, kind=\"snapshot\", lineage=(), entries=0)"
-    )]
-    #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
-    fn append(
-        &self,
-        py: Python<'_>,
-        owner: Owner,
-        checkpoint: u64,
-        data: &Bound<'_, PyAny>,
-        kind: &str,
-        lineage: Vec<SegmentRef>,
-        entries: u64,
-    ) -> PyResult<SegmentRef> {
-        let client = self.open_client()?;
-        let kind = arguments::segment_kind(kind)?;
-        let lineage = core_refs(&lineage);
-        let payload = Payload::of(data)?;
-        let new = NewSegment {
-            owner: &owner.0,
-            created: CheckpointId(checkpoint),
-            kind,
-            lineage: &lineage,
-            replaced: None,
-            entries,
-        };
-        payload
-            .with_bytes(py, |bytes| client.append(&new, bytes))
-            .map(SegmentRef)
-            .map_err(to_py)
-    }
-
-    /// Read a segment and verify all of it, as `SnapshotManager.read`.
-    ///
-    /// Parameters
-    /// ----------
-    /// ref, owner
-    ///     As for `SnapshotManager.read`.
-    ///
-    /// Returns
-    /// -------
-    /// bytes
-    ///     The payload, uncompressed.
-    ///
-    /// Raises
-    /// ------
-    /// FileNotFoundError, CorruptSegmentError, NotImplementedError, OSError
-    ///     As for `SnapshotManager.read`.
-    #[pyo3(signature = (r#ref, owner))]
-    fn read<'py>(
-        &self,
-        py: Python<'py>,
-        r#ref: SegmentRef,
-        owner: Owner,
-    ) -> PyResult<Bound<'py, PyBytes>> {
-        let payload = self.detached(py, |client| client.read(&r#ref.0, &owner.0))?;
-        Ok(PyBytes::new(py, &payload))
-    }
-
-    /// Make exactly these segments survive a machine crash, as `SnapshotManager.persist_segments`.
-    ///
-    /// Parameters
-    /// ----------
-    /// checkpoint, owner, refs
-    ///     As for `SnapshotManager.persist_segments`.
-    ///
-    /// Raises
-    /// ------
-    /// AttemptEndedError, FileNotFoundError, OSError
-    ///     As for `SnapshotManager.persist_segments`.
-    fn persist_segments(
-        &self,
-        py: Python<'_>,
-        checkpoint: u64,
-        owner: Owner,
-        refs: Vec<SegmentRef>,
-    ) -> PyResult<()> {
-        let refs = core_refs(&refs);
-        self.detached(py, |client| {
-            client.persist_segments(CheckpointId(checkpoint), &owner.0, &refs)
-        })
-    }
-
-    /// Ask to reuse segments in an open attempt, as `SnapshotManager.lease`.
-    ///
-    /// Parameters
-    /// ----------
-    /// owner, checkpoint, refs
-    ///     As for `SnapshotManager.lease`.
-    ///
-    /// Returns
-    /// -------
-    /// list of bool
-    ///     Per segment: False when it must be written again. Segments that another executor wrote
-    ///     always must.
-    ///
-    /// Raises
-    /// ------
-    /// AttemptEndedError
-    ///     If the attempt was decided already.
-    /// OSError
-    ///     If the connection broke.
-    fn lease(
-        &self,
-        py: Python<'_>,
-        owner: Owner,
-        checkpoint: u64,
-        refs: Vec<SegmentRef>,
-    ) -> PyResult<Vec<bool>> {
-        let refs = core_refs(&refs);
-        self.detached(py, |client| {
-            client.lease(&owner.0, CheckpointId(checkpoint), &refs)
-        })
-    }
-
-    /// Give up segments whose acknowledgement was refused, as `SnapshotManager.release`.
-    ///
-    /// Parameters
-    /// ----------
-    /// owner, refs
-    ///     As for `SnapshotManager.release`.
-    ///
-    /// Raises
-    /// ------
-    /// OSError
-    ///     If the connection broke.
-    fn release(&self, py: Python<'_>, owner: Owner, refs: Vec<SegmentRef>) -> PyResult<()> {
-        let refs = core_refs(&refs);
-        self.detached(py, |client| client.release(&owner.0, &refs))
     }
 
     /// Hand bytes on to the driver while the job still runs.
@@ -310,38 +135,12 @@ impl ManagerClient {
     /// OSError
     ///     If the pipeline is not open, or the driver does not answer.
     fn send(&self, py: Python<'_>, data: &[u8]) -> PyResult<()> {
-        self.detached(py, |client| client.send(data))
-    }
-
-    /// Close the connection. Closing twice does nothing.
-    fn close(&self, py: Python<'_>) {
-        let client = self.client.lock().take();
-        py.detach(|| drop(client));
-    }
-
-    fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
-        slf
-    }
-
-    #[pyo3(signature = (exc_type, exc_value, traceback, /))]
-    fn __exit__(
-        &self,
-        py: Python<'_>,
-        exc_type: &Bound<'_, PyAny>,
-        exc_value: &Bound<'_, PyAny>,
-        traceback: &Bound<'_, PyAny>,
-    ) {
-        let _ = (exc_type, exc_value, traceback);
-        self.close(py);
+        let client = self.client.open().map_err(to_py)?;
+        py.detach(|| client.send(data)).map_err(to_py)
     }
 
     fn __repr__(&self) -> String {
-        let closed = if self.client.lock().is_none() {
-            "closed "
-        } else {
-            ""
-        };
-        format!("<{closed}ManagerClient at {}>", self.socket.display())
+        self.client.repr("ManagerClient")
     }
 }
 

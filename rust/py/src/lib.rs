@@ -11,6 +11,7 @@ mod digest;
 mod errors;
 mod manager;
 mod orphans;
+mod segment_store;
 mod segments;
 mod server;
 mod shared;
@@ -40,6 +41,8 @@ mod _core {
     use crate::manager::SnapshotManager;
     #[pymodule_export]
     use crate::orphans::OrphanReclaimer;
+    #[pymodule_export]
+    use crate::segment_store::SegmentStore;
     #[pymodule_export]
     use crate::segments::read_segment;
     #[pymodule_export]

@@ -1,25 +1,23 @@
-//! The snapshot manager's Python face.
+//! The snapshot manager of this process: opening it, and what it is told about checkpoints. What it
+//! does with segments is in `segment_store`.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use holdfast_core::format::NewSegment;
 use holdfast_core::manager::{RestoredCheckpoint, SnapshotManager as Core};
 use holdfast_core::storage::LocalStorage;
 use holdfast_core::{CheckpointId, Error};
-use parking_lot::Mutex;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 
-use crate::arguments::{self, FallbacksArgument, RetainedArgument};
-use crate::buffer::Payload;
+use crate::arguments::{self, DEFAULT_MAX_FILE_BYTES, FallbacksArgument, RetainedArgument};
 use crate::errors::to_py;
+use crate::segment_store::SegmentStore;
 use crate::server::{self, ManagerServer};
-use crate::shared::{SharedCore, open_core};
+use crate::shared::Shared;
 use crate::status::{FileStatus, Stats};
-use crate::values::{Owner, SegmentRef, core_refs};
+use crate::values::{Owner, SegmentRef};
 
 /// Packs the state of many owners into a few files, and deletes each file as soon as no retained
 /// checkpoint and no open attempt needs it.
@@ -74,11 +72,8 @@ use crate::values::{Owner, SegmentRef, core_refs};
 /// ...     manager.completed(1, {1: {}})
 /// ...     manager.read(ref, owner)
 /// b'state of shard 7'
-#[pyclass(frozen, module = "holdfast")]
-pub(crate) struct SnapshotManager {
-    path: PathBuf,
-    core: SharedCore,
-}
+#[pyclass(frozen, extends = SegmentStore, module = "holdfast")]
+pub(crate) struct SnapshotManager(Arc<Shared<Core>>);
 
 impl SnapshotManager {
     /// Runs `work` on the core with the GIL released.
@@ -87,12 +82,12 @@ impl SnapshotManager {
         py: Python<'_>,
         work: impl FnOnce(&Core) -> Result<T, Error> + Send,
     ) -> PyResult<T> {
-        let core = self.open_core()?;
+        let core = self.open()?;
         py.detach(|| work(&core)).map_err(to_py)
     }
 
-    fn open_core(&self) -> PyResult<Arc<Core>> {
-        open_core(&self.core, &self.path).map_err(to_py)
+    fn open(&self) -> PyResult<Arc<Core>> {
+        self.0.open().map_err(to_py)
     }
 }
 
@@ -102,7 +97,7 @@ impl SnapshotManager {
     #[pyo3(signature = (
         path,
         *,
-        max_file_bytes = 33_554_432,
+        max_file_bytes = DEFAULT_MAX_FILE_BYTES,
         across_checkpoints = None,
         compression = "lz4",
         max_space_amplification = Some(2.0),
@@ -114,7 +109,7 @@ impl SnapshotManager {
         across_checkpoints: Option<bool>,
         compression: &str,
         max_space_amplification: Option<f64>,
-    ) -> PyResult<Self> {
+    ) -> PyResult<PyClassInitializer<Self>> {
         let options = arguments::manager_options(
             max_file_bytes,
             across_checkpoints,
@@ -132,135 +127,27 @@ impl SnapshotManager {
         let core = py
             .detach(|| Core::open_next_term(Arc::new(storage), options, now_ms))
             .map_err(to_py)?;
-        Ok(Self {
-            path,
-            core: Arc::new(Mutex::new(Some(Arc::new(core)))),
-        })
+        let shared = Shared::new("manager", path, core);
+        let base = PyClassInitializer::from(SegmentStore::here(Arc::clone(&shared)));
+        Ok(base.add_subclass(Self(shared)))
     }
 
     /// Folder of the physical files.
     #[getter]
-    fn path(&self) -> PathBuf {
-        self.path.clone()
+    fn path(&self) -> &Path {
+        self.0.path()
     }
 
     /// Number of this incarnation. It is part of the name of every file it writes.
     #[getter]
     fn term(&self) -> PyResult<u64> {
-        Ok(self.open_core()?.term().0)
+        Ok(self.open()?.term().0)
     }
 
     /// Whether files take segments of several checkpoints.
     #[getter]
     fn across_checkpoints(&self) -> PyResult<bool> {
-        Ok(self.open_core()?.across_checkpoints())
-    }
-
-    /// Append a segment for an open checkpoint attempt.
-    ///
-    /// Once this returns, the bytes survive the death of this process; `persist` makes them
-    /// survive the machine.
-    ///
-    /// Parameters
-    /// ----------
-    /// owner : Owner
-    ///     Whose state it is.
-    /// checkpoint : int
-    ///     Id of the attempt.
-    /// data : buffer
-    ///     Any object with the buffer protocol: bytes, bytearray, memoryview, NumPy array, Arrow
-    ///     buffer. It is not copied when it is C-contiguous; it must not be changed by another
-    ///     thread during the call.
-    /// kind : {"snapshot", "changelog", "base_image", "in_flight"}, default "snapshot"
-    ///     What the segment holds.
-    /// lineage : sequence of SegmentRef, default ()
-    ///     Segments it builds on, oldest first.
-    /// entries : int, default 0
-    ///     Number of entries in the payload, for display.
-    ///
-    /// Returns
-    /// -------
-    /// SegmentRef
-    ///     Keep it in the checkpoint's metadata: without it the segment cannot be read.
-    ///
-    /// Raises
-    /// ------
-    /// AttemptEndedError
-    ///     If the attempt was decided already.
-    /// FencedError
-    ///     If a newer manager took the folder over.
-    /// ValueError
-    ///     If a name or the lineage is out of bounds, or the manager is closed.
-    /// OSError
-    ///     If storage failed. Nothing was appended, and other owners are not affected; a retry
-    ///     goes to a new file.
-    #[pyo3(signature = (owner, checkpoint, data, *, kind = "snapshot", lineage = Vec::new(), entries = 0))]
-    #[pyo3(
-        text_signature = "($self, owner, checkpoint, data, *, kind=\"snapshot\", lineage=(), entries=0)"
-    )]
-    #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
-    fn append(
-        &self,
-        py: Python<'_>,
-        owner: Owner,
-        checkpoint: u64,
-        data: &Bound<'_, PyAny>,
-        kind: &str,
-        lineage: Vec<SegmentRef>,
-        entries: u64,
-    ) -> PyResult<SegmentRef> {
-        let core = self.open_core()?;
-        let kind = arguments::segment_kind(kind)?;
-        let lineage = core_refs(&lineage);
-        let payload = Payload::of(data)?;
-        let new = NewSegment {
-            owner: &owner.0,
-            created: CheckpointId(checkpoint),
-            kind,
-            lineage: &lineage,
-            replaced: None,
-            entries,
-        };
-        payload
-            .with_bytes(py, |bytes| core.append(&new, bytes))
-            .map(SegmentRef)
-            .map_err(to_py)
-    }
-
-    /// Read a segment and verify all of it: digest, checksums, owner.
-    ///
-    /// Parameters
-    /// ----------
-    /// ref : SegmentRef
-    ///     What `append` returned, in this or in an earlier incarnation.
-    /// owner : Owner
-    ///     Whose state it is.
-    ///
-    /// Returns
-    /// -------
-    /// bytes
-    ///     The payload, uncompressed.
-    ///
-    /// Raises
-    /// ------
-    /// FileNotFoundError
-    ///     If the physical file is missing.
-    /// CorruptSegmentError
-    ///     If the stored bytes differ from what was written, or belong to another owner. The
-    ///     message names file, offset, owner, expected and found values.
-    /// NotImplementedError
-    ///     If a newer version of Holdfast wrote the segment.
-    /// OSError
-    ///     If storage failed.
-    #[pyo3(signature = (r#ref, owner))]
-    fn read<'py>(
-        &self,
-        py: Python<'py>,
-        r#ref: SegmentRef,
-        owner: Owner,
-    ) -> PyResult<Bound<'py, PyBytes>> {
-        let segment = self.detached(py, |core| core.read(&r#ref.0, &owner.0))?;
-        Ok(PyBytes::new(py, &segment.payload))
+        Ok(self.open()?.across_checkpoints())
     }
 
     /// Make everything that the attempt wrote or leased survive a machine crash.
@@ -284,94 +171,6 @@ impl SnapshotManager {
     ///     again.
     fn persist(&self, py: Python<'_>, checkpoint: u64) -> PyResult<()> {
         self.detached(py, |core| core.persist(CheckpointId(checkpoint)))
-    }
-
-    /// Make exactly these segments survive a machine crash.
-    ///
-    /// Parameters
-    /// ----------
-    /// checkpoint : int
-    ///     Id of the attempt.
-    /// owner : Owner
-    ///     Whose segments they are.
-    /// refs : sequence of SegmentRef
-    ///     The segments of one acknowledgement.
-    ///
-    /// Raises
-    /// ------
-    /// AttemptEndedError
-    ///     If the attempt was decided already.
-    /// FencedError
-    ///     If a newer manager took the folder over.
-    /// FileNotFoundError
-    ///     If a segment is not live any more, or its file is gone.
-    /// OSError
-    ///     As for `persist`.
-    fn persist_segments(
-        &self,
-        py: Python<'_>,
-        checkpoint: u64,
-        owner: Owner,
-        refs: Vec<SegmentRef>,
-    ) -> PyResult<()> {
-        let refs = core_refs(&refs);
-        self.detached(py, |core| {
-            core.persist_segments(CheckpointId(checkpoint), &owner.0, &refs)
-        })
-    }
-
-    /// Ask to reuse segments in an open attempt instead of writing them again.
-    ///
-    /// Parameters
-    /// ----------
-    /// owner : Owner
-    ///     Whose segments they are.
-    /// checkpoint : int
-    ///     Id of the attempt.
-    /// refs : sequence of SegmentRef
-    ///     Segments of earlier checkpoints.
-    ///
-    /// Returns
-    /// -------
-    /// list of bool
-    ///     Per segment: True when it is kept until the attempt is decided, and longer if its
-    ///     checkpoint contains it; False when it must be written again.
-    ///
-    /// Raises
-    /// ------
-    /// AttemptEndedError
-    ///     If the attempt was decided already.
-    /// FencedError
-    ///     If a newer manager took the folder over.
-    fn lease(
-        &self,
-        py: Python<'_>,
-        owner: Owner,
-        checkpoint: u64,
-        refs: Vec<SegmentRef>,
-    ) -> PyResult<Vec<bool>> {
-        let refs = core_refs(&refs);
-        self.detached(py, |core| {
-            core.lease(&owner.0, CheckpointId(checkpoint), &refs)
-        })
-    }
-
-    /// Give up segments whose acknowledgement was refused.
-    ///
-    /// What was written for it dies at once; segments that it only reused are left alone.
-    ///
-    /// Parameters
-    /// ----------
-    /// owner : Owner
-    ///     Whose segments they are.
-    /// refs : sequence of SegmentRef
-    ///     The segments of the refused acknowledgement.
-    fn release(&self, py: Python<'_>, owner: Owner, refs: Vec<SegmentRef>) -> PyResult<()> {
-        let refs = core_refs(&refs);
-        self.detached(py, |core| {
-            core.release(&owner.0, &refs);
-            Ok(())
-        })
     }
 
     /// Tell that an attempt started.
@@ -630,52 +429,15 @@ impl SnapshotManager {
         socket_path: PathBuf,
         on_message: Py<PyAny>,
     ) -> PyResult<ManagerServer> {
-        self.open_core()?;
-        let core = Arc::clone(&self.core);
-        server::serve(py, core, self.path.clone(), socket_path, on_message).map_err(to_py)
-    }
-
-    /// Seal the open files, delete what is due and close the manager. Closing twice does nothing.
-    ///
-    /// Raises
-    /// ------
-    /// OSError
-    ///     If a file could not be sealed. The manager is closed nevertheless, and what was persisted
-    ///     remains readable.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let core = self.core.lock().take();
-        // In a child the files are those of its parent, which closes them itself.
-        let core = core.filter(|core| !core.is_inherited());
-        py.detach(|| core.map_or(Ok(()), |core| core.seal()))
-            .map_err(to_py)
-    }
-
-    fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
-        slf
-    }
-
-    #[pyo3(signature = (exc_type, exc_value, traceback, /))]
-    fn __exit__(
-        &self,
-        py: Python<'_>,
-        exc_type: &Bound<'_, PyAny>,
-        exc_value: &Bound<'_, PyAny>,
-        traceback: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
-        let _ = (exc_type, exc_value, traceback);
-        self.close(py)
+        self.open()?;
+        server::serve(py, Arc::clone(&self.0), socket_path, on_message).map_err(to_py)
     }
 
     fn __repr__(&self) -> String {
-        match self.core.lock().as_ref() {
-            Some(core) => {
-                format!(
-                    "<SnapshotManager of {} in term {}>",
-                    self.path.display(),
-                    core.term().0
-                )
-            }
-            None => format!("<closed SnapshotManager of {}>", self.path.display()),
+        let path = self.0.path().display();
+        match self.0.while_open() {
+            Some(core) => format!("<SnapshotManager of {path} in term {}>", core.term().0),
+            None => format!("<closed SnapshotManager of {path}>"),
         }
     }
 }

@@ -6,27 +6,22 @@ use std::sync::Arc;
 use holdfast_core::manager::SnapshotManager as Core;
 use holdfast_core::{Error, ErrorKind};
 use holdfast_wire::{Hello, Host, ManagerMessage, MessageKind, Server, Session};
-use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::arguments::{FallbacksArgument, ReleasedArgument, RetainedArgument};
 use crate::errors::from_py;
-use crate::shared::{SharedCore, open_core};
+use crate::shared::Shared;
 
 /// A snapshot manager that other processes of the same user reach through a Unix socket, until
 /// closed. Made by `SnapshotManager.serve`.
 #[pyclass(frozen, module = "holdfast._core")]
-pub(crate) struct ManagerServer {
-    path: PathBuf,
-    server: Mutex<Option<Arc<Server>>>,
-}
+pub(crate) struct ManagerServer(Arc<Shared<Server>>);
 
 /// The manager and the function that takes its clients' messages.
 struct Served {
-    manager: SharedCore,
-    folder: PathBuf,
+    manager: Arc<Shared<Core>>,
     on_message: Arc<Py<PyAny>>,
 }
 
@@ -50,16 +45,15 @@ impl Served {
 
 impl Host for Served {
     fn open(&self, hello: &Hello) -> Result<Box<dyn Session>, Error> {
-        if Path::new(&hello.folder) != self.folder {
+        if Path::new(&hello.folder) != self.manager.path() {
             return Err(Error::invalid_input(format!(
                 "this socket serves {}, not {}",
-                self.folder.display(),
+                self.manager.path().display(),
                 hello.folder
             )));
         }
         Ok(Box::new(Self {
             manager: Arc::clone(&self.manager),
-            folder: self.folder.clone(),
             on_message: Arc::clone(&self.on_message),
         }))
     }
@@ -67,7 +61,7 @@ impl Host for Served {
 
 impl Session for Served {
     fn manager(&self) -> Result<Arc<Core>, Error> {
-        open_core(&self.manager, &self.folder)
+        self.manager.open()
     }
 
     fn send(&self, data: Vec<u8>) -> Result<(), Error> {
@@ -78,27 +72,22 @@ impl Session for Served {
 /// Serves `manager` at `path`.
 pub(crate) fn serve(
     py: Python<'_>,
-    manager: SharedCore,
-    folder: PathBuf,
+    manager: Arc<Shared<Core>>,
     path: PathBuf,
     on_message: Py<PyAny>,
 ) -> Result<ManagerServer, Error> {
     let host = Served {
         manager,
-        folder,
         on_message: Arc::new(on_message),
     };
     let server = py.detach(|| Server::start(&path, Arc::new(host)))?;
-    Ok(ManagerServer {
-        path,
-        server: Mutex::new(Some(Arc::new(server))),
-    })
+    Ok(ManagerServer(Shared::new("server", path, server)))
 }
 
 impl Drop for ManagerServer {
     fn drop(&mut self) {
         // The server's threads may wait for the GIL, which this thread holds.
-        if let Some(server) = self.server.get_mut().take() {
+        if let Some(server) = self.0.take() {
             Python::try_attach(|py| py.detach(|| server.stop()));
         }
     }
@@ -108,14 +97,14 @@ impl Drop for ManagerServer {
 impl ManagerServer {
     /// Path of the socket.
     #[getter]
-    fn path(&self) -> PathBuf {
-        self.path.clone()
+    fn path(&self) -> &Path {
+        self.0.path()
     }
 
     /// Stop serving: clients lose their connection, and requests that are being served end first.
     /// The manager stays open. Closing twice does nothing.
     fn close(&self, py: Python<'_>) {
-        let server = self.server.lock().take();
+        let server = self.0.take();
         py.detach(|| server.inspect(|server| server.stop()));
     }
 
@@ -136,12 +125,7 @@ impl ManagerServer {
     }
 
     fn __repr__(&self) -> String {
-        let closed = if self.server.lock().is_none() {
-            "closed "
-        } else {
-            ""
-        };
-        format!("<{closed}ManagerServer at {}>", self.path.display())
+        self.0.repr("ManagerServer")
     }
 }
 

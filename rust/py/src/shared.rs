@@ -1,19 +1,59 @@
-//! The core of a manager, which its Python object and its server share.
+//! What Python objects and threads of the core share until one of them closes it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use holdfast_core::Error;
-use holdfast_core::manager::SnapshotManager as Core;
 use parking_lot::Mutex;
 
-/// `None` once closed; a server of the manager sees that as well. The lock is held for a moment only,
-/// never around work.
-pub(crate) type SharedCore = Arc<Mutex<Option<Arc<Core>>>>;
+/// A manager, client or server, and the folder or socket that messages name it by.
+pub(crate) struct Shared<T> {
+    what: &'static str,
+    path: PathBuf,
+    /// `None` once closed. The lock is held for a moment only, never around work.
+    opened: Mutex<Option<Arc<T>>>,
+}
 
-/// The core, unless it was closed.
-pub(crate) fn open_core(core: &SharedCore, path: &Path) -> Result<Arc<Core>, Error> {
-    core.lock()
-        .clone()
-        .ok_or_else(|| Error::invalid_input(format!("the manager of {} is closed", path.display())))
+impl<T> Shared<T> {
+    pub(crate) fn new(what: &'static str, path: PathBuf, opened: T) -> Arc<Self> {
+        Arc::new(Self {
+            what,
+            path,
+            opened: Mutex::new(Some(Arc::new(opened))),
+        })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// # Errors
+    /// `InvalidInput` once it is closed.
+    pub(crate) fn open(&self) -> Result<Arc<T>, Error> {
+        self.while_open().ok_or_else(|| {
+            Error::invalid_input(format!(
+                "the {} of {} is closed",
+                self.what,
+                self.path.display()
+            ))
+        })
+    }
+
+    pub(crate) fn while_open(&self) -> Option<Arc<T>> {
+        self.opened.lock().clone()
+    }
+
+    /// Marks it closed. The first caller gets what there is to close.
+    pub(crate) fn take(&self) -> Option<Arc<T>> {
+        self.opened.lock().take()
+    }
+
+    /// `<ManagerClient at /run/m.sock>`, for one `class` of Python objects.
+    pub(crate) fn repr(&self, class: &str) -> String {
+        let closed = match self.while_open() {
+            Some(_) => "",
+            None => "closed ",
+        };
+        format!("<{closed}{class} at {}>", self.path.display())
+    }
 }

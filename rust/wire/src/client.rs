@@ -13,8 +13,8 @@ use super::MAX_MESSAGE_BYTES;
 use super::channel::{Channel, Outgoing, announce, broken};
 use super::failure::Fate;
 use super::protocol::{
-    Answer, AppendCall, Call, Hello, HelloMessage, OwnerMessage, ReadCall, Request, Response,
-    SegmentsCall, check_version, ref_bytes,
+    Answer, AppendCall, Call, Hello, HelloMessage, ReadCall, Request, Response, SegmentsCall,
+    check_version, ref_bytes,
 };
 
 /// A manager in another process of the same user, through one connection. Several threads may use it;
@@ -78,7 +78,7 @@ impl Client {
     /// Those of the manager; `Storage` when the connection broke.
     pub fn append(&self, new: &NewSegment<'_>, payload: &[u8]) -> Result<SegmentRef> {
         let call = Call::Append(AppendCall {
-            owner: Some(OwnerMessage::from(new.owner)),
+            owner: Some(new.owner.clone()),
             created: new.created.0,
             kind: u32::from(new.kind.tag()),
             lineage: ref_bytes(new.lineage),
@@ -97,7 +97,7 @@ impl Client {
     /// Those of the manager; `Storage` when the connection broke.
     pub fn read(&self, reference: &SegmentRef, owner: &Owner) -> Result<Vec<u8>> {
         let call = Call::Read(ReadCall {
-            owner: Some(owner.into()),
+            owner: Some(owner.clone()),
             reference: reference.to_bytes().to_vec(),
         });
         match self.call(call, &[])? {
@@ -249,7 +249,7 @@ impl Connected {
 
 fn segments(owner: &Owner, id: CheckpointId, refs: &[SegmentRef]) -> SegmentsCall {
     SegmentsCall {
-        owner: Some(owner.into()),
+        owner: Some(owner.clone()),
         checkpoint: id.0,
         refs: ref_bytes(refs),
     }

@@ -7,7 +7,7 @@ use holdfast_core::{CheckpointId, Error, Owner, Result, SegmentRef};
 use prost::Message;
 
 use super::PROTOCOL_VERSION;
-use super::protocol::{OwnerMessage, check_version, owner_from, ref_bytes, refs_from};
+use super::protocol::{check_version, owner_from, ref_bytes, refs_from};
 
 /// What happened to a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ struct Wire {
 #[derive(Clone, PartialEq, Message)]
 struct FallbackMessage {
     #[prost(message, optional, tag = "1")]
-    owner: Option<OwnerMessage>,
+    owner: Option<Owner>,
     #[prost(uint64, tag = "2")]
     origin: u64,
 }
@@ -107,7 +107,7 @@ struct RetainedMessage {
 #[derive(Clone, PartialEq, Message)]
 struct ReleasedMessage {
     #[prost(message, optional, tag = "1")]
-    owner: Option<OwnerMessage>,
+    owner: Option<Owner>,
     #[prost(bytes = "vec", repeated, tag = "2")]
     refs: Vec<Vec<u8>>,
 }
@@ -132,7 +132,7 @@ impl ManagerMessage {
                 .collect(),
             released: released
                 .map(|(owner, refs)| ReleasedMessage {
-                    owner: Some(owner.into()),
+                    owner: Some(owner.clone()),
                     refs: ref_bytes(refs),
                 })
                 .collect(),
@@ -206,7 +206,7 @@ fn fallback_messages(fallbacks: &Fallbacks) -> Vec<FallbackMessage> {
     let entries = fallbacks.iter();
     entries
         .map(|(owner, origin)| FallbackMessage {
-            owner: Some(owner.into()),
+            owner: Some(owner.clone()),
             origin: origin.0,
         })
         .collect()

@@ -128,7 +128,7 @@ pub(super) enum Call {
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct AppendCall {
     #[prost(message, optional, tag = "1")]
-    pub owner: Option<OwnerMessage>,
+    pub owner: Option<Owner>,
     #[prost(uint64, tag = "2")]
     pub created: u64,
     #[prost(uint32, tag = "3")]
@@ -144,7 +144,7 @@ pub(super) struct AppendCall {
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ReadCall {
     #[prost(message, optional, tag = "1")]
-    pub owner: Option<OwnerMessage>,
+    pub owner: Option<Owner>,
     #[prost(bytes = "vec", tag = "2")]
     pub reference: Vec<u8>,
 }
@@ -152,7 +152,7 @@ pub(super) struct ReadCall {
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct SegmentsCall {
     #[prost(message, optional, tag = "1")]
-    pub owner: Option<OwnerMessage>,
+    pub owner: Option<Owner>,
     #[prost(uint64, tag = "2")]
     pub checkpoint: u64,
     #[prost(bytes = "vec", repeated, tag = "3")]
@@ -197,37 +197,8 @@ pub(super) struct KeptMessage {
     pub kept: Vec<bool>,
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct OwnerMessage {
-    #[prost(string, tag = "1")]
-    pub pipeline: String,
-    #[prost(string, tag = "2")]
-    pub operator: String,
-    #[prost(string, tag = "3")]
-    pub region: String,
-    #[prost(string, tag = "4")]
-    pub store: String,
-}
-
-impl From<&Owner> for OwnerMessage {
-    fn from(owner: &Owner) -> Self {
-        Self {
-            pipeline: owner.pipeline.clone(),
-            operator: owner.operator.clone(),
-            region: owner.region.clone(),
-            store: owner.store.clone(),
-        }
-    }
-}
-
-pub(super) fn owner_from(message: Option<OwnerMessage>) -> Result<Owner> {
-    let message = message.ok_or_else(|| Error::invalid_input("a request without an owner"))?;
-    Ok(Owner {
-        pipeline: message.pipeline,
-        operator: message.operator,
-        region: message.region,
-        store: message.store,
-    })
+pub(super) fn owner_from(found: Option<Owner>) -> Result<Owner> {
+    found.ok_or_else(|| Error::invalid_input("a request without an owner"))
 }
 
 pub(super) fn kind_from(tag: u32) -> Result<SegmentKind> {

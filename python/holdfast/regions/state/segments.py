@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import Any, Final, Protocol
 
-from holdfast._core import InFlight, OperatorEntry, Owner, Piece, SegmentRef, StateEntry
+from holdfast._core import (
+    InFlight,
+    OperatorEntry,
+    Owner,
+    Piece,
+    SegmentRef,
+    SegmentStore,
+    StateEntry,
+)
 from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.graph import ChannelData, decode_channels, encode_channels
 from holdfast.regions.state.registry import FrozenState
 from holdfast.regions.state.saved import SavedState, StateKind, StoredPiece
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 # A state of up to so many bytes lies in the metadata itself.
 INLINE_BYTES: Final = 1024
@@ -25,31 +30,6 @@ class SegmentReader(Protocol):
 
     def read(self, ref: SegmentRef, owner: Owner) -> bytes:
         """Read and verify a segment; see `holdfast.SnapshotManager.read`."""
-
-
-class SegmentStore(SegmentReader, Protocol):
-    """Where a region task puts segments: `holdfast.SnapshotManager`, or the executor's one."""
-
-    def append(
-        self,
-        owner: Owner,
-        checkpoint: int,
-        data: Buffer,
-        *,
-        kind: Literal["snapshot", "changelog", "base_image", "in_flight"] = "snapshot",
-        lineage: Sequence[SegmentRef] = (),
-        entries: int = 0,
-    ) -> SegmentRef:
-        """Append a segment; see `holdfast.SnapshotManager.append`."""
-
-    def persist_segments(self, checkpoint: int, owner: Owner, refs: Sequence[SegmentRef]) -> None:
-        """Make segments durable; see `holdfast.SnapshotManager.persist_segments`."""
-
-    def lease(self, owner: Owner, checkpoint: int, refs: Sequence[SegmentRef]) -> list[bool]:
-        """Ask which segments an attempt may refer to; see `holdfast.SnapshotManager.lease`."""
-
-    def release(self, owner: Owner, refs: Sequence[SegmentRef]) -> None:
-        """Let go of segments of a refused acknowledgement."""
 
 
 def write_operator(

@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast._core import InFlight
+from holdfast._core import InFlight, SegmentStore
 from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.graph.step_size import StepSize
 from holdfast.regions.protocol.orders import DEFAULT_SLICE_ROWS
-from holdfast.regions.state.segments import SegmentStore, read_in_flight
+from holdfast.regions.state.segments import read_in_flight
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from holdfast._core import InFlight, OperatorEntry, Owner, RegionEntry, SegmentRef
+from holdfast._core import InFlight, OperatorEntry, Owner, RegionEntry, SegmentRef, SegmentStore
 from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.base.problem import Problem
 from holdfast.regions.graph import (
@@ -27,7 +27,6 @@ from holdfast.regions.state.registry import FrozenState
 from holdfast.regions.state.routing import route_by
 from holdfast.regions.state.saved import SavedState
 from holdfast.regions.state.segments import (
-    SegmentStore,
     read_in_flight,
     read_operator,
     segments_of,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast._core import CheckpointMetadata, RegionEntry
+from holdfast._core import CheckpointMetadata, RegionEntry, SegmentStore
 from holdfast.regions.base.clock import now_ms
 from holdfast.regions.base.splitting import split_by_region
 from holdfast.regions.coordinator import Acked, Declined, RegionStarted
@@ -17,7 +17,6 @@ from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, Pipelin
 from holdfast.regions.sinks.sink import OutputStore
 from holdfast.regions.splits.file_split import FileSplit
 from holdfast.regions.splits.reader import SplitReader, SplitReadError
-from holdfast.regions.state.segments import SegmentStore
 from holdfast.regions.task.answered import Answered
 from holdfast.regions.task.instance import Instances, close_instances, tell_instances
 from holdfast.regions.task.region_run import RegionRun

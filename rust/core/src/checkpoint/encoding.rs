@@ -1,4 +1,5 @@
-//! Messages of the metadata file, and what they say in the words of this module.
+//! Messages of the metadata file. Most have a public type beside them, in which kinds, references and
+//! "either in segments or inline" are checked.
 
 use prost::Message;
 use prost::bytes::Bytes;
@@ -136,19 +137,7 @@ struct InFlightMessage {
 #[derive(Clone, PartialEq, Message)]
 struct StagedList {
     #[prost(message, repeated, tag = "1")]
-    items: Vec<StagedMessage>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct StagedMessage {
-    #[prost(string, tag = "1")]
-    path: String,
-    #[prost(string, tag = "2")]
-    target: String,
-    #[prost(uint64, tag = "3")]
-    rows: u64,
-    #[prost(uint64, tag = "4")]
-    bytes: u64,
+    items: Vec<Staged>,
 }
 
 /// Decodes any message; the error says of what.
@@ -177,13 +166,13 @@ pub(super) fn decode_in_flight(bytes: &[u8]) -> Result<Vec<InFlight>> {
 }
 
 pub(super) fn encode_staged(staged: &[Staged]) -> Bytes {
-    let items = staged.iter().map(StagedMessage::from).collect();
+    let items = staged.to_vec();
     StagedList { items }.encode_to_vec().into()
 }
 
 pub(super) fn decode_staged(bytes: &[u8]) -> Result<Vec<Staged>> {
     let list: StagedList = decode("list of staged files", bytes)?;
-    Ok(list.items.into_iter().map(Staged::from).collect())
+    Ok(list.items)
 }
 
 fn reference_from(bytes: &[u8]) -> Result<SegmentRef> {
@@ -315,27 +304,5 @@ impl TryFrom<InFlightMessage> for InFlight {
             bytes: message.bytes,
             place,
         })
-    }
-}
-
-impl From<&Staged> for StagedMessage {
-    fn from(staged: &Staged) -> Self {
-        Self {
-            path: staged.path.clone(),
-            target: staged.target.clone(),
-            rows: staged.rows,
-            bytes: staged.bytes,
-        }
-    }
-}
-
-impl From<StagedMessage> for Staged {
-    fn from(message: StagedMessage) -> Self {
-        Self {
-            path: message.path,
-            target: message.target,
-            rows: message.rows,
-            bytes: message.bytes,
-        }
     }
 }

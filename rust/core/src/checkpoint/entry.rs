@@ -1,5 +1,7 @@
 //! What a region's entry is made of: states of operators, in-flight data, staged files.
 
+use prost::Message;
+
 use super::{IN_FLIGHT_OPERATOR, MAX_PATH_BYTES, check_length, check_name, check_unique};
 use crate::error::{Error, Result};
 use crate::ids::{CheckpointId, SegmentRef};
@@ -199,16 +201,20 @@ impl InFlight {
     }
 }
 
-/// A file that a two-phase sink staged.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// A file that a two-phase sink staged, in memory and as stored.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Staged {
     /// Where it is now.
+    #[prost(string, tag = "1")]
     pub path: String,
     /// Where it belongs once committed.
+    #[prost(string, tag = "2")]
     pub target: String,
     /// Number of rows.
+    #[prost(uint64, tag = "3")]
     pub rows: u64,
     /// Its size in bytes.
+    #[prost(uint64, tag = "4")]
     pub bytes: u64,
 }
 

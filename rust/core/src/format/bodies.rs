@@ -19,21 +19,9 @@ pub(super) struct FileHeaderMessage {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct OwnerMessage {
-    #[prost(string, tag = "1")]
-    pub pipeline: String,
-    #[prost(string, tag = "2")]
-    pub operator: String,
-    #[prost(string, tag = "3")]
-    pub region: String,
-    #[prost(string, tag = "4")]
-    pub store: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
 pub(super) struct HeadMessage {
     #[prost(message, optional, tag = "1")]
-    pub owner: Option<OwnerMessage>,
+    pub owner: Option<Owner>,
     #[prost(uint64, tag = "2")]
     pub created: u64,
     #[prost(uint32, tag = "3")]
@@ -57,7 +45,7 @@ pub(super) struct EntryMessage {
     #[prost(bytes = "vec", tag = "3")]
     pub digest: Vec<u8>,
     #[prost(message, optional, tag = "4")]
-    pub owner: Option<OwnerMessage>,
+    pub owner: Option<Owner>,
     #[prost(uint64, tag = "5")]
     pub created: u64,
     #[prost(uint32, tag = "6")]
@@ -85,15 +73,6 @@ pub(super) fn decode<M: Message + Default>(frame: Frame<'_>, kind: FrameKind) ->
         .map_err(|e| Error::corrupt(format!("body of a {kind:?} frame cannot be decoded: {e}")))
 }
 
-pub(super) fn owner_message(owner: &Owner) -> OwnerMessage {
-    OwnerMessage {
-        pipeline: owner.pipeline.clone(),
-        operator: owner.operator.clone(),
-        region: owner.region.clone(),
-        store: owner.store.clone(),
-    }
-}
-
 /// Refuses an owner whose names would not fit the bounds of the format.
 pub(super) fn check_owner(owner: &Owner) -> Result<()> {
     for part in [
@@ -112,14 +91,8 @@ pub(super) fn check_owner(owner: &Owner) -> Result<()> {
     Ok(())
 }
 
-fn owner_from(message: Option<OwnerMessage>) -> Result<Owner> {
-    let message = message.ok_or_else(|| Error::corrupt("a segment without an owner"))?;
-    let owner = Owner {
-        pipeline: message.pipeline,
-        operator: message.operator,
-        region: message.region,
-        store: message.store,
-    };
+fn owner_from(found: Option<Owner>) -> Result<Owner> {
+    let owner = found.ok_or_else(|| Error::corrupt("a segment without an owner"))?;
     check_owner(&owner).map_err(|e| Error::corrupt(e.to_string()))?;
     Ok(owner)
 }
@@ -167,7 +140,7 @@ pub(super) fn entry_message(entry: &IndexEntry) -> EntryMessage {
         offset: entry.reference.offset,
         len: entry.reference.len,
         digest: entry.reference.digest.to_le_bytes().to_vec(),
-        owner: Some(owner_message(&entry.owner)),
+        owner: Some(entry.owner.clone()),
         created: entry.created.0,
         kind: u32::from(entry.kind.tag()),
     }

@@ -3,7 +3,7 @@
 use prost::Message;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::bodies::{FileHeaderMessage, HeadMessage, check_owner, decode, owner_message};
+use super::bodies::{FileHeaderMessage, HeadMessage, check_owner, decode};
 use super::frame::{self, FrameKind, HEADER_BYTES, MAX_BODY_BYTES};
 use super::{Compression, NewSegment, Segment, SegmentHead, read_frames};
 use crate::error::{Error, Result};
@@ -38,7 +38,7 @@ pub(crate) fn encode_segment(
 ) -> Result<EncodedSegment> {
     check_owner(new.owner)?;
     let head = HeadMessage {
-        owner: Some(owner_message(new.owner)),
+        owner: Some(new.owner.clone()),
         created: new.created.0,
         kind: u32::from(new.kind.tag()),
         lineage: new.lineage.iter().map(|r| r.to_bytes().to_vec()).collect(),

@@ -8,6 +8,6 @@ mod writer;
 
 pub use open_file::Durability;
 pub use stats::WriterStats;
-pub use writer::{SegmentWriter, WriterOptions};
+pub use writer::{DEFAULT_MAX_FILE_BYTES, SegmentWriter, WriterOptions};
 
 pub(crate) use observer::{FileChange, Observer};

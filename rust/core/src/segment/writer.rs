@@ -15,6 +15,9 @@ use crate::format::{
 use crate::ids::{FileId, SegmentRef, Term};
 use crate::storage::Storage;
 
+/// What [`WriterOptions::max_file_bytes`] is unless the caller says otherwise: 32 MiB.
+pub const DEFAULT_MAX_FILE_BYTES: u64 = 32 << 20;
+
 /// Bounds the warnings that wait for [`SegmentWriter::take_warnings`]: 64 lines of about 300 bytes.
 /// Later ones would say the same of other files.
 const MAX_WARNINGS: usize = 64;
@@ -32,7 +35,7 @@ pub struct WriterOptions {
 impl Default for WriterOptions {
     fn default() -> Self {
         Self {
-            max_file_bytes: 32 << 20,
+            max_file_bytes: DEFAULT_MAX_FILE_BYTES,
             compression: Compression::Lz4,
         }
     }

@@ -1,5 +1,5 @@
-//! One owner's state at one version: opens and scans it. `session` changes and commits it, `images`
-//! keeps it quick to load.
+//! The state of one owner at one version: opening and scanning. `session` has changes and commits,
+//! `images` the base images that keep loads short.
 
 use std::sync::Arc;
 
@@ -40,14 +40,14 @@ pub struct StateStore {
     pub(super) families: Families,
     memory: MemoryShare,
     pub(super) scans: OpenScans,
-    /// `None` when the content is unknown (never opened, or a load failed).
+    /// `None` while the store has no version: never opened, or a load failed.
     pub(super) at: Option<Position>,
-    /// Where the undo log of the last commit leads to.
+    /// The version that undoing the last commit restores.
     pub(super) before: Option<Position>,
     pub(super) in_session: bool,
-    /// Written by maintenance, and not known to be durable: no commit may cite it yet.
+    /// Maintenance wrote it, and its file may not be durable yet: no commit may refer to it.
     pub(super) pending_image: Option<BaseImage>,
-    /// Maintenance has seen the image pending.
+    /// Maintenance has found `pending_image` there before.
     pub(super) image_waits: bool,
     pub(super) stats: StoreStats,
     warning: Option<String>,
@@ -59,7 +59,7 @@ impl StateStore {
         Self::within(owner, layout, Arc::default())
     }
 
-    /// As [`StateStore::new`], with memory from a budget that other stores share.
+    /// As [`StateStore::new`]; its memory counts against a budget that other stores share.
     pub fn within(owner: Owner, layout: Layout, budget: Arc<MemoryBudget>) -> Self {
         Self {
             owner,
@@ -76,7 +76,7 @@ impl StateStore {
         }
     }
 
-    /// Whose state this is.
+    /// The owner of the state.
     pub fn owner(&self) -> &Owner {
         &self.owner
     }
@@ -96,13 +96,14 @@ impl StateStore {
         self.stats
     }
 
-    /// What the last load had to work around, for the log; returned once.
+    /// The damage that the last load worked around, for the log. The second call returns nothing.
     pub fn take_warning(&mut self) -> Option<String> {
         self.warning.take()
     }
 
-    /// Positions the store at `version`, whose commit returned `id`; version 0 is empty and has
-    /// none. Served in place, by undoing the last commit, or by loading, in this order.
+    /// Positions the store at `version`, whose commit returned `id`. Version 0 is empty and has no
+    /// id. The store stays where it is if it stands at that version, else undoes the last commit if
+    /// that leads there, else loads.
     ///
     /// # Errors
     /// `InvalidInput` when id and version disagree or a session is open; `NotFound`, `Corrupt`
@@ -170,8 +171,8 @@ impl StateStore {
         self.load(storage, wanted)
     }
 
-    /// Positions the store at `version` with no content: its next commit writes the whole content of
-    /// the next version and builds on nothing.
+    /// Positions the store at `version` with no content. The next commit writes the whole content of
+    /// the next version, without a lineage.
     ///
     /// # Errors
     /// `InvalidInput` when a session is open.
@@ -182,9 +183,8 @@ impl StateStore {
         Ok(())
     }
 
-    /// Keeps at most `versions` of the last versions in memory, the newest first; there are never
-    /// more than two. What is asked for and not there is loaded. A session that is open keeps what it
-    /// needs.
+    /// Frees all but the newest `versions` versions in memory; there are never more than two. A later
+    /// `open` loads a version that was freed. During a session this does nothing.
     pub fn retain(&mut self, versions: u32) {
         if self.in_session || versions > 1 {
             return;
@@ -195,14 +195,13 @@ impl StateStore {
         }
         self.before = None;
         self.scans.clear();
-        // Sets free what leads back.
+        // Drops the undo log of the last commit.
         self.families.begin();
-        // Never more than before.
-        let _ = self.count_memory();
+        self.count_less_memory();
     }
 
     /// Positions the store at `to` by loading `from`, an older version, and applying what the
-    /// commits after it changed: a way round segments that `to` is normally loaded from.
+    /// commits after it changed: this reads no base image that was written after `from`.
     ///
     /// `ids` are those of the versions after `from`, of all stores of the partition.
     ///
@@ -240,8 +239,8 @@ impl StateStore {
     }
 
     /// Starts a scan and copies its first batch to `out`, see [`StateStore::scan_on`]. The scan sees
-    /// the content as it is now, whatever the session changes later. It ends with its last entry,
-    /// and when a session begins.
+    /// the content of this moment, not what the session changes later. It ends with its last entry,
+    /// or when a session begins.
     ///
     /// # Errors
     /// `InvalidInput` without such a family, for a range of a family that is not ordered, for values
@@ -289,13 +288,14 @@ impl StateStore {
         self.scans.close(scan);
     }
 
-    /// Where a store with the content of `id` stands.
+    /// The position of a store that has the content of `id` by `replay`.
     fn position(&self, storage: &dyn Storage, id: &CommitId) -> Result<Position> {
         let Some(reference) = id.segment else {
             return Ok(Position::empty(id.version));
         };
         let head = read_head(storage, &reference, &self.owner)?;
-        // It may name segments that replay went round: nothing builds on them.
+        // The lineage may name a damaged base image, which `replay` did not read. The position counts
+        // as rebuilt, so that the next session writes a new image and builds on that.
         Ok(Position::read(*id, reference, head, true))
     }
 
@@ -304,13 +304,17 @@ impl StateStore {
         self.before = None;
         self.scans.clear();
         self.families = Families::new(self.families.layout());
-        // Never more than before.
-        let _ = self.count_memory();
+        self.count_less_memory();
     }
 
     pub(super) fn count_memory(&mut self) -> Result<()> {
         let bytes = self.families.memory_bytes() as u64;
         self.memory.set(bytes).map_err(|e| e.context(&self.owner))
+    }
+
+    /// After the store freed memory. The budget refuses growth only.
+    fn count_less_memory(&mut self) {
+        let _ = self.count_memory();
     }
 
     fn need_no_session(&self, version: u64) -> Result<()> {

@@ -20,9 +20,7 @@ use holdfast_core::{CheckpointId, Error, ErrorKind, Owner, Result, SegmentRef};
 use parking_lot::Mutex;
 use prost::Message;
 
-use super::protocol::{
-    Answer, AppendCall, Call, HelloMessage, OwnerMessage, PayloadMessage, Request, Response,
-};
+use super::protocol::{Answer, AppendCall, Call, HelloMessage, PayloadMessage, Request, Response};
 use super::*;
 
 const ID: CheckpointId = CheckpointId(1);
@@ -170,7 +168,7 @@ fn refusal(stream: &mut UnixStream) -> Error {
 
 fn append_call(payload: PayloadMessage) -> Request {
     let call = AppendCall {
-        owner: Some(OwnerMessage::from(&owner("east"))),
+        owner: Some(owner("east")),
         created: ID.0,
         kind: u32::from(SegmentKind::Snapshot.tag()),
         lineage: Vec::new(),
