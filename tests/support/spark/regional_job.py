@@ -182,6 +182,17 @@ def install(death: Death) -> None:
     death.lies_before(holdfast.regions.sinks.ParquetSink, "sweep", "sweep")
 
 
+def rest_between_batches(seconds: float) -> None:
+    """Let executors be without work behind each batch."""
+    run_batch = driver.PipelineDriver.run_batch
+
+    def run_and_rest(self: Any, *arguments: Any, **options: Any) -> None:
+        run_batch(self, *arguments, **options)
+        time.sleep(seconds)
+
+    driver.PipelineDriver.run_batch = run_and_rest  # type: ignore[method-assign]
+
+
 def die_between_the_logs(stream: Path, batch: int) -> None:
     """End when the source has noted files for a batch and Spark is about to write its offsets.
 
@@ -221,6 +232,7 @@ def main() -> None:
     parser.add_argument("--kill-executors", action="store_true")
     parser.add_argument("--kafka", metavar="SERVERS")
     parser.add_argument("--class-path", help="to reach Kafka")
+    parser.add_argument("--pause", type=float, default=0, help="seconds between two batches")
     parser.add_argument("--checkpoint", help="path or URI (default: in the folder)")
     parser.add_argument("--output", help="path or URI (default: in the folder)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings")
@@ -230,6 +242,8 @@ def main() -> None:
     cloudpickle.register_pickle_by_value(pipelines)
     folder: Path = args.folder
     (folder / "marks").mkdir(exist_ok=True)
+    if args.pause:
+        rest_between_batches(args.pause)
     if args.kill is not None:
         install(Death(args.kill, args.at))
     operator = ExecutorKilling if args.kill_executors else Ballasted
