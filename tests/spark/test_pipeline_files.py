@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
 
-from holdfast import Owner, SegmentRef
+from holdfast import SegmentRef
+from holdfast._core import CheckpointMetadata, OperatorEntry, Piece, RegionEntry, StateEntry
 from support.spark.java_side import classpath, gateway, jars, skipped_without_jars
 from support.spark.mini_hdfs import MiniHdfs
 from support.spark.object_stores import S3Server
@@ -122,8 +124,24 @@ def refused(call: Callable[[], object], kind: str) -> str:
     return str(error.getMessage())
 
 
+def winner(count: int, call: Callable[[int], object]) -> int:
+    """Calls at the same time, one of which succeeds: all others find the name taken."""
+
+    def outcome(number: int) -> str:
+        try:
+            call(number)
+        except Py4JJavaError as error:
+            return str(error.java_exception.getClass().getName())
+        return "won"
+
+    with ThreadPoolExecutor(count) as threads:
+        outcomes = list(threads.map(outcome, range(count)))
+    assert sorted(outcomes) == sorted(["won"] + [TAKEN] * (count - 1))
+    return outcomes.index("won")
+
+
 def content(count: int, seed: int = 0) -> bytes:
-    return random.Random(seed).randbytes(count)
+    return random.Random(seed).randbytes(count)  # noqa: S311
 
 
 def local_file(tmp_path: Path, data: bytes, name: str = "local") -> str:
@@ -196,20 +214,8 @@ def test_a_name_that_is_taken_is_not_overwritten_but_may_be_replaced(place: Plac
 
 
 def test_of_those_that_create_a_file_at_the_same_time_one_does(place: Place) -> None:
-    writers = 6
-
-    def create(number: int) -> bool:
-        try:
-            place.files.create(f"{place.uri}/raced", b"%d" % number * 1000)
-        except Py4JJavaError as error:
-            assert error.java_exception.getClass().getName() == TAKEN
-            return False
-        return True
-
-    with ThreadPoolExecutor(writers) as threads:
-        won = list(threads.map(create, range(writers)))
-    assert won.count(True) == 1
-    assert bytes(place.files.read(f"{place.uri}/raced")) == b"%d" % won.index(True) * 1000
+    won = winner(6, lambda n: place.files.create(f"{place.uri}/raced", b"%d" % n * 1000))
+    assert bytes(place.files.read(f"{place.uri}/raced")) == b"%d" % won * 1000
     assert place.names() == ["raced"]
 
 
@@ -219,18 +225,10 @@ def test_of_those_that_take_a_name_by_renaming_one_does(place: Place) -> None:
     for number in range(takers):
         place.files.create(f"{place.uri}/from-{number}", b"%d" % number)
 
-    def rename(number: int) -> bool:
-        try:
-            place.files.renameNew(f"{place.uri}/from-{number}", f"{place.uri}/to")
-        except Py4JJavaError as error:
-            assert error.java_exception.getClass().getName() == TAKEN
-            return False
-        return True
-
-    with ThreadPoolExecutor(takers) as threads:
-        won = list(threads.map(rename, range(takers)))
-    assert won.count(True) == 1
-    assert bytes(place.files.read(f"{place.uri}/to")) == b"%d" % won.index(True)
+    won = winner(
+        takers, lambda n: place.files.renameNew(f"{place.uri}/from-{n}", f"{place.uri}/to")
+    )
+    assert bytes(place.files.read(f"{place.uri}/to")) == b"%d" % won
     assert len(place.names()) == takers
 
 
@@ -489,3 +487,92 @@ def test_segments_are_written_into_a_new_folder_and_read_without_a_manager(place
     )
     with pytest.raises(Py4JJavaError, match="closed"):
         image.append(*owner, 1, "snapshot", 0, b"")
+
+
+# --- clean-up ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Folders:
+    """Folders of a pipeline, as the JVM of a session reaches them."""
+
+    bridge: Any
+    files: Any
+    segments: str
+    metadata: str
+
+    def written(self, checkpoint: int, *, closed: bool = True) -> SegmentRef:
+        """A segment in a file of a manager that is gone, or died."""
+        image = self.files.openImage(self.segments, 1 << 20)
+        owner = ("sales", "count", "north", "default")
+        ref = bytes(image.append(*owner, checkpoint, "snapshot", 1, PAYLOAD))
+        image.persist(checkpoint)
+        if closed:
+            image.close()
+        return SegmentRef.from_bytes(ref)
+
+    def retain(self, checkpoint: int, ref: SegmentRef) -> str:
+        """Write the metadata of a checkpoint that needs a segment."""
+        piece = Piece(ref, 0, len(PAYLOAD))
+        state = StateEntry("rows", "value", "|u1", (len(PAYLOAD),), pieces=[piece])
+        operators = [OperatorEntry("count", [state])]
+        entry = RegionEntry("north", origin=checkpoint, operators=operators)
+        metadata = CheckpointMetadata(checkpoint, 0, "checkpoint", 0, b"", [entry])
+        name = f"{self.metadata}/{checkpoint:016x}.hfc"
+        self.files.create(name, metadata.to_bytes())
+        return name
+
+    def left(self) -> list[str]:
+        return [line.split(" ")[3] for line in self.files.list(self.segments)]
+
+
+PAYLOAD = b"state" * 8
+FENCED = "io.holdfast.spark.FencedException"
+MISSING = "io.holdfast.spark.MissingStateException"
+
+
+@pytest.fixture(params=["file", ON_HDFS])
+def folders(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Folders:
+    root = f"file:{tmp_path}"
+    if request.param == "hdfs":
+        root = f"{request.getfixturevalue('hdfs').uri}/{tmp_path.name}"
+    package: Any = spark._jvm.io.holdfast.spark  # type: ignore[union-attr]
+    files = package.PipelineFiles(spark._jsparkSession.sessionState().newHadoopConf())
+    files.makeFolder(f"{root}/segments")
+    return Folders(package.RegionalBridge, files, f"{root}/segments", f"{root}/metadata")
+
+
+def test_files_of_managers_that_are_gone_go_once_no_checkpoint_needs_them(folders: Folders) -> None:
+    bridge = folders.bridge
+    needed, orphan = folders.written(1), folders.written(2)
+    name = folders.retain(1, needed)
+    clean_up = bridge.openOrphans(folders.segments, folders.metadata, "sales")
+    assert sorted(folders.left()) == sorted([needed.file, orphan.file])
+    assert bridge.reclaimOrphans(clean_up, [1], [orphan.term], 0) == ""
+    assert bridge.reclaimOrphans(clean_up, [1], [], 0).startswith("deleted 1 files of ")
+    assert folders.left() == [needed.file]
+    # Metadata never changes: it is read once.
+    folders.files.delete(name, False)
+    assert bridge.reclaimOrphans(clean_up, [1], [], 0) == ""
+    refused(lambda: bridge.reclaimOrphans(clean_up, [2], [], 0), MISSING)
+    later = folders.written(3)
+    said = refused(lambda: bridge.reclaimOrphans(clean_up, [1], [], 0), FENCED)
+    assert "another application took over" in said
+    assert len(folders.left()) == 2
+    bridge.closeOrphans(clean_up)
+    bridge.closeOrphans(clean_up)
+    with pytest.raises(Py4JJavaError, match="closed"):
+        bridge.reclaimOrphans(clean_up, [1], [], later.term)
+
+
+def test_a_file_that_its_dead_writer_left_open_is_kept_as_long_as_it_is_needed(
+    folders: Folders,
+) -> None:
+    bridge = folders.bridge
+    needed = folders.written(1, closed=False)
+    folders.retain(1, needed)
+    clean_up = bridge.openOrphans(folders.segments, folders.metadata, "sales")
+    assert bridge.reclaimOrphans(clean_up, [1], [], needed.term) == ""
+    assert bridge.reclaimOrphans(clean_up, [], [], needed.term).startswith("deleted 1 files of ")
+    assert folders.left() == []
+    bridge.closeOrphans(clean_up)

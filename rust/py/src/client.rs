@@ -313,6 +313,56 @@ impl ManagerClient {
         self.detached(py, |client| client.send(data))
     }
 
+    /// Let the executor make the content of a local file ready to be published.
+    ///
+    /// Returns once it is durable. Nothing can be seen under the final name before it is published.
+    ///
+    /// Parameters
+    /// ----------
+    /// local_path : str
+    ///     The file, on the machine of both processes.
+    /// staged : str
+    ///     URI on any file system that the executor reaches, which no other task uses.
+    /// target : str
+    ///     URI of the final name, on the same file system.
+    ///
+    /// Raises
+    /// ------
+    /// FileNotFoundError
+    ///     If there is no such local file.
+    /// FileExistsError
+    ///     If the staged name is taken.
+    /// PermissionError
+    ///     If the file system does not allow it.
+    /// NotImplementedError
+    ///     If the other process is no executor of Spark: it reaches local files only.
+    /// ConnectionError
+    ///     If the connection broke. The file may be staged.
+    /// OSError
+    ///     If a file system failed. Nothing is staged then.
+    fn stage(&self, py: Python<'_>, local_path: &str, staged: &str, target: &str) -> PyResult<()> {
+        self.detached(py, |client| client.stage(local_path, staged, target))
+    }
+
+    /// Let the executor throw away what was staged.
+    ///
+    /// Parameters
+    /// ----------
+    /// staged : sequence of str
+    ///     URIs that were staged. Those that are not there are left out.
+    ///
+    /// Raises
+    /// ------
+    /// NotImplementedError
+    ///     If the other process is no executor of Spark.
+    /// ConnectionError
+    ///     If the connection broke.
+    /// OSError
+    ///     If a file system failed. All others are gone.
+    fn discard(&self, py: Python<'_>, staged: Vec<String>) -> PyResult<()> {
+        self.detached(py, |client| client.discard(&staged))
+    }
+
     /// Close the connection. Closing twice does nothing.
     fn close(&self, py: Python<'_>) {
         let client = self.client.lock().take();

@@ -181,7 +181,7 @@ def check_conformance(path: str, folder: str, *settings: str) -> None:
 
 @contextmanager
 def gateway(path: str) -> Iterator[Any]:
-    """A JVM with a class path, by way of py4j, as a session's is: for what needs no Spark itself."""
+    """A JVM with a class path, reached as that of a session is: for what needs no Spark itself."""
     (py4j,) = PYSPARK_JARS.glob("py4j-*.jar")
     port = launch_gateway(
         jarpath=str(py4j),
