@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from holdfast._core import Owner, SegmentRef, SnapshotManager, read_segment
 from holdfast.regions.base.hadoop_path import HadoopPath, call_jvm
 from holdfast.regions.base.paths import AnyPath
-from holdfast.regions.state.segments import SegmentStore
+from holdfast.regions.state.segments import SegmentAppender
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -43,7 +43,7 @@ def read_stored_segment(folder: AnyPath, ref: SegmentRef, owner: Owner) -> bytes
     )
 
 
-class ImageStore(SegmentStore, Protocol):
+class ImageStore(SegmentAppender, Protocol):
     """Takes the segments of one checkpoint in a folder of its own."""
 
     def persist(self, checkpoint: int) -> None:
@@ -101,24 +101,9 @@ class _RemoteImage:
         )
         return SegmentRef.from_bytes(bytes(written))
 
-    def read(self, ref: SegmentRef, owner: Owner) -> bytes:
-        """Read a segment, as `holdfast.SnapshotManager.read`."""
-        return read_stored_segment(self._folder, ref, owner)
-
     def persist(self, checkpoint: int) -> None:
         """Make all segments of a checkpoint durable."""
         self._call(lambda image: image.persist(checkpoint))
-
-    def persist_segments(self, checkpoint: int, owner: Owner, refs: Sequence[SegmentRef]) -> None:
-        """Make segments durable, with all others of the checkpoint."""
-        self.persist(checkpoint)
-
-    def lease(self, owner: Owner, checkpoint: int, refs: Sequence[SegmentRef]) -> list[bool]:
-        """Say that no older segment may be referred to: there are none."""
-        return [False] * len(refs)
-
-    def release(self, owner: Owner, refs: Sequence[SegmentRef]) -> None:
-        """Do nothing: an image that is given up is deleted as a whole."""
 
     def close(self) -> None:
         """Seal its files."""
