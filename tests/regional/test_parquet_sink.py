@@ -132,7 +132,7 @@ def test_closed_stages_hold_no_buffers(sink: ParquetSink) -> None:
         assert writer.close() is not None
         closed.append(writer)
     assert pa.total_allocated_bytes() - before < WRITE_BYTES
-    assert sink.persist(closed) == [None] * len(closed)
+    assert sink.persist(closed, None) == [None] * len(closed)
 
 
 def test_a_stage_without_rows_is_nothing(sink: ParquetSink) -> None:
