@@ -28,9 +28,9 @@ from holdfast.regions.graph import (
     encode_channels,
     redistribute,
 )
-from holdfast.regions.state.registry import _decode_value
 from holdfast.regions.state.routing import route_by
 from holdfast.regions.state.segments import read_in_flight, read_operator
+from holdfast.regions.state.values import decode_value
 from support.regional.graph_cases import Seen, graph_of, outputs, run, snapshot_of
 from support.regional.hooks import Hooked, Hooks
 from support.regional.pipelines import (
@@ -99,8 +99,7 @@ def kept(query: hf.LocalQuery, region: str) -> dict[str, dict[str, Any]]:
     owners = RegionOwners("pipeline", region)
     return {
         entry.name: {
-            state.name: _decode_value(state)
-            for state in read_operator(query.manager, owners, entry)
+            state.name: decode_value(state) for state in read_operator(query.manager, owners, entry)
         }
         for entry in query.latest.regions[region].operators
     }
