@@ -355,7 +355,7 @@ def test_several_outputs_become_durable_with_one_sync_of_their_folder(
         writer.write(rows(number))
         staged.append(writer.close())
     assert synced == []
-    assert sink.persist(writers) == [None] * 20
+    assert sink.persist(writers, None) == [None] * 20
     files = [str(sink.root / one.path) for one in staged if one is not None]
     assert sorted(synced[:20]) == sorted(files)
     assert synced.count(str(Path(files[0]).parent)) == 1
@@ -376,7 +376,7 @@ def test_an_output_that_cannot_be_made_durable_is_discarded_and_the_others_are_n
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", failing)
-    lost, kept = sink.persist(writers)
+    lost, kept = sink.persist(writers, None)
     assert "cannot stage the output of region 'a' in attempt 1" in str(lost)
     assert kept is None
     assert len(staged_files(sink)) == 1
@@ -397,7 +397,7 @@ def test_when_the_folder_cannot_be_made_durable_all_outputs_in_it_are_discarded(
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", failing)
-    assert [type(error) for error in sink.persist(writers)] == [OSError, OSError]
+    assert [type(error) for error in sink.persist(writers, None)] == [OSError, OSError]
     assert staged_files(sink) == []
 
 
