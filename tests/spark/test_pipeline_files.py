@@ -410,9 +410,8 @@ def test_two_drivers_publish_the_same(output: Output) -> None:
     assert not output.is_staged()
 
 
-def test_what_a_crash_left_of_publishing_is_finished(output: Output, tmp_path: Path) -> None:
-    if output.place.kind == "hdfs":
-        pytest.skip("a rename is there or not")
+@pytest.mark.parametrize("output", ["file", "objects", "s3a"], indirect=True)
+def test_what_a_crash_left_of_publishing_is_finished(output: Output) -> None:
     before = bytes(output.place.files.read(output.staged))
     output.publish()
     # The crash: the staged name was not removed yet.

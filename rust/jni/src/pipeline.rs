@@ -47,7 +47,6 @@ extern "system" fn Java_io_holdfast_spark_Native_readSegment<'local>(
 /// `Native.appendSegment(long manager, String pipeline, String operator, String region, String
 /// store, long created, int kind, long entries, byte[] payload): byte[]`: returns the reference.
 #[unsafe(no_mangle)]
-#[expect(clippy::too_many_arguments, reason = "they are those of the segment")]
 extern "system" fn Java_io_holdfast_spark_Native_appendSegment<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
