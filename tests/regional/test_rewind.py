@@ -130,17 +130,6 @@ def test_a_checkpoint_that_is_not_retained_is_refused(tmp_path: Path) -> None:
     assert output_of(tmp_path / "out") == expected(batches(3))
 
 
-class DeleteFails:
-    """As the class of metadata, but nothing can be deleted."""
-
-    read = CheckpointMetadata.read
-    list = CheckpointMetadata.list
-
-    @staticmethod
-    def delete(folder: Path, id: int) -> None:
-        raise OSError(f"{folder} is read-only, also for {id}")
-
-
 def refuse(*_: Any) -> None:
     raise OSError("not now")
 
@@ -151,7 +140,7 @@ def refuse(*_: Any) -> None:
         (go_back, "finish_rewind", None),
         (go_back, "rewind_stream", refuse),
         (ParquetSink, "withdraw", refuse),
-        (go_back, "CheckpointMetadata", DeleteFails),
+        (go_back, "delete_metadata", refuse),
     ],
 )
 def test_going_back_is_finished_by_the_next_start_whatever_it_asks_for(
