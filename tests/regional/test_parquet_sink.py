@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from pyspark import SparkContext
 
 from holdfast.regions.sinks import ParquetSink, Staged
 from holdfast.regions.sinks.parquet import WRITE_BYTES
@@ -571,7 +572,11 @@ def test_a_path_that_is_not_local_is_refused(path: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["s3a://bucket/out", "hdfs:/out"])
-def test_a_path_that_only_spark_reaches_needs_a_session(path: str) -> None:
+def test_a_path_that_only_spark_reaches_needs_a_session(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Other tests of this process may have begun one.
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     with pytest.raises(RuntimeError, match="there is no Spark session"):
         ParquetSink(path)
 
