@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -388,6 +389,12 @@ def test_another_file_with_the_final_name_is_not_overwritten(output: Output) -> 
     refused(lambda: output.publish(length=3), TAKEN)
 
 
+def test_a_file_without_content_is_published_as_well(output: Output, tmp_path: Path) -> None:
+    empty = staged_output(output.place, tmp_path, b"", "part-2")
+    empty.publish()
+    assert empty.content() == b""
+
+
 def test_a_file_that_was_staged_with_another_length_is_not_published(output: Output) -> None:
     said = refused(lambda: output.publish(length=99), OTHER)
     assert said.endswith(f"it was staged with 99 bytes and has {len(output.data)}")
@@ -474,7 +481,13 @@ def test_segments_are_written_into_a_new_folder_and_read_without_a_manager(place
     for created, payload in payloads.items():
         assert bytes(place.files.readSegment(folder, refs[created], *owner)) == payload
     assert bytes(place.files.readSegment(folder, in_flight, *owner)) == b"rows"
+    for created, payload in payloads.items():
+        assert place.files.segmentBytes(folder, refs[created], *owner) == len(payload)
     another = ("sales", "stats", "west", "default")
+    refused(
+        lambda: place.files.segmentBytes(folder, in_flight, *another),
+        "io.holdfast.spark.DamagedStateException",
+    )
     refused(
         lambda: place.files.readSegment(folder, in_flight, *another),
         "io.holdfast.spark.DamagedStateException",
@@ -486,6 +499,23 @@ def test_segments_are_written_into_a_new_folder_and_read_without_a_manager(place
     )
     with pytest.raises(Py4JJavaError, match="closed"):
         image.append(*owner, 1, "snapshot", 0, b"")
+
+
+def test_segments_are_copied_from_one_file_system_to_another(place: Place, tmp_path: Path) -> None:
+    owner = ("sales", "stats", "east", "default")
+    payload = content(200_000)
+    here, there = f"{place.uri}/segments", f"file:{tmp_path}/savepoint"
+    with closing(place.files.openImage(here, 1 << 20)) as image:
+        ref = bytes(image.append(*owner, 7, "snapshot", 1, payload))
+        image.persist(7)
+    with closing(place.files.openImage(there, 1 << 20)) as image:
+        copied = bytes(image.copy(here, ref, "sales", "turnover", *owner[1:], 7, "snapshot", 1))
+        image.persist(7)
+        refused(
+            lambda: image.copy(here, ref, "x", "turnover", *owner[1:], 7, "snapshot", 1),
+            "io.holdfast.spark.DamagedStateException",
+        )
+    assert bytes(place.files.readSegment(there, copied, "turnover", *owner[1:])) == payload
 
 
 # --- clean-up ------------------------------------------------------------------------------------
