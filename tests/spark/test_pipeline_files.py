@@ -45,6 +45,13 @@ class Place:
         """Names of what is in a folder below."""
         return [line.split(" ", 3)[3] for line in self.files.list(self.uri + folder)]
 
+    def files_with(self, settings: dict[str, str]) -> Any:
+        """The same, with a client that has further settings of Hadoop."""
+        conf = self.jvm.org.apache.hadoop.conf.Configuration(self.conf)
+        for key, value in ({"fs.s3a.impl.disable.cache": "true"} | settings).items():
+            conf.set(key, value)
+        return self.jvm.io.holdfast.spark.PipelineFiles(conf)
+
     def pending_uploads(self) -> int:
         """Uploads of the whole bucket that were neither completed nor aborted."""
         file_system = self.jvm.org.apache.hadoop.fs.Path(self.uri).getFileSystem(self.conf)
@@ -284,10 +291,7 @@ def test_a_file_that_is_being_written_is_read_as_far_as_it_can_be_seen(place: Pl
 
 
 def test_wrong_credentials_are_an_error_of_their_own(bucket: Place) -> None:
-    conf = bucket.jvm.org.apache.hadoop.conf.Configuration(bucket.conf)
-    conf.set("fs.s3a.secret.key", "wrong")
-    conf.set("fs.s3a.impl.disable.cache", "true")
-    files = bucket.jvm.io.holdfast.spark.PipelineFiles(conf)
+    files = bucket.files_with({"fs.s3a.secret.key": "wrong"})
     refused(lambda: files.read(f"{bucket.uri}/x"), REFUSED)
 
 
@@ -459,6 +463,17 @@ def test_an_upload_that_cannot_be_staged_leaves_nothing(bucket: Place, tmp_path:
     refused(lambda: bucket.files.stage(f"{local}-none", staged, f"{bucket.uri}/t"), NOT_FOUND)
     assert bucket.pending_uploads() == 0
     assert bucket.names() == ["staged"]
+
+
+def test_an_upload_that_fails_in_the_middle_leaves_nothing(bucket: Place) -> None:
+    once = {"fs.s3a.retry.limit": "1", "fs.s3a.attempts.maximum": "1"}
+    files = bucket.files_with(once | {"fs.s3a.retry.interval": "10ms"})
+    # Files of the kernel say that they are longer than they are.
+    cut = "/sys/devices/system/cpu/online"
+    said = refused(lambda: files.stage(cut, f"{bucket.uri}/s", f"{bucket.uri}/t"), OTHER)
+    assert "the file was cut at" in said
+    assert bucket.pending_uploads() == 0
+    assert files.status(bucket.uri) is None
 
 
 # --- segments ------------------------------------------------------------------------------------
