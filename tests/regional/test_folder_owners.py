@@ -14,7 +14,7 @@ import pytest
 import holdfast as hf
 from holdfast._core import CheckpointMetadata
 from holdfast.regions.base import folder_lock
-from holdfast.regions.base.folder_lock import FolderInUseError
+from holdfast.regions.base.errors import FolderInUseError
 from holdfast.regions.sinks.owner import OWNER_FILE
 from support.regional.pipelines import expected, output_of
 from support.regional.restorable import batches, open_pipeline, run
@@ -179,7 +179,7 @@ def test_a_start_that_ended_before_the_output_changed_hands_is_made_good(
 
     ran(tmp_path, 2)
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.regions.sinks.owner.OutputFolder.take", crash)
+        patch.setattr("holdfast.regions.sinks.local_owner.LocalOutputFolder.take", crash)
         with pytest.raises(KeyboardInterrupt):
             open_pipeline(tmp_path, checkpoint="next", restore=hf.restore(tmp_path / "ckpt"))
     ran(tmp_path, 3, checkpoint="next")

@@ -29,7 +29,7 @@ def stage(sink: ParquetSink, region: str, attempt: int) -> Staged:
         writer.write(batch)
         staged = writer.close()
     assert staged is not None
-    assert sink.persist([writer]) == [None]
+    assert sink.persist([writer], None) == [None]
     return staged
 
 

@@ -30,7 +30,7 @@ def stage(sink: ParquetSink, region: str, attempt: int, rows: int) -> Staged | N
     with sink.writer(region, attempt, SCHEMA) as writer:
         writer.write(pa.record_batch(columns, schema=SCHEMA))
         staged = writer.close()
-    assert staged is None or sink.persist([writer]) == [None]
+    assert staged is None or sink.persist([writer], None) == [None]
     return staged
 
 

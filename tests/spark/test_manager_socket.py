@@ -15,7 +15,7 @@ from support import environment, program
 
 JOB = program("spark/socket_job.py")
 
-# Two executors, five jobs, a killed worker and a killed executor: for when the machine is busy.
+# Two executors, six jobs, a killed worker and a killed executor: for when the machine is busy.
 pytestmark = pytest.mark.timeout(600)
 
 # What the parts of the job found, by name.
@@ -64,6 +64,14 @@ def test_the_driver_knows_every_manager_by_its_term(facts: Facts) -> None:
 
 def test_sockets_are_for_the_user_of_the_executor_alone(facts: Facts) -> None:
     assert facts["killed_worker"]["modes"] == [[0o600, 0o700]] * 2
+
+
+def test_executors_stage_what_the_driver_publishes(facts: Facts) -> None:
+    staged = facts["staged"]
+    assert staged["refused"] == ["FileNotFoundError", "FileExistsError"]
+    assert staged["before"] == ["a", "staged"]
+    assert staged["after"] == ["rows", "staged"]
+    assert staged["rows"] == "rows of a region"
 
 
 def test_messages_of_the_driver_delete_files(facts: Facts) -> None:

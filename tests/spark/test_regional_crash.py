@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,40 +10,15 @@ import pytest
 
 from holdfast.regions.checkpoint.read import checkpoint_ids, read_metadata
 from holdfast.regions.checkpoint.verify import Verification
-from support import environment, program
 from support.regional.pipelines import Row, expected, output_of, rows_of
 from support.spark.java_side import skipped_without_jars
 from support.spark.kafka_broker import KafkaBroker
 from support.spark.regional_input import write_rows
 from support.spark.regional_job import DRAINING, POINTS, REGIONS
+from support.spark.regional_run import log_of, run_job
 
 # Several Spark applications in a row: for when the machine is busy.
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
-
-WAIT_SECONDS = 400
-
-
-def run_job(folder: Path, *arguments: str) -> int:
-    """Exit code of the job; what it left running in its process group is killed."""
-    with (folder / "log.txt").open("ab") as log:
-        job = subprocess.Popen(
-            [sys.executable, program("spark/regional_job.py"), "--folder", str(folder), *arguments],
-            cwd=folder,
-            env=environment(),
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-        try:
-            return job.wait(timeout=WAIT_SECONDS)
-        finally:
-            if job.poll() is None:
-                os.killpg(job.pid, signal.SIGKILL)
-                job.wait()
-
-
-def log_of(folder: Path) -> str:
-    return (folder / "log.txt").read_text(errors="replace")[-6000:]
 
 
 def check_rows(folder: Path, batches: Sequence[Sequence[Row]]) -> None:

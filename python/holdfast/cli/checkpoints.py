@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from holdfast.cli import documents, report
+from holdfast.cli import documents, folders, report
 from holdfast.regions.checkpoint.query_folder import (
     QueryCheckpoint,
     is_query_checkpoint,
@@ -24,7 +23,7 @@ from holdfast.regions.checkpoint.verify import Verification
 
 def show(arguments: argparse.Namespace) -> None:
     """Print the checkpoints of a pipeline, or the regions of one, or what a query's folder is."""
-    folder: Path = arguments.folder
+    folder = folders.given(arguments.folder)
     if arguments.id is None and is_query_checkpoint(folder):
         _show_query(read_query_checkpoint(folder), json=arguments.json)
         return
@@ -64,7 +63,7 @@ def _show_query(query: QueryCheckpoint, *, json: bool) -> None:
 
 def verify(arguments: argparse.Namespace) -> None:
     """Read everything that the checkpoints of a pipeline need, and print what cannot be read."""
-    folder: Path = arguments.folder
+    folder = folders.given(arguments.folder)
     ids = checkpoint_ids(folder)
     verification = Verification(folder, arguments.pipeline)
     with report.progress() as bars:

@@ -8,11 +8,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import holdfast
 from holdfast._spark import DEFAULT_MAX_FILE_BYTES
-from holdfast.cli import checkpoints, settings
+from holdfast.cli import checkpoints, folders, settings
 
 USAGE_ERROR = 2
 
@@ -47,14 +46,14 @@ def parser() -> argparse.ArgumentParser:
         "show",
         help="print the checkpoints of a regional pipeline, or what the folder of a query is",
     )
-    shown.add_argument("folder", type=Path, help="checkpoint folder")
+    folders.add_argument(shown, of="")
     shown.add_argument("--id", type=int, metavar="N", help="print the regions of this checkpoint")
     shown.set_defaults(run=checkpoints.show)
 
     verified = commands.add_parser(
         "verify", help="read everything that the checkpoints of a regional pipeline need"
     )
-    verified.add_argument("folder", type=Path, help="checkpoint folder of the pipeline")
+    folders.add_argument(verified, of=" of the pipeline")
     verified.add_argument(
         "--pipeline",
         metavar="NAME",

@@ -4,7 +4,7 @@
 mod common;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use common::{faulty, owner, payload};
 use holdfast_core::format::{Compression, NewSegment, SegmentKind, read_index};
@@ -79,6 +79,113 @@ fn names(storage: &Arc<impl Storage>) -> BTreeSet<FileId> {
         .map(|object| FileId::parse(&object.name).unwrap());
     // A file with the number 0 is a manager's claim.
     files.filter(|file| file.seq > 0).collect()
+}
+
+/// Storage that learns from its first object whether appends are durable, as Hadoop's does, and
+/// whose objects only their writer can sync.
+#[derive(Debug)]
+struct Learning {
+    storage: LocalStorage,
+    learned: OnceLock<()>,
+}
+
+#[derive(Debug)]
+struct SyncedByItsWriter(Box<dyn AppendFile>);
+
+impl AppendFile for SyncedByItsWriter {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.0.append(bytes)
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.0.sync()
+    }
+
+    fn finish(self: Box<Self>) -> Result<()> {
+        self.0.finish()
+    }
+}
+
+impl Storage for Learning {
+    fn location(&self) -> String {
+        self.storage.location()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            durable_append: self.learned.get().is_some(),
+            sync_by_name: false,
+        }
+    }
+
+    fn create(&self, name: &str) -> Result<Box<dyn AppendFile>> {
+        let file = self.storage.create(name)?;
+        // A claim is no file that is appended to.
+        if FileId::parse(name).is_some_and(|file| file.seq > 0) {
+            self.learned.get_or_init(|| ());
+        }
+        Ok(Box::new(SyncedByItsWriter(file)))
+    }
+
+    fn open(&self, name: &str) -> Result<Box<dyn ReadFile>> {
+        self.storage.open(name)
+    }
+
+    fn len(&self, name: &str) -> Result<u64> {
+        self.storage.len(name)
+    }
+
+    fn sync(&self, name: &str) -> Result<()> {
+        self.storage.sync(name)
+    }
+
+    fn delete(&self, name: &str) -> Result<()> {
+        self.storage.delete(name)
+    }
+
+    fn list(&self) -> Result<Vec<ObjectMeta>> {
+        self.storage.list()
+    }
+}
+
+#[test]
+fn files_span_checkpoints_once_the_storage_has_shown_that_appends_are_durable() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = Arc::new(Learning {
+        storage: LocalStorage::new(dir.path().join("segments")),
+        learned: OnceLock::new(),
+    });
+    let manager =
+        SnapshotManager::open_next_term(storage.clone(), ManagerOptions::default(), 1).unwrap();
+    assert!(!manager.across_checkpoints());
+    let mut last = Vec::new();
+    for number in 1..=6 {
+        manager.started(id(number));
+        let segments = ["S1", "S2"].map(|s| append(&manager, &owner(s), number).unwrap());
+        for (name, segment) in ["S1", "S2"].iter().zip(segments) {
+            let owner = owner(name);
+            manager
+                .persist_segments(id(number), &owner, &[segment])
+                .unwrap();
+        }
+        manager
+            .completed(id(number), &retained(number, &[(number, &[])]))
+            .unwrap();
+        manager.wait_for_deletes();
+        last = segments.to_vec();
+    }
+    assert!(manager.across_checkpoints());
+    // What the first checkpoint alone needed is gone; the later ones share a file.
+    let files: BTreeSet<_> = last.iter().map(|segment| segment.file.seq).collect();
+    assert_eq!(files.len(), 1);
+    let seqs: Vec<_> = names(&storage).iter().map(|file| file.seq).collect();
+    assert!(seqs.len() == 1 && seqs[0] <= 3, "{seqs:?}");
+    for (name, segment) in ["S1", "S2"].iter().zip(&last) {
+        assert_eq!(
+            manager.read(segment, &owner(name)).unwrap().payload,
+            payload(6, 2000)
+        );
+    }
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub(crate) fn strings<'local>(
 pub(crate) fn java_strings<'local>(
     env: &mut Env<'local>,
     texts: &[String],
-) -> Result<JObjectArray<'local, JString<'local>>, Failure> {
+) -> jni::errors::Result<JObjectArray<'local, JString<'local>>> {
     let array = JObjectArray::<JString>::new(env, texts.len(), JString::null())?;
     for (i, text) in texts.iter().enumerate() {
         let text = env.new_string(text)?;

@@ -195,7 +195,7 @@ extern "system" fn Java_io_holdfast_spark_Native_takeWarnings<'local>(
 ) -> JObjectArray<'local, JString<'local>> {
     with_env(env, |env| {
         let warnings = FOLDERS.get(folder)?.writer()?.take_warnings();
-        java_strings(env, &warnings)
+        Ok(java_strings(env, &warnings)?)
     })
 }
 

@@ -49,6 +49,7 @@ fn java_exception(failure: &Failure) -> (&'static JNIStr, String) {
         ErrorKind::NotFound => jni_str!("io/holdfast/spark/MissingStateException"),
         ErrorKind::Corrupt => jni_str!("io/holdfast/spark/DamagedStateException"),
         ErrorKind::Unsupported => jni_str!("io/holdfast/spark/UnsupportedStateException"),
+        ErrorKind::Fenced => jni_str!("io/holdfast/spark/FencedException"),
         ErrorKind::InvalidInput => jni_str!("java/lang/IllegalArgumentException"),
         ErrorKind::LimitExceeded => {
             let message =

@@ -13,5 +13,6 @@ mod folders;
 mod guard;
 mod hadoop;
 mod handles;
+mod pipeline;
 mod regional;
 mod store;

@@ -22,7 +22,7 @@ use crate::handles::Handles;
 
 static LISTENERS: Handles<Listener> = Handles::new("socket");
 static CONNECTIONS: Handles<Mutex<Option<Connection>>> = Handles::new("connection");
-static REGIONAL: Handles<SnapshotManager> = Handles::new("regional manager");
+pub(crate) static REGIONAL: Handles<SnapshotManager> = Handles::new("regional manager");
 
 /// `Native.listen(String folder): long`: listens at this process's socket below the folder for
 /// temporary files `folder`.
@@ -142,7 +142,7 @@ extern "system" fn Java_io_holdfast_spark_Native_closeRegional<'local>(
             manager.seal()?;
             warnings = manager.take_warnings();
         }
-        java_strings(env, &warnings)
+        Ok(java_strings(env, &warnings)?)
     })
 }
 
@@ -159,7 +159,7 @@ extern "system" fn Java_io_holdfast_spark_Native_tellRegional<'local>(
         let message = ManagerMessage::from_bytes(&env.convert_byte_array(message)?)?;
         let manager = REGIONAL.get(manager)?;
         message.tell(&manager)?;
-        java_strings(env, &manager.take_warnings())
+        Ok(java_strings(env, &manager.take_warnings())?)
     })
 }
 
@@ -185,6 +185,15 @@ fn said(error: &JniError) -> Error {
     match name.as_str() {
         "java.lang.IllegalStateException" => Error::new(ErrorKind::Fenced, msg.as_str()),
         "java.lang.IllegalArgumentException" => Error::invalid_input(msg.as_str()),
+        "java.io.FileNotFoundException" => Error::new(ErrorKind::NotFound, msg.as_str()),
+        "org.apache.hadoop.fs.FileAlreadyExistsException" => {
+            Error::new(ErrorKind::AlreadyExists, msg.as_str())
+        }
+        "org.apache.hadoop.security.AccessControlException" => Error::io(
+            msg.as_str(),
+            std::io::Error::from(std::io::ErrorKind::PermissionDenied),
+        ),
+        "java.io.IOException" => Error::new(ErrorKind::Storage, msg.as_str()),
         "io.holdfast.spark.HoldfastException" => Error::new(ErrorKind::Storage, msg.as_str()),
         _ => Error::new(ErrorKind::Storage, format!("{name}: {msg}")),
     }
@@ -242,6 +251,33 @@ impl Session for Worker {
             let data = env.byte_array_from_slice(&data)?;
             let data = [JValue::Object(&data)];
             env.call_method(worker, jni_str!("send"), jni_sig!("([B)V"), &data)?;
+            Ok(())
+        })
+    }
+
+    fn stage(&self, local: &str, staged: &str, target: &str) -> Result<(), Error> {
+        self.worker.call(|env, worker| {
+            let names = [
+                env.new_string(local)?,
+                env.new_string(staged)?,
+                env.new_string(target)?,
+            ];
+            env.call_method(
+                worker,
+                jni_str!("stage"),
+                jni_sig!("(Ljava/lang/String;Ljava/lang/String;Ljava/lang/String;)V"),
+                &names.each_ref().map(|name| JValue::Object(name)),
+            )?;
+            Ok(())
+        })
+    }
+
+    fn discard(&self, staged: &[String]) -> Result<(), Error> {
+        self.worker.call(|env, worker| {
+            let names = java_strings(env, staged)?;
+            let names = [JValue::Object(&names)];
+            let signature = jni_sig!("([Ljava/lang/String;)V");
+            env.call_method(worker, jni_str!("discard"), signature, &names)?;
             Ok(())
         })
     }

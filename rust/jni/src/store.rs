@@ -361,7 +361,7 @@ extern "system" fn Java_io_holdfast_spark_Native_familyNames<'local>(
 ) -> JObjectArray<'local, JString<'local>> {
     with_env(env, |env| {
         let names = STORES.get(store)?.state.lock().families().names();
-        java_strings(env, &names)
+        Ok(java_strings(env, &names)?)
     })
 }
 

@@ -139,6 +139,59 @@ impl ManagerClient {
         py.detach(|| client.send(data)).map_err(to_py)
     }
 
+    /// Let the executor make the content of a local file ready to be published.
+    ///
+    /// Returns once it is durable. Nothing can be seen under the final name before it is published.
+    ///
+    /// Parameters
+    /// ----------
+    /// local_path : str
+    ///     The file, on the machine of both processes.
+    /// staged : str
+    ///     URI on any file system that the executor reaches, which no other task uses.
+    /// target : str
+    ///     URI of the final name, on the same file system.
+    ///
+    /// Raises
+    /// ------
+    /// FileNotFoundError
+    ///     If there is no such local file.
+    /// FileExistsError
+    ///     If the staged name is taken.
+    /// PermissionError
+    ///     If the file system does not allow it.
+    /// NotImplementedError
+    ///     If the other process is no executor of Spark: it reaches local files only.
+    /// ConnectionError
+    ///     If the connection broke. The file may be staged.
+    /// OSError
+    ///     If a file system failed. Nothing is staged then.
+    fn stage(&self, py: Python<'_>, local_path: &str, staged: &str, target: &str) -> PyResult<()> {
+        let client = self.client.open().map_err(to_py)?;
+        py.detach(|| client.stage(local_path, staged, target))
+            .map_err(to_py)
+    }
+
+    /// Let the executor throw away what was staged.
+    ///
+    /// Parameters
+    /// ----------
+    /// staged : sequence of str
+    ///     URIs that were staged. Those that are not there are left out.
+    ///
+    /// Raises
+    /// ------
+    /// NotImplementedError
+    ///     If the other process is no executor of Spark.
+    /// ConnectionError
+    ///     If the connection broke.
+    /// OSError
+    ///     If a file system failed. All others are gone.
+    fn discard(&self, py: Python<'_>, staged: Vec<String>) -> PyResult<()> {
+        let client = self.client.open().map_err(to_py)?;
+        py.detach(|| client.discard(&staged)).map_err(to_py)
+    }
+
     fn __repr__(&self) -> String {
         self.client.repr("ManagerClient")
     }

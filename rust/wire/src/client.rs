@@ -13,8 +13,8 @@ use super::MAX_MESSAGE_BYTES;
 use super::channel::{Channel, Outgoing, announce, broken};
 use super::failure::Fate;
 use super::protocol::{
-    Answer, AppendCall, Call, Hello, HelloMessage, ReadCall, Request, Response, SegmentsCall,
-    check_version, ref_bytes,
+    Answer, AppendCall, Call, DiscardCall, Hello, HelloMessage, ReadCall, Request, Response,
+    SegmentsCall, StageCall, check_version, ref_bytes,
 };
 
 /// A manager in another process of the same user, through one connection. Several threads may use it;
@@ -144,6 +144,32 @@ impl Client {
     /// What the driver says; `Storage` when the connection broke: they may or may not have arrived.
     pub fn send(&self, data: &[u8]) -> Result<()> {
         self.done(Call::Send(data.to_vec()))
+    }
+
+    /// Lets the executor make the content of the local file `local` ready to be published as
+    /// `target`, under a name `staged` that no other task uses; both are URIs of any file system that
+    /// it reaches. Durable on return.
+    ///
+    /// # Errors
+    /// `NotFound` without the local file; `AlreadyExists` when the staged name is taken; `Unsupported`
+    /// by a server without such file systems; `Storage` when they fail, or the connection broke: the
+    /// file may then be staged.
+    pub fn stage(&self, local: &str, staged: &str, target: &str) -> Result<()> {
+        self.done(Call::Stage(StageCall {
+            local: local.to_owned(),
+            staged: staged.to_owned(),
+            target: target.to_owned(),
+        }))
+    }
+
+    /// Lets the executor throw away what was staged. What is not there is left out.
+    ///
+    /// # Errors
+    /// As [`Client::stage`].
+    pub fn discard(&self, staged: &[String]) -> Result<()> {
+        self.done(Call::Discard(DiscardCall {
+            staged: staged.to_vec(),
+        }))
     }
 
     fn done(&self, call: Call) -> Result<()> {

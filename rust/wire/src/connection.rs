@@ -42,6 +42,35 @@ pub trait Session {
     /// # Errors
     /// Whatever kept them from being taken; the client gets it.
     fn send(&self, data: Vec<u8>) -> Result<()>;
+
+    /// Makes the content of the local file `local` ready to be published as `target`, under the name
+    /// `staged`; both are URIs. Returns once it is durable.
+    ///
+    /// # Errors
+    /// Whatever kept it from being staged; the client gets it. `Unsupported` where the process
+    /// reaches local files only, which the client writes itself.
+    fn stage(&self, local: &str, staged: &str, target: &str) -> Result<()> {
+        let _ = (local, target);
+        Err(local_files_only(staged))
+    }
+
+    /// Throws away what was staged under these names; those that are not there are left out.
+    ///
+    /// # Errors
+    /// As [`Session::stage`].
+    fn discard(&self, staged: &[String]) -> Result<()> {
+        match staged.first() {
+            None => Ok(()),
+            Some(first) => Err(local_files_only(first)),
+        }
+    }
+}
+
+fn local_files_only(staged: &str) -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        format!("{staged}: only an executor of Spark stages files of other file systems"),
+    )
 }
 
 /// What is sent back.
@@ -204,6 +233,14 @@ impl<'a> Incoming<'a> {
             }
             Call::Send(data) => {
                 session.send(data)?;
+                Answer::Done(())
+            }
+            Call::Stage(call) => {
+                session.stage(&call.local, &call.staged, &call.target)?;
+                Answer::Done(())
+            }
+            Call::Discard(call) => {
+                session.discard(&call.staged)?;
                 Answer::Done(())
             }
         };

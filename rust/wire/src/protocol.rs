@@ -105,7 +105,7 @@ pub(super) fn check_version(peer: &str, version: u32) -> Result<()> {
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Request {
-    #[prost(oneof = "Call", tags = "1, 2, 3, 4, 5, 6")]
+    #[prost(oneof = "Call", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
     pub call: Option<Call>,
 }
 
@@ -123,6 +123,10 @@ pub(super) enum Call {
     Release(SegmentsCall),
     #[prost(bytes, tag = "6")]
     Send(Vec<u8>),
+    #[prost(message, tag = "7")]
+    Stage(StageCall),
+    #[prost(message, tag = "8")]
+    Discard(DiscardCall),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -157,6 +161,23 @@ pub(super) struct SegmentsCall {
     pub checkpoint: u64,
     #[prost(bytes = "vec", repeated, tag = "3")]
     pub refs: Vec<Vec<u8>>,
+}
+
+/// Names a file of both processes' machine, and two on any file system, as URIs.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct StageCall {
+    #[prost(string, tag = "1")]
+    pub local: String,
+    #[prost(string, tag = "2")]
+    pub staged: String,
+    #[prost(string, tag = "3")]
+    pub target: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct DiscardCall {
+    #[prost(string, repeated, tag = "1")]
+    pub staged: Vec<String>,
 }
 
 /// Announces a payload: in the bytes that follow, or in the descriptor that came with the message.

@@ -51,7 +51,7 @@ def stage(folder: Path) -> None:
     with sink.writer("a", 7, ROWS.schema) as stage:
         stage.write(ROWS)
         stage.close()
-    sink.persist([stage])
+    sink.persist([stage], None)
 
 
 def commit(folder: Path) -> None:

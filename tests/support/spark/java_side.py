@@ -16,6 +16,7 @@ from typing import IO, Any
 
 import pyspark
 import pytest
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from pyspark.sql import SparkSession
 
 import holdfast
@@ -176,3 +177,21 @@ def check_conformance(path: str, folder: str, *settings: str) -> None:
         check=False,
     )
     assert done.stdout.endswith("conforms\n"), done.stdout + done.stderr[-4000:]
+
+
+@contextmanager
+def gateway(path: str) -> Iterator[Any]:
+    """A JVM with a class path, reached as that of a session is: for what needs no Spark itself."""
+    (py4j,) = PYSPARK_JARS.glob("py4j-*.jar")
+    port = launch_gateway(
+        jarpath=str(py4j),
+        classpath=path,
+        javaopts=[QUICK_START],
+        die_on_exit=True,
+        java_path=tool("java"),
+    )
+    opened = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
+    try:
+        yield opened.jvm
+    finally:
+        opened.shutdown()

@@ -4,6 +4,7 @@ With ``--kill POINT`` it kills its own process group, JVM included, when it come
 batch ``--at`` (-1: while it drains). With ``--kill-executors`` the executor of one region is killed
 once in every third batch, in the middle of it. In every odd batch one region fails once. With
 ``--kafka`` the first start copies the input files to a Kafka topic, which is read instead of them.
+Checkpoints and output may lie on another file system.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,6 +23,7 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 import holdfast
+from holdfast.regions.base.hadoop_path import HadoopPath
 from holdfast.regions.coordinator import CheckpointCoordinator, RegionStarted, TasksEnded
 from holdfast.regions.driver import pipeline_driver as driver
 from holdfast.regions.driver.attempt_watch import AttemptWatch
@@ -52,6 +54,7 @@ POINTS = (
 )
 REGIONS = [f"r{number:02}" for number in range(6)]
 DRAINING = -1
+Files = Sequence[tuple[HadoopPath, HadoopPath, int]]
 #: More than fits into the metadata, so that there are segments.
 BALLAST = 300
 
@@ -168,7 +171,26 @@ def install(death: Death) -> None:
     death.lies_before(SparkRunner, "run", "tasks")
     death.lies_before(Attempts, "_publish", "metadata")
     death.lies_before(os, "link", "second-link", nth=2)
+    publish = HadoopPath.publish
+
+    def publish_one_first(self: HadoopPath, files: Files) -> None:
+        publish(self, files[:1])
+        death.passes("second-link")
+        publish(self, files)
+
+    HadoopPath.publish = publish_one_first  # type: ignore[method-assign]
     death.lies_before(holdfast.regions.sinks.ParquetSink, "sweep", "sweep")
+
+
+def rest_between_batches(seconds: float) -> None:
+    """Let executors be without work behind each batch."""
+    run_batch = driver.PipelineDriver.run_batch
+
+    def run_and_rest(self: Any, *arguments: Any, **options: Any) -> None:
+        run_batch(self, *arguments, **options)
+        time.sleep(seconds)
+
+    driver.PipelineDriver.run_batch = run_and_rest  # type: ignore[method-assign]
 
 
 def die_between_the_logs(stream: Path, batch: int) -> None:
@@ -210,12 +232,18 @@ def main() -> None:
     parser.add_argument("--kill-executors", action="store_true")
     parser.add_argument("--kafka", metavar="SERVERS")
     parser.add_argument("--class-path", help="to reach Kafka")
+    parser.add_argument("--pause", type=float, default=0, help="seconds between two batches")
+    parser.add_argument("--checkpoint", help="path or URI (default: in the folder)")
+    parser.add_argument("--output", help="path or URI (default: in the folder)")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings")
     parser.add_argument("--rows-per-batch", type=int, help="to read from Kafka")
     args = parser.parse_args()
     # Python workers do not find this module: its classes travel as they are.
     cloudpickle.register_pickle_by_value(pipelines)
     folder: Path = args.folder
     (folder / "marks").mkdir(exist_ok=True)
+    if args.pause:
+        rest_between_batches(args.pause)
     if args.kill is not None:
         install(Death(args.kill, args.at))
     operator = ExecutorKilling if args.kill_executors else Ballasted
@@ -225,6 +253,8 @@ def main() -> None:
         # No batch begins before all executors are there, so that each has a part of it.
         .config("spark.scheduler.minRegisteredResourcesRatio", "1.0")
     )
+    for setting in args.settings:
+        settings = settings.config(*setting.split("=", 1))
     if args.class_path:
         for key, value in on_class_path(args.class_path).items():
             settings = settings.config(key, value)
@@ -233,9 +263,9 @@ def main() -> None:
     query = (
         holdfast.regional(source(spark, args), region_by="region")
         .apply(operator(folder / "marks"), schema=COUNTED, name="count")
-        .write_parquet(folder / "out")
+        .write_parquet(args.output or folder / "out")
         .start(
-            folder / "ckpt",
+            args.checkpoint or folder / "ckpt",
             trigger={"availableNow": True},
             num_retained=1,
             max_consecutive_failures=10,

@@ -126,6 +126,29 @@ def floods(folder: str) -> Callable[..., Iterator[pa.RecordBatch]]:
     return work
 
 
+def stages(folder: str) -> Callable[..., Iterator[pa.RecordBatch]]:
+    """A task that lets its executor stage two files, and discard one of them."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        region_of(batches)
+        local, out = Path(folder, "../rows"), Path(folder, "../out")
+        local.write_bytes(b"rows of a region")
+        staged = [f"file:{out}/staged/{name}" for name in "ab"]
+        said = []
+        with ManagerClient(executor_socket(), pipeline=PIPELINE, folder=folder) as client:
+            for name in staged:
+                client.stage(str(local), name, f"file:{out}/rows")
+            client.discard(staged[1:])
+            for path, name in ((f"{local}-none", staged[1]), (str(local), staged[0])):
+                try:
+                    client.stage(path, name, f"file:{out}/rows")
+                except OSError as refused:
+                    said.append(type(refused).__name__)
+        yield pa.RecordBatch.from_pydict({"said": said})
+
+    return work
+
+
 class Driver:
     def __init__(self, folder: Path) -> None:
         self.segments = str(folder / "segments")
@@ -289,6 +312,24 @@ def flooded(driver: Driver) -> dict[str, Any]:
     }
 
 
+def staged(driver: Driver) -> dict[str, Any]:
+    """What a task staged is published by the driver."""
+    refused = driver.start(stages(driver.segments), regions=1).result(WAIT_SECONDS)
+    out = Path(driver.segments, "../out")
+    before = sorted(path.name for path in out.rglob("*"))
+    jvm: Any = driver.spark._jvm
+    conf = driver.spark._jsparkSession.sessionState().newHadoopConf()
+    files = jvm.io.holdfast.spark.PipelineFiles(conf)
+    rows = f"file:{out}/rows"
+    files.publish([f"file:{out}/staged/a"], [rows], [16])
+    return {
+        "refused": refused,
+        "before": before,
+        "after": sorted(path.name for path in out.rglob("*")),
+        "rows": bytes(files.read(rows)).decode(),
+    }
+
+
 def lost_executor(driver: Driver) -> dict[str, Any]:
     """The terms of an executor that was killed are not live any more."""
     job = driver.start(snapshots(driver.segments, 2))
@@ -312,7 +353,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     driver = Driver(folder)
     driver.bridge.open(PIPELINE, driver.segments)
-    parts = [killed_worker, life_of_files, closed_and_opened_again, flooded, lost_executor]
+    parts = [killed_worker, life_of_files, closed_and_opened_again, flooded, staged, lost_executor]
     facts = {part.__name__: part(driver) for part in parts}
     (folder / "facts.json").write_text(json.dumps(facts))
     driver.spark.stop()

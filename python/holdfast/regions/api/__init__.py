@@ -5,13 +5,13 @@ from holdfast.regions.api.options import PipelineOptions
 from holdfast.regions.api.pipeline import RegionalPipeline
 from holdfast.regions.api.writer import RegionalWriter
 from holdfast.regions.base.errors import (
+    FolderInUseError,
     LayoutChangedError,
     RegionalQueryError,
     RegionFinishedError,
     RegionInTwoTasksError,
     SavepointError,
 )
-from holdfast.regions.base.folder_lock import FolderInUseError
 from holdfast.regions.checkpoint.begin_from import Restore, restore
 from holdfast.regions.checkpoint.verify import DamagedCheckpointError
 from holdfast.regions.coordinator import CheckpointInfo

@@ -10,11 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast._core import CheckpointMetadata
 from holdfast.regions.api.chain import Chain
 from holdfast.regions.api.options import PipelineOptions
-from holdfast.regions.base.folders import CheckpointFolders
-from holdfast.regions.base.local_path import local_folder
+from holdfast.regions.base.folders import SEGMENTS_FOLDER, CheckpointFolders
+from holdfast.regions.base.hadoop_path import HadoopPath
+from holdfast.regions.base.metadata_files import list_metadata
+from holdfast.regions.base.paths import any_folder, local_folder
 from holdfast.regions.checkpoint.begin_from import Restore, begin_from, finish_claim
 from holdfast.regions.checkpoint.claim import held
 from holdfast.regions.checkpoint.layout import Layout
@@ -42,7 +43,9 @@ from holdfast.regions.sinks import (
     local_delivery,
     spark_delivery,
 )
+from holdfast.regions.sinks.local_owner import LocalOutputFolder
 from holdfast.regions.sinks.owner import OutputFolder
+from holdfast.regions.sinks.remote_owner import RemoteOutputFolder
 from holdfast.regions.splits import FileSplits, SplitEnumerator
 from holdfast.regions.splits.file_splits import SOURCE_OPERATOR
 
@@ -119,12 +122,18 @@ class RegionalWriter:
                 "bounded=True is not allowed without Spark: call end_of_data() on the LocalQuery "
                 "when all rows were given"
             )
-        folders = CheckpointFolders(local_folder(checkpoint))
+        root = local_folder(checkpoint)
+        folders = CheckpointFolders(root)
+        if isinstance(self._output, ParquetSink) and isinstance(self._output.root, HadoopPath):
+            raise ValueError(
+                f"write_parquet({str(self._output.root)!r}) is not allowed without Spark, which "
+                "alone reaches this file system: give it a path, or use start()"
+            )
         enumerator = self._enumerator()
 
         def runner_of(plan: PipelinePlan) -> LocalRunner:
             return LocalRunner(
-                plan, folders.segments, tasks=tasks, max_file_bytes=settings.max_file_bytes
+                plan, root / SEGMENTS_FOLDER, tasks=tasks, max_file_bytes=settings.max_file_bytes
             )
 
         with ExitStack() as opened:
@@ -162,7 +171,9 @@ class RegionalWriter:
         Parameters
         ----------
         checkpoint : str or Path
-            Folder of the checkpoints, on a file system that driver and executors share.
+            Folder of the checkpoints: a path of a file system that is mounted on driver and
+            executors, or the URI of a folder on one that Spark reaches, such as ``hdfs:`` or
+            ``s3a:``.
         restore : Restore, optional
             Begin a new checkpoint folder from a savepoint or another folder, see
             `holdfast.restore`.
@@ -218,7 +229,7 @@ class RegionalWriter:
                     stacklevel=2,
                 )
                 settings = replace(settings, regional=False)
-            folders = CheckpointFolders(local_folder(checkpoint))
+            folders = CheckpointFolders(any_folder(checkpoint))
 
             def runner_of(plan: PipelinePlan) -> SparkRunner:
                 return SparkRunner(session, plan, folders, max_file_bytes=settings.max_file_bytes)
@@ -281,8 +292,8 @@ class RegionalWriter:
                     max_file_bytes=settings.max_file_bytes,
                 )
             if checkpoint_id is not None:
-                choose(CheckpointMetadata.list(folders.metadata), checkpoint_id, folders.root)
-            owner = own_folders(folders, plan, output, opened)
+                choose(list_metadata(folders.metadata), checkpoint_id, folders.root)
+            owner, folders = own_folders(folders, plan, output, opened)
             if restore is not None:
                 finish_claim(restore, folders)
         if output is not None:
@@ -334,9 +345,11 @@ class RegionalWriter:
     def _output_folder(self) -> OutputFolder | None:
         """Return the folder of the output, if that is not in the checkpoint folder."""
         sink = self._output
-        return (
-            OutputFolder(sink.root, sink.published_after) if isinstance(sink, ParquetSink) else None
-        )
+        if not isinstance(sink, ParquetSink):
+            return None
+        if isinstance(sink.root, HadoopPath):
+            return RemoteOutputFolder(sink.root, sink.published_after)
+        return LocalOutputFolder(sink.root, sink.published_after)
 
     def _prepared(
         self,

@@ -1,4 +1,7 @@
-"""Durable folders, and errors of the file system that say what failed."""
+"""Durable files and folders, and errors of the file system that say what failed.
+
+On file systems that the JVM reaches, whatever returns without an error is durable.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
+
+from holdfast.regions.base.hadoop_path import HadoopPath
+from holdfast.regions.base.paths import AnyPath
 
 
 @contextmanager
@@ -20,8 +26,10 @@ def explained(doing: str) -> Iterator[None]:
         raise OSError(error.errno, f"{doing}: {error.strerror}", error.filename) from error
 
 
-def sync_folder(folder: Path) -> None:
+def sync_folder(folder: AnyPath) -> None:
     """Make the names in a folder durable."""
+    if isinstance(folder, HadoopPath):
+        return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -29,13 +37,16 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def write_number(path: Path, number: int) -> None:
+def write_number(path: AnyPath, number: int) -> None:
     """Replace a file that holds a number, as `write_text`."""
     write_text(path, str(number))
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: AnyPath, text: str) -> None:
     """Replace a small file: durably, and at once for every reader."""
+    if isinstance(path, HadoopPath):
+        path.write_text(text)
+        return
     staged = path.with_suffix(".new")
     with staged.open("w") as file:
         file.write(text)

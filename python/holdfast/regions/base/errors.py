@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 
 class RegionalQueryError(RuntimeError):
     """A regional pipeline ended because it could not go on.
@@ -68,7 +66,7 @@ class SavepointError(RegionalQueryError):
 
     Parameters
     ----------
-    path : Path
+    path : Path or HadoopPath
         Where it was to be written; nothing is there.
     attempts : int
         Attempts that were made.
@@ -76,7 +74,7 @@ class SavepointError(RegionalQueryError):
         Why the last one was aborted.
     """
 
-    def __init__(self, path: Path, attempts: int, cause: str) -> None:
+    def __init__(self, path: object, attempts: int, cause: str) -> None:
         super().__init__(
             f"no savepoint was written to {path}: a savepoint needs every region, and {attempts} "
             f"attempts were aborted, the last one because: {cause}. The pipeline goes on"
@@ -128,4 +126,40 @@ class RegionFinishedError(RegionalQueryError):
             f"rows arrived for region {region!r}, whose data ended in checkpoint {finished}: its "
             "operators have flushed, and do not run again. To process more rows, begin with a new "
             f"checkpoint folder, or go back to before the end of data: {back}"
+        )
+
+
+class FolderInUseError(RegionalQueryError):
+    """A running pipeline uses the folder.
+
+    Parameters
+    ----------
+    folder : Path or HadoopPath
+        The folder.
+    holder : str
+        Who holds its lock, as far as is known.
+    """
+
+    def __init__(self, folder: object, holder: str) -> None:
+        super().__init__(
+            f"{folder} is in use: {holder or 'a pipeline is open already'}. A folder has one "
+            "pipeline at a time: stop that one first, or give this one a folder of its own"
+        )
+
+
+class FolderLostError(RegionalQueryError):
+    """Another process has taken the folder over, because this one seemed to be dead.
+
+    Parameters
+    ----------
+    folder : HadoopPath
+        The folder.
+    holder : str
+        Who holds it now, as far as is known.
+    """
+
+    def __init__(self, folder: object, holder: str) -> None:
+        super().__init__(
+            f"{folder} was taken over by another process while this one stood still: "
+            f"{holder or 'a pipeline is open there'}. This one publishes nothing any more"
         )

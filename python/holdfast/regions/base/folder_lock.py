@@ -3,6 +3,7 @@
 The kernel holds them (``flock``), so that the lock of a process that died is gone with it. Over NFS
 the server takes part, so that other machines see them. Where a file system has no such locks, a
 warning says so, and the folder is used without: then it is up to the user to start a pipeline once.
+On file systems that only the JVM reaches there are leases instead, see `base.folder_lease`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from holdfast.regions.base.errors import RegionalQueryError
+from holdfast.regions.base.errors import FolderInUseError
+from holdfast.regions.base.folder_lease import FolderLease, take_lease
+from holdfast.regions.base.hadoop_path import HadoopPath
+from holdfast.regions.base.paths import AnyPath
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -28,24 +32,6 @@ _NO_LOCKS: Final = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK,
 
 #: More than is written into a locked file.
 _HOLDER_BYTES: Final = 1 << 16
-
-
-class FolderInUseError(RegionalQueryError):
-    """A running pipeline uses the folder.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder.
-    holder : str
-        Who holds its lock, as far as is known.
-    """
-
-    def __init__(self, folder: Path, holder: str) -> None:
-        super().__init__(
-            f"{folder} is in use: {holder or 'a pipeline is open already'}. A folder has one "
-            "pipeline at a time: stop that one first, or give this one a folder of its own"
-        )
 
 
 class FolderLock:
@@ -109,15 +95,15 @@ def _let_go_in_child() -> None:
 os.register_at_fork(after_in_child=_let_go_in_child)
 
 
-def lock_folder(folder: Path, path: Path) -> FolderLock:
+def lock_folder(folder: AnyPath, path: AnyPath) -> FolderLock | FolderLease:
     """Lock a folder by a file in it, which stays there when the lock is gone.
 
     Parameters
     ----------
-    folder : Path
+    folder : Path or HadoopPath
         What is locked, for the error.
-    path : Path
-        The file; created if it is not there.
+    path : Path or HadoopPath
+        The file, or the folder of leases; created if it is not there.
 
     Raises
     ------
@@ -126,6 +112,10 @@ def lock_folder(folder: Path, path: Path) -> FolderLock:
     OSError
         If the file cannot be opened.
     """
+    if isinstance(folder, HadoopPath) or isinstance(path, HadoopPath):
+        if not (isinstance(folder, HadoopPath) and isinstance(path, HadoopPath)):
+            raise TypeError(f"{folder} and {path} are not on one file system")
+        return take_lease(folder, path)
     return _locked(folder, path, lambda: _opened(path, os.O_CREAT))
 
 
@@ -168,8 +158,11 @@ def _opened(path: Path, flags: int) -> int:
     return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o666)
 
 
-def note_holder(lock: FolderLock, pipeline: str) -> None:
+def note_holder(lock: FolderLock | FolderLease, pipeline: str) -> None:
     """Write into a locked file who holds it, for the errors of others."""
+    if isinstance(lock, FolderLease):
+        lock.note_pipeline(pipeline)
+        return
     process = f"{os.getpid()} on {socket.gethostname()}"
     os.ftruncate(lock.descriptor, 0)
     os.pwrite(lock.descriptor, json.dumps({"pipeline": pipeline, "process": process}).encode(), 0)

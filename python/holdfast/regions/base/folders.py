@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from holdfast._core import CheckpointMetadata
+from holdfast.regions.base.durable import write_text
+from holdfast.regions.base.folder_lease import FolderLease
+from holdfast.regions.base.hadoop_path import HadoopPath
+from holdfast.regions.base.metadata_files import delete_metadata, write_metadata
+from holdfast.regions.base.paths import AnyPath
 
 METADATA_FOLDER = "metadata"
 SEGMENTS_FOLDER = "segments"
@@ -43,49 +47,49 @@ class CheckpointFolders:
 
     Parameters
     ----------
-    root : Path
+    root : Path or HadoopPath
         Folder of the pipeline's checkpoint.
     """
 
-    root: Path
+    root: AnyPath
 
     @property
-    def metadata(self) -> Path:
+    def metadata(self) -> AnyPath:
         """One file for every retained checkpoint."""
         return self.root / METADATA_FOLDER
 
     @property
-    def segments(self) -> Path:
+    def segments(self) -> AnyPath:
         """Merged files of all executors."""
         return self.root / SEGMENTS_FOLDER
 
     @property
-    def stream(self) -> Path:
+    def stream(self) -> AnyPath:
         """What Spark keeps about the stream: its offsets, its commits, files its sources saw."""
         return self.root / "spark"
 
     @property
-    def output(self) -> Path:
+    def output(self) -> AnyPath:
         """Rows on their way to a function, see ``foreach_batch``."""
         return self.root / "output"
 
     @property
-    def last_attempt(self) -> Path:
+    def last_attempt(self) -> AnyPath:
         """Number of the newest attempt: one that was aborted leaves no other trace (R2)."""
         return self.root / "last-attempt"
 
     @property
-    def identity(self) -> Path:
+    def identity(self) -> AnyPath:
         """What its output folder knows the pipeline by, see `checkpoint.ownership`."""
         return self.root / "pipeline-id"
 
     @property
-    def lock(self) -> Path:
-        """Locked while the pipeline runs."""
+    def lock(self) -> AnyPath:
+        """Locked while the pipeline runs; a folder of leases where there are no locks."""
         return self.root / "lock"
 
     @property
-    def rewind(self) -> Path:
+    def rewind(self) -> AnyPath:
         """Number of the checkpoint to go back to, while that is under way."""
         return self.root / "rewind"
 
@@ -97,12 +101,12 @@ class CheckpointFolders:
         OSError
             If that fails. The metadata may be there all the same.
         """
-        metadata.write(self.metadata)
+        write_metadata(metadata, self.metadata)
 
     def drop(self, ids: Iterable[int]) -> None:
         """Delete the metadata of checkpoints; what is gone already is no error."""
         for id in ids:
-            CheckpointMetadata.delete(self.metadata, id)
+            delete_metadata(self.metadata, id)
 
     def read_identity(self) -> str | None:
         """Return what identifies the pipeline; None if nothing does yet."""
@@ -121,7 +125,46 @@ class CheckpointFolders:
 
     def note_attempt(self, attempt: int) -> None:
         """Keep the number of an attempt that begins."""
+        if isinstance(self.last_attempt, HadoopPath):
+            # Tasks on other machines may outlive that of the driver.
+            write_text(self.last_attempt, str(attempt))
+            return
         # Not synced: tasks that could take a new attempt for this one do not outlive the machine.
         staged = self.last_attempt.with_suffix(".new")
         staged.write_text(str(attempt))
         staged.replace(self.last_attempt)
+
+
+@dataclass(frozen=True)
+class LeasedFolders(CheckpointFolders):
+    """Paths inside a checkpoint folder that is this process's by a lease.
+
+    Parameters
+    ----------
+    lease : FolderLease
+        Asked before anything is written that another process would go on from.
+    """
+
+    lease: FolderLease
+
+    def publish(self, metadata: CheckpointMetadata) -> None:
+        """Write the metadata of a checkpoint, as `CheckpointFolders.publish`.
+
+        Raises
+        ------
+        FolderLostError
+            If the folder is another process's by now. Nothing is written.
+        """
+        self.lease.require_held()
+        super().publish(metadata)
+
+    def note_attempt(self, attempt: int) -> None:
+        """Keep the number of an attempt that begins, as `CheckpointFolders.note_attempt`.
+
+        Raises
+        ------
+        FolderLostError
+            If the folder is another process's by now. Nothing is written.
+        """
+        self.lease.require_held()
+        super().note_attempt(attempt)

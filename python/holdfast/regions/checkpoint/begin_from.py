@@ -7,8 +7,8 @@ import logging
 import os
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Literal, get_args
+from urllib.parse import urlsplit
 
 from holdfast._core import CheckpointMetadata
 from holdfast.regions.base.folders import (
@@ -21,7 +21,9 @@ from holdfast.regions.base.folders import (
     RESTORED_IDENTITY_PROPERTY,
     CheckpointFolders,
 )
-from holdfast.regions.base.local_path import local_folder
+from holdfast.regions.base.hadoop_path import HadoopPath
+from holdfast.regions.base.metadata_files import list_metadata
+from holdfast.regions.base.paths import AnyPath, any_folder
 from holdfast.regions.checkpoint.claim import delete_claimed
 from holdfast.regions.checkpoint.copy import copy_region, require_free, write_image
 from holdfast.regions.checkpoint.layout import LAYOUT_PROPERTY, Layout
@@ -44,7 +46,7 @@ class Restore:
 
     Parameters
     ----------
-    path : Path
+    path : Path or HadoopPath
         A savepoint, or the checkpoint folder of another pipeline.
     mode : {"claim", "no_claim"}
         Whether that folder is deleted once it is not needed.
@@ -52,7 +54,7 @@ class Restore:
         Which of its checkpoints; None: the latest.
     """
 
-    path: Path
+    path: AnyPath
     mode: Mode
     checkpoint_id: int | None
 
@@ -81,7 +83,8 @@ def restore(
     Parameters
     ----------
     path : str or path-like
-        A savepoint, or the checkpoint folder of a pipeline that does not run any more.
+        A savepoint, or the checkpoint folder of a pipeline that does not run any more: a path, or
+        the URI of a folder on a file system that Spark reaches.
     mode : {"no_claim", "claim"}, default "no_claim"
         With ``claim``, the new pipeline owns the old folder and deletes its checkpoints, all of
         them, as soon as it has its own first one. Files that no pipeline made stay. The folder of
@@ -107,7 +110,7 @@ def restore(
         raise ValueError(
             f"mode={mode!r} is not allowed: expected one of {', '.join(get_args(Mode))}"
         )
-    return Restore(local_folder(path), mode, checkpoint_id)
+    return Restore(any_folder(path), mode, checkpoint_id)
 
 
 def begin_from(
@@ -200,8 +203,10 @@ def finish_claim(origin: Restore, folders: CheckpointFolders) -> None:
         delete_claimed(origin.path, began)
 
 
-def _require_apart(one: Path, other: Path) -> None:
-    if one.is_relative_to(other) or other.is_relative_to(one):
+def _require_apart(one: AnyPath, other: AnyPath) -> None:
+    if isinstance(one, HadoopPath) != isinstance(other, HadoopPath):
+        return
+    if one.is_relative_to(other) or other.is_relative_to(one):  # type: ignore[arg-type]
         raise ValueError(
             f"a pipeline cannot begin in {other} from {one}: expected two folders of which none "
             "lies in the other; to go back in a pipeline's own folder, give checkpoint_id="
@@ -232,7 +237,7 @@ def _first_of(folders: CheckpointFolders) -> dict[str, str] | None:
     A damaged one is reported when it is restored.
     """
     with suppress(FileNotFoundError):
-        for id in reversed(CheckpointMetadata.list(folders.metadata)):
+        for id in reversed(list_metadata(folders.metadata)):
             with suppress(OSError):
                 return read_metadata(folders.root, id).properties
     return None
@@ -254,7 +259,7 @@ def _chosen(origin: Restore) -> CheckpointMetadata:
             "pipeline once more, so that it gets there",
             str(folders.rewind),
         )
-    ids = CheckpointMetadata.list(folders.metadata)
+    ids = list_metadata(folders.metadata)
     chosen = choose(ids, origin.checkpoint_id, origin.path)
     require_intact(origin.path, chosen, [id for id in ids if id < chosen])
     return read_metadata(origin.path, chosen)
@@ -279,6 +284,12 @@ def _publish_pending(
         location = metadata.properties.get(OUTPUT_PROPERTY, sink.location)
         if location == sink.location:
             raise
+        if not _is_known(location, sink, old):
+            raise ValueError(
+                f"the old pipeline wrote to {location}, where the new one does not look: whether "
+                f"all of checkpoint {metadata.id} is published is not known. Start the old "
+                "pipeline once more and stop it, or let the new one write into the same folder"
+            ) from None
         if waiting := sink.at(location).unpublished(staged):
             raise ValueError(
                 f"the old pipeline has not published {len(waiting)} files of checkpoint "
@@ -286,6 +297,16 @@ def _publish_pending(
                 "start the old pipeline once more and stop it, or let the new one write into the "
                 "same folder"
             ) from None
+
+
+def _is_known(location: str, sink: TwoPhaseSink, old: CheckpointFolders) -> bool:
+    """Whether a place is mounted, or on a server that the user has named, too.
+
+    A name of a server in metadata, which may come from anywhere, is not connected to (R92).
+    """
+    server = urlsplit(location)[:2]
+    named = (sink.location, str(old.root))
+    return location.startswith("/") or server in [urlsplit(other)[:2] for other in named]
 
 
 def _require_no_later_output(sink: TwoPhaseSink, metadata: CheckpointMetadata) -> None:

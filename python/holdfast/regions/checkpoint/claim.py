@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 from typing import Final
 
-from holdfast._core import CheckpointMetadata
+from holdfast.regions.base.folder_lease import remove_leases
 from holdfast.regions.base.folder_lock import lock_folder
 from holdfast.regions.base.folders import (
     RESTORED_CHECKPOINT_PROPERTY,
     RESTORED_CREATED_PROPERTY,
     CheckpointFolders,
 )
+from holdfast.regions.base.hadoop_path import HadoopPath
+from holdfast.regions.base.metadata_files import delete_metadata, list_metadata
+from holdfast.regions.base.paths import AnyPath, entries
 from holdfast.regions.checkpoint.read import read_metadata
 from holdfast.regions.sinks.delivered import forget_delivered
 from holdfast.regions.sinks.parquet import ParquetSink
@@ -37,7 +38,7 @@ _STREAM: Final = re.compile(
 
 
 @contextmanager
-def held(claimed: Path) -> Iterator[None]:
+def held(claimed: AnyPath) -> Iterator[None]:
     """Lock a folder that is being claimed; nothing if it is not there any more.
 
     Raises
@@ -59,14 +60,14 @@ def held(claimed: Path) -> Iterator[None]:
         yield
 
 
-def delete_claimed(claimed: Path, began: dict[str, str]) -> None:
+def delete_claimed(claimed: AnyPath, began: dict[str, str]) -> None:
     """Delete the checkpoints of a claimed folder, if they still are those that were claimed.
 
     Metadata goes last: as long as it is there, a deletion that was interrupted is repeated.
 
     Parameters
     ----------
-    claimed : Path
+    claimed : Path or HadoopPath
         The folder, locked.
     began : dict of str to str
         Properties of the checkpoints of the pipeline that claimed it.
@@ -87,11 +88,14 @@ def delete_claimed(claimed: Path, began: dict[str, str]) -> None:
     for file in (folders.last_attempt, folders.identity):
         file.unlink(missing_ok=True)
         file.with_suffix(".new").unlink(missing_ok=True)
-    for other in CheckpointMetadata.list(folders.metadata):
+    for other in list_metadata(folders.metadata):
         if other != id:
-            CheckpointMetadata.delete(folders.metadata, other)
-    CheckpointMetadata.delete(folders.metadata, id)
-    folders.lock.unlink(missing_ok=True)
+            delete_metadata(folders.metadata, other)
+    delete_metadata(folders.metadata, id)
+    if isinstance(folders.lock, HadoopPath):
+        remove_leases(folders.lock)
+    else:
+        folders.lock.unlink(missing_ok=True)
     with suppress(OSError):
         folders.metadata.rmdir()
     try:
@@ -103,19 +107,24 @@ def delete_claimed(claimed: Path, began: dict[str, str]) -> None:
         LOG.info("the claimed folder %s is deleted", claimed)
 
 
-def _delete_own(folder: Path, own: re.Pattern[str]) -> None:
+def _delete_own(folder: AnyPath, own: re.Pattern[str]) -> None:
     """Delete the files below a folder that have such paths, and the folders that are empty then."""
-    for parent, _, files in os.walk(folder, topdown=False):
-        for name in files:
-            path = Path(parent, name)
-            if own.fullmatch(path.relative_to(folder).as_posix()):
-                path.unlink(missing_ok=True)
-        # What else is in there is not ours.
-        with suppress(OSError):
-            os.rmdir(parent)
+    if folder.is_dir():
+        _delete_below(folder, "", own)
 
 
-def _delete_output(folder: Path) -> None:
+def _delete_below(folder: AnyPath, path: str, own: re.Pattern[str]) -> None:
+    for entry in entries(folder):
+        if entry.is_dir() and not entry.is_symlink():
+            _delete_below(entry, f"{path}{entry.name}/", own)
+        elif own.fullmatch(path + entry.name):
+            entry.unlink(missing_ok=True)
+    # What else is in there is not ours.
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def _delete_output(folder: AnyPath) -> None:
     """Delete rows on their way to a function, which has had them."""
     sink = ParquetSink(folder)
     sink.sweep(_EVERY_ATTEMPT)

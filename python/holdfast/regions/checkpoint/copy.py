@@ -2,7 +2,8 @@
 
 Savepoints are such copies, and so is what a pipeline begins with that is restored in a new folder.
 Copies refer to nothing outside their folder, so that the original may be deleted at once (R72). A
-copy appears under its name by one rename, complete and durable: half a copy is none.
+copy appears under its name by one rename, complete and durable: half a copy is none. On object
+stores, its metadata is what appears last.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import errno
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Literal
 
 from holdfast._core import (
@@ -23,13 +24,15 @@ from holdfast._core import (
     Piece,
     RegionEntry,
     SegmentRef,
-    SnapshotManager,
     StateEntry,
-    read_segment,
 )
 from holdfast.regions.base.durable import sync_folder
 from holdfast.regions.base.folders import PIPELINE_PROPERTY, CheckpointFolders
+from holdfast.regions.base.hadoop_path import HadoopPath
+from holdfast.regions.base.metadata_files import write_metadata
 from holdfast.regions.base.owners import RegionOwners
+from holdfast.regions.base.paths import AnyPath
+from holdfast.regions.checkpoint.segment_files import ImageStore, new_image, read_stored_segment
 from holdfast.regions.checkpoint.stream_log import copy_stream, rewind_stream
 from holdfast.regions.graph import ChannelData
 from holdfast.regions.state.saved import SavedState
@@ -48,16 +51,16 @@ class SegmentCopies:
 
     Parameters
     ----------
-    source : Path
+    source : Path or HadoopPath
         Folder of the segments.
-    store : SnapshotManager
-        Manager of the other folder.
+    store : ImageStore
+        Image of the other folder.
     from_pipeline, to_pipeline : str
         Name of the pipeline in the owners, here and there.
     """
 
     def __init__(
-        self, source: Path, store: SnapshotManager, *, from_pipeline: str, to_pipeline: str
+        self, source: AnyPath, store: ImageStore, *, from_pipeline: str, to_pipeline: str
     ) -> None:
         self._source = source
         self._from = from_pipeline
@@ -76,7 +79,7 @@ class SegmentCopies:
 
     def read(self, ref: SegmentRef, owner: Owner) -> bytes:
         """Read a segment of the original, and verify it."""
-        return read_segment(self._source, ref, owner)
+        return read_stored_segment(self._source, ref, owner)
 
     def operator(self, region: str, origin: int, entry: OperatorEntry) -> OperatorEntry:
         """Copy the states of an operator (instance)."""
@@ -156,10 +159,9 @@ class SegmentCopies:
         entries: int,
     ) -> SegmentRef:
         if (after, ref) not in self._copied:
-            payload = self.read(ref, before)
             self._created.add(created)
-            self._copied[after, ref] = self._store.append(
-                after, created, payload, kind=kind, entries=entries
+            self._copied[after, ref] = self._store.copy(
+                self._source, ref, before, after, created, kind=kind, entries=entries
             )
         return self._copied[after, ref]
 
@@ -181,7 +183,7 @@ def copy_region(
 def write_image(
     source: CheckpointFolders,
     metadata: CheckpointMetadata,
-    target: Path,
+    target: AnyPath,
     *,
     kind: ImageKind,
     pipeline: str,
@@ -202,7 +204,7 @@ def write_image(
         Where the checkpoint lies.
     metadata : CheckpointMetadata
         The checkpoint.
-    target : Path
+    target : Path or HadoopPath
         The new folder, with the layout of `CheckpointFolders`. See `require_free`.
     kind : {"checkpoint", "savepoint"}
         What the copy says it is.
@@ -222,16 +224,13 @@ def write_image(
     OSError
         If the copy cannot be written, or the target is in use after all. There is no copy then.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    staged = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.partial")
-    staged.mkdir()
-    try:
+    with _appearing(target) as staged:
         folders = CheckpointFolders(staged)
         copy_stream(source.stream, folders.stream)
         # Spark may have planned batches that are not in the checkpoint, or even run some.
         rewind_stream(folders.stream, metadata.batch_id)
         folders.note_attempt(max(source.read_last_attempt(), metadata.id))
-        with SnapshotManager(folders.segments, max_file_bytes=max_file_bytes) as store:
+        with new_image(folders.segments, max_file_bytes=max_file_bytes) as store:
             copies = SegmentCopies(
                 source.segments,
                 store,
@@ -241,18 +240,52 @@ def write_image(
             regions = [_copied(copies, entry, adapt) for entry in metadata.regions.values()]
             copies.persist()
         folders.metadata.mkdir()
-        _relabelled(metadata, regions, kind, {**properties, PIPELINE_PROPERTY: pipeline}).write(
-            folders.metadata
+        # Last: without metadata a folder is no checkpoint, where it does not appear at once.
+        write_metadata(
+            _relabelled(metadata, regions, kind, {**properties, PIPELINE_PROPERTY: pipeline}),
+            folders.metadata,
         )
-        sync_folder(staged)
-        os.rename(staged, target)
+
+
+@contextmanager
+def _appearing(target: AnyPath) -> Iterator[AnyPath]:
+    """Make a folder that has its name once it is complete; nothing is left if that fails.
+
+    On object stores, which cannot rename a folder, it has its name from the start.
+    """
+    partial = f".{target.name}.{uuid.uuid4().hex[:8]}.partial"
+    if isinstance(target, HadoopPath):
+        staged = target.with_name(partial) if target.parent.renames else target
+        try:
+            staged.mkdir(parents=True, exist_ok=staged == target)
+            yield staged
+            if staged != target:
+                _remove_empty(target)
+                staged.rename_new(target)
+        except BaseException:
+            with suppress(OSError):
+                staged.remove_tree()
+            raise
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    local = target.with_name(partial)
+    local.mkdir()
+    try:
+        yield local
+        sync_folder(local)
+        os.rename(local, target)
         sync_folder(target.parent)
     except BaseException:
-        shutil.rmtree(staged, ignore_errors=True)
+        shutil.rmtree(local, ignore_errors=True)
         raise
 
 
-def require_free(target: Path) -> None:
+def _remove_empty(folder: HadoopPath) -> None:
+    with suppress(FileNotFoundError):
+        folder.rmdir()
+
+
+def require_free(target: AnyPath) -> None:
     """Check that a folder can be created: it is not there, or empty.
 
     Raises

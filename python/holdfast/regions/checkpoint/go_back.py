@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from holdfast._core import CheckpointMetadata
 from holdfast.regions.base.durable import sync_folder, write_number
 from holdfast.regions.base.folders import CheckpointFolders
+from holdfast.regions.base.metadata_files import delete_metadata, list_metadata
 from holdfast.regions.checkpoint.read import read_metadata
 from holdfast.regions.checkpoint.stream_log import rewind_stream
 from holdfast.regions.sinks import TwoPhaseSink
@@ -52,12 +52,12 @@ def finish_rewind(folders: CheckpointFolders, sink: TwoPhaseSink) -> None:
         checkpoint = int(folders.rewind.read_text())
     except FileNotFoundError:
         return
-    newer = [id for id in CheckpointMetadata.list(folders.metadata) if id > checkpoint]
+    newer = [id for id in list_metadata(folders.metadata) if id > checkpoint]
     LOG.warning("going back to checkpoint %d: checkpoints %s are given up", checkpoint, newer)
     metadata = read_metadata(folders.root, checkpoint)
     rewind_stream(folders.stream, metadata.batch_id)
     sink.withdraw(checkpoint)
     for id in newer:
-        CheckpointMetadata.delete(folders.metadata, id)
+        delete_metadata(folders.metadata, id)
     folders.rewind.unlink()
     sync_folder(folders.root)

@@ -8,6 +8,7 @@ from typing import Final
 
 from holdfast._core import CheckpointMetadata
 from holdfast.regions.base.folders import PIPELINE_PROPERTY, CheckpointFolders
+from holdfast.regions.base.metadata_files import list_metadata
 from holdfast.regions.checkpoint.go_back import begin_rewind, finish_rewind
 from holdfast.regions.checkpoint.layout import Layout
 from holdfast.regions.checkpoint.read import UNREADABLE, choose, read_metadata
@@ -51,7 +52,7 @@ def open_folder(
     """
     folders.metadata.mkdir(parents=True, exist_ok=True)
     finish_rewind(folders, plan.sink)
-    ids = CheckpointMetadata.list(folders.metadata)
+    ids = list_metadata(folders.metadata)
     if checkpoint_id is None and not ids:
         return []
     chosen = choose(ids, checkpoint_id, folders.root)

@@ -9,17 +9,21 @@ from __future__ import annotations
 import os
 import uuid
 from contextlib import ExitStack, suppress
-from pathlib import Path
 
 from holdfast._core import CheckpointMetadata
 from holdfast.regions.base.durable import write_text
+from holdfast.regions.base.folder_lease import FolderLease, remove_leases
 from holdfast.regions.base.folder_lock import lock_folder, note_holder
 from holdfast.regions.base.folders import (
     IDENTITY_PROPERTY,
     OUTPUT_PROPERTY,
     RESTORED_IDENTITY_PROPERTY,
     CheckpointFolders,
+    LeasedFolders,
 )
+from holdfast.regions.base.hadoop_path import HadoopPath
+from holdfast.regions.base.metadata_files import list_metadata
+from holdfast.regions.base.paths import AnyPath
 from holdfast.regions.checkpoint.read import UNREADABLE, read_metadata
 from holdfast.regions.protocol.orders import PipelinePlan
 from holdfast.regions.sinks.owner import Candidate, OutputFolder, Owner
@@ -32,7 +36,7 @@ def new_identity() -> str:
 
 def own_folders(
     folders: CheckpointFolders, plan: PipelinePlan, output: OutputFolder | None, opened: ExitStack
-) -> Owner:
+) -> tuple[Owner, CheckpointFolders]:
     """Make the folders of a pipeline its own for as long as it runs.
 
     Parameters
@@ -50,6 +54,8 @@ def own_folders(
     -------
     Owner
         What its output folder says of it from now on.
+    CheckpointFolders
+        Its checkpoint folder, to be used from now on: it refuses to write once it is lost.
 
     Raises
     ------
@@ -63,12 +69,15 @@ def own_folders(
         # Nothing is created for a pipeline that is refused.
         output.require_free_for(_candidate(folders, plan, read_identity(folders) or ""))
     folders.root.mkdir(parents=True, exist_ok=True)
-    lock = opened.enter_context(lock_folder(folders.root, folders.lock))
+    lock = lock_folder(folders.root, folders.lock)
+    opened.enter_context(lock)
     note_holder(lock, plan.pipeline)
     candidate = _candidate(folders, plan, _kept_identity(folders))
     if output is not None:
         opened.enter_context(output.take(candidate))
-    return candidate.owner
+    if isinstance(lock, FolderLease):
+        folders = LeasedFolders(folders.root, lock)
+    return candidate.owner, folders
 
 
 def successor(
@@ -88,7 +97,7 @@ def read_identity(folders: CheckpointFolders) -> str | None:
     return folders.read_identity() or _properties(folders).get(IDENTITY_PROPERTY)
 
 
-def discard_unstarted(root: Path) -> None:
+def discard_unstarted(root: AnyPath) -> None:
     """Remove what a start left in a checkpoint folder that came to no checkpoint."""
     folders = CheckpointFolders(root)
     empty = (folders.metadata, folders.segments)
@@ -97,18 +106,25 @@ def discard_unstarted(root: Path) -> None:
         for folder in empty:
             with suppress(OSError):
                 folder.rmdir()
-        if not any(map(os.path.lexists, empty)):
+        if not any(map(_is_there, empty)):
             with ExitStack() as held:
                 held.enter_context(lock_folder(root, folders.lock))
                 folders.identity.unlink(missing_ok=True)
-                folders.lock.unlink()
+                if not isinstance(folders.lock, HadoopPath):
+                    folders.lock.unlink()
+            if isinstance(folders.lock, HadoopPath):
+                remove_leases(folders.lock)
+
+
+def _is_there(path: AnyPath) -> bool:
+    return path.exists() if isinstance(path, HadoopPath) else os.path.lexists(path)
 
 
 def _candidate(folders: CheckpointFolders, plan: PipelinePlan, identity: str) -> Candidate:
     """Return what a pipeline has to show for itself that goes on in its own folder."""
     properties = _properties(folders)
     says_own = properties.get(OUTPUT_PROPERTY) == plan.sink.location
-    ids = CheckpointMetadata.list(folders.metadata) if says_own else []
+    ids = list_metadata(folders.metadata) if says_own else []
     return Candidate(
         Owner(identity, plan.pipeline, str(folders.root)),
         # It may have begun from there just before it could take the output folder over.
@@ -130,7 +146,7 @@ def _kept_identity(folders: CheckpointFolders) -> str:
 def _properties(folders: CheckpointFolders) -> dict[str, str]:
     """Return the properties of the newest checkpoint that can be read; empty if there is none."""
     with suppress(FileNotFoundError):
-        for id in reversed(CheckpointMetadata.list(folders.metadata)):
+        for id in reversed(list_metadata(folders.metadata)):
             with suppress(*UNREADABLE):
                 return read_metadata(folders.root, id).properties
     return {}

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from holdfast._spark import STORE
+from holdfast.regions.base.paths import AnyPath
 
 PROVIDER: str = "io.holdfast.spark.HoldfastStateStoreProvider"
 
@@ -19,7 +19,7 @@ _METADATA = "metadata"
 _OFFSETS = "offsets"
 _COMMITS = "commits"
 _STATE = "state"
-_STATE_FILES = Path(_STATE, "holdfast")
+_STATE_FILES = f"{_STATE}/holdfast"
 _STATE_FILE = "*.hf"
 
 
@@ -29,7 +29,7 @@ class QueryCheckpoint:
 
     Attributes
     ----------
-    folder : pathlib.Path
+    folder : Path or HadoopPath
         Its folder.
     query : str or None
         Id of the query; None where Spark's file does not say.
@@ -46,7 +46,7 @@ class QueryCheckpoint:
         Number of Holdfast's files with state, and their size in bytes.
     """
 
-    folder: Path
+    folder: AnyPath
     query: str | None
     planned: int | None
     committed: int | None
@@ -71,18 +71,18 @@ class QueryCheckpoint:
         return f"whose state is in {self.provider}, not in Holdfast"
 
 
-def is_query_checkpoint(folder: Path) -> bool:
+def is_query_checkpoint(folder: AnyPath) -> bool:
     """Return whether a folder is laid out as Spark lays out the checkpoint of a query."""
     # A query that has just been created has its metadata file alone.
     return (folder / _METADATA).is_file() or (folder / _OFFSETS).is_dir()
 
 
-def read_query_checkpoint(folder: Path) -> QueryCheckpoint:
+def read_query_checkpoint(folder: AnyPath) -> QueryCheckpoint:
     """Read what Spark's logs say of a query.
 
     Parameters
     ----------
-    folder : pathlib.Path
+    folder : Path or HadoopPath
         For which `is_query_checkpoint` holds.
 
     Returns
@@ -114,14 +114,14 @@ def read_query_checkpoint(folder: Path) -> QueryCheckpoint:
     )
 
 
-def _id(file: Path) -> str | None:
+def _id(file: AnyPath) -> str | None:
     try:
         return _object(file.read_text(), line=0).get("id")
     except FileNotFoundError:
         return None
 
 
-def _newest(log: Path) -> int | None:
+def _newest(log: AnyPath) -> int | None:
     """Return the newest batch of a log; names that are no numbers are files on their way."""
     if not log.is_dir():
         return None

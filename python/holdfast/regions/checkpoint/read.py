@@ -9,27 +9,32 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from holdfast._core import CheckpointMetadata, RegionEntry
 from holdfast.regions.base.folders import METADATA_FOLDER
+from holdfast.regions.base.metadata_files import (
+    list_metadata,
+    metadata_name,
+    read_metadata_file,
+)
+from holdfast.regions.base.paths import AnyPath
 from holdfast.regions.checkpoint.query_folder import is_query_checkpoint, read_query_checkpoint
 
 #: A file of a newer version is no damage, but cannot be read either.
 UNREADABLE = (OSError, NotImplementedError)
 
 
-def metadata_folder(folder: Path) -> Path:
+def metadata_folder(folder: AnyPath) -> AnyPath:
     """Return the folder of the metadata files.
 
     Parameters
     ----------
-    folder : pathlib.Path
+    folder : Path or HadoopPath
         The checkpoint folder of a pipeline.
 
     Returns
     -------
-    pathlib.Path
+    Path or HadoopPath
 
     Raises
     ------
@@ -51,17 +56,17 @@ def metadata_folder(folder: Path) -> Path:
     )
 
 
-def metadata_path(folder: Path, id: int) -> Path:
+def metadata_path(folder: AnyPath, id: int) -> AnyPath:
     """Return the path of a checkpoint's metadata file, see rust/core/FORMAT.md."""
-    return folder / METADATA_FOLDER / f"{id:016x}.hfc"
+    return folder / METADATA_FOLDER / metadata_name(id)
 
 
-def read_metadata(folder: Path, id: int) -> CheckpointMetadata:
+def read_metadata(folder: AnyPath, id: int) -> CheckpointMetadata:
     """Read the metadata of a checkpoint.
 
     Parameters
     ----------
-    folder : pathlib.Path
+    folder : Path or HadoopPath
         The checkpoint folder of a pipeline.
     id : int
         The checkpoint.
@@ -75,12 +80,12 @@ def read_metadata(folder: Path, id: int) -> CheckpointMetadata:
     OSError, NotImplementedError
         If it cannot be read, as `CheckpointMetadata.read` says.
     """
-    return CheckpointMetadata.read(metadata_path(folder, id))
+    return read_metadata_file(metadata_path(folder, id))
 
 
-def checkpoint_ids(folder: Path) -> list[int]:
+def checkpoint_ids(folder: AnyPath) -> list[int]:
     """Return the ids of all checkpoints, ascending."""
-    return CheckpointMetadata.list(metadata_folder(folder))
+    return list_metadata(metadata_folder(folder))
 
 
 @dataclass(frozen=True)
@@ -109,7 +114,7 @@ class Summary:
     stored_bytes: int
 
 
-def summarise(folder: Path, id: int) -> Summary:
+def summarise(folder: AnyPath, id: int) -> Summary:
     """Read a checkpoint's metadata and add it up.
 
     Parameters
@@ -145,7 +150,7 @@ def in_flight_rows(entry: RegionEntry) -> int:
     return sum(part.rows for part in entry.in_flight)
 
 
-def choose(ids: Sequence[int], asked: int | None, folder: Path) -> int:
+def choose(ids: Sequence[int], asked: int | None, folder: AnyPath) -> int:
     """Return the latest of the retained checkpoints, or the one that is asked for.
 
     Raises

@@ -21,10 +21,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from holdfast.regions.base.durable import sync_folder
 from holdfast.regions.base.errors import RegionalQueryError
+from holdfast.regions.base.hadoop_path import HadoopPath
+from holdfast.regions.base.paths import AnyPath, entries
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -38,12 +40,12 @@ _COMPACT: Final = ".compact"
 _NO_OFFSET: Final = "-"
 
 
-def copy_stream(source: Path, target: Path) -> None:
+def copy_stream(source: AnyPath, target: AnyPath) -> None:
     """Copy the record while Spark may be planning the next batch.
 
     Parameters
     ----------
-    source, target : Path
+    source, target : Path or HadoopPath
         Folders; the target is created, durable on return. Without a source, nothing is done.
 
     Raises
@@ -52,7 +54,7 @@ def copy_stream(source: Path, target: Path) -> None:
         If there is something else than files and folders, such as a symbolic link, which Spark
         writes nowhere; or the file system refuses.
     """
-    if not os.path.lexists(source):
+    if not _is_there(source):
         return
     if not _is_folder(source):
         raise _no_file(source)
@@ -66,14 +68,14 @@ def copy_stream(source: Path, target: Path) -> None:
     sync_folder(target)
 
 
-def settle_stream(folder: Path, batch_id: int) -> None:
+def settle_stream(folder: AnyPath, batch_id: int) -> None:
     """Make the record agree with itself and with a checkpoint, before Spark goes on from it.
 
     What sources found and no batch was planned with is found again.
 
     Parameters
     ----------
-    folder : Path
+    folder : Path or HadoopPath
         Spark's record. Nothing is done if there is none.
     batch_id : int
         Batch of the checkpoint that the pipeline goes on from; -1: none.
@@ -95,7 +97,7 @@ def settle_stream(folder: Path, batch_id: int) -> None:
     _cut_unplanned(folder, newest)
 
 
-def require_planned(folder: Path, batch_id: int) -> None:
+def require_planned(folder: AnyPath, batch_id: int) -> None:
     """Check that the record can be cut back to a batch.
 
     Raises
@@ -107,7 +109,7 @@ def require_planned(folder: Path, batch_id: int) -> None:
         _offsets(folder, batch_id)
 
 
-def rewind_stream(folder: Path, batch_id: int) -> None:
+def rewind_stream(folder: AnyPath, batch_id: int) -> None:
     """Let the stream go on behind a batch, whatever it did since. May be repeated.
 
     Newer batches are planned anew from where the batch ended, so their rows come again, if not
@@ -115,7 +117,7 @@ def rewind_stream(folder: Path, batch_id: int) -> None:
 
     Parameters
     ----------
-    folder : Path
+    folder : Path or HadoopPath
         Spark's record. Nothing is done if there is none.
     batch_id : int
         The newest batch that stays; -1: none.
@@ -137,7 +139,7 @@ def rewind_stream(folder: Path, batch_id: int) -> None:
         _cut(folder / name, batch_id)
 
 
-def _cut_unplanned(folder: Path, newest: int) -> None:
+def _cut_unplanned(folder: AnyPath, newest: int) -> None:
     """Cut the logs of file sources back to the newest batch that was planned."""
     for log, entry in _file_logs(folder, newest):
         if not _behind(log, entry):
@@ -161,12 +163,12 @@ def _cut_unplanned(folder: Path, newest: int) -> None:
             )
 
 
-def _newest_planned(folder: Path) -> int:
+def _newest_planned(folder: AnyPath) -> int:
     """Return the newest batch with offsets; -1: none."""
     return max(map(_entry_number, _entries(folder / _OFFSETS)), default=-1)
 
 
-def _file_logs(folder: Path, batch_id: int) -> Iterator[tuple[Path, int]]:
+def _file_logs(folder: AnyPath, batch_id: int) -> Iterator[tuple[AnyPath, int]]:
     """Yield the log of each file source, and its entry where a batch ended.
 
     Other sources keep in the same place where they began, which stays for good.
@@ -178,7 +180,7 @@ def _file_logs(folder: Path, batch_id: int) -> Iterator[tuple[Path, int]]:
             yield log, -1 if entry is None else entry
 
 
-def _lists_files(log: Path) -> bool:
+def _lists_files(log: AnyPath) -> bool:
     """Whether what is in a source's folder is the log of a file source."""
     return any(
         not _hidden(entry) and any("path" in file and "batchId" in file for file in _files(entry))
@@ -186,7 +188,7 @@ def _lists_files(log: Path) -> bool:
     )
 
 
-def _leaves_whole_log(log: Path, newest: int) -> bool:
+def _leaves_whole_log(log: AnyPath, newest: int) -> bool:
     """Whether Spark can read the log if it ends with an entry.
 
     It needs all entries from the last one that repeats those before it.
@@ -200,7 +202,7 @@ def _leaves_whole_log(log: Path, newest: int) -> bool:
     return True
 
 
-def _can_be_found_again(log: Path, newest: int, *, unread: bool = False) -> bool:
+def _can_be_found_again(log: AnyPath, newest: int, *, unread: bool = False) -> bool:
     """Whether the source finds all files behind an entry again if its log ends there.
 
     With its log cut, it gives them out in pieces, as its options say. Else, because some are
@@ -214,13 +216,23 @@ def _can_be_found_again(log: Path, newest: int, *, unread: bool = False) -> bool
             continue
         for file in _files(entry, torn=unread):
             url = urlsplit(file["path"])
-            there = url.scheme == "file" and Path(unquote(url.path)).exists()
-            if file["batchId"] > newest and not (there or (unread and url.scheme != "file")):
+            if file["batchId"] > newest and not _exists(url, unknown=unread):
                 return False
     return True
 
 
-def _files(entry: Path, *, torn: bool = True) -> Iterator[dict[str, Any]]:
+def _exists(url: SplitResult, *, unknown: bool) -> bool:
+    """Whether there is a file; `unknown` where its file system does not say."""
+    path = unquote(url.path)
+    if url.scheme == "file":
+        return Path(path).exists()
+    try:
+        return HadoopPath(f"{url.scheme}://{url.netloc}{path}").exists()
+    except (OSError, RuntimeError, ValueError):
+        return unknown
+
+
+def _files(entry: AnyPath, *, torn: bool = True) -> Iterator[dict[str, Any]]:
     """Yield the files that an entry of a log lists; with `torn`, those that can be read."""
     for line in entry.read_text(errors="replace").splitlines()[1:]:
         try:
@@ -233,7 +245,7 @@ def _files(entry: Path, *, torn: bool = True) -> Iterator[dict[str, Any]]:
             yield file
 
 
-def _offsets(folder: Path, batch_id: int) -> dict[str, str]:
+def _offsets(folder: AnyPath, batch_id: int) -> dict[str, str]:
     """Return the offset of each source after a batch, by the name of the source's folder.
 
     Raises
@@ -267,7 +279,7 @@ def _log_offset(text: str) -> int | None:
     return None
 
 
-def _cut(log: Path, newest: int) -> None:
+def _cut(log: AnyPath, newest: int) -> None:
     """Delete the entries of a log behind one of them, and their checksum files."""
     newer = _behind(log, newest)
     for path in newer:
@@ -276,7 +288,7 @@ def _cut(log: Path, newest: int) -> None:
         sync_folder(log)
 
 
-def _behind(log: Path, newest: int) -> list[Path]:
+def _behind(log: AnyPath, newest: int) -> list[AnyPath]:
     """Return the entries of a log behind one of them, and their checksum files."""
     numbered = ((path, _number_of(path.name)) for path in _entries(log))
     return [path for path, number in numbered if number is not None and number > newest]
@@ -288,23 +300,23 @@ def _number_of(name: str) -> int | None:
     return int(stem) if stem.isascii() and stem.isdecimal() else None
 
 
-def _entry_number(path: Path) -> int:
+def _entry_number(path: AnyPath) -> int:
     """Return the number of a log's entry; -1 for anything else."""
     number = None if _hidden(path) else _number_of(path.name)
     return -1 if number is None else number
 
 
-def _hidden(path: Path) -> bool:
+def _hidden(path: AnyPath) -> bool:
     """Whether it is a checksum file, or being written."""
     return path.name.startswith(".") or path.name.endswith(".crc")
 
 
-def _entries(folder: Path) -> Iterator[Path]:
+def _entries(folder: AnyPath) -> Iterator[AnyPath]:
     with suppress(FileNotFoundError, NotADirectoryError):
-        yield from sorted(folder.iterdir())
+        yield from entries(folder)
 
 
-def _copy_tree(source: Path, target: Path) -> None:
+def _copy_tree(source: AnyPath, target: AnyPath) -> None:
     # Spark deletes entries of batches that are long done.
     with suppress(FileNotFoundError):
         if _is_folder(source):
@@ -316,21 +328,30 @@ def _copy_tree(source: Path, target: Path) -> None:
             _copy_file(source, target)
 
 
-def _copy_file(source: Path, target: Path) -> None:
+def _copy_file(source: AnyPath, target: AnyPath) -> None:
     # What is copied may come from anywhere: no link is followed, and no pipe waited for.
-    if not stat.S_ISREG(source.lstat().st_mode):
+    if not isinstance(source, HadoopPath) and not stat.S_ISREG(source.lstat().st_mode):
         raise _no_file(source)
+    if isinstance(target, HadoopPath):
+        target.create(source.read_bytes())
+        return
     with source.open("rb") as original, target.open("xb") as copy:
         shutil.copyfileobj(original, copy)
         copy.flush()
         os.fsync(copy.fileno())
 
 
-def _is_folder(path: Path) -> bool:
+def _is_there(path: AnyPath) -> bool:
+    return path.exists() if isinstance(path, HadoopPath) else os.path.lexists(path)
+
+
+def _is_folder(path: AnyPath) -> bool:
+    if isinstance(path, HadoopPath):
+        return path.stat().is_folder
     return stat.S_ISDIR(path.lstat().st_mode)
 
 
-def _no_file(path: Path) -> OSError:
+def _no_file(path: AnyPath) -> OSError:
     return OSError(
         errno.EINVAL,
         "expected the files and folders that Spark writes, found another kind",

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from holdfast._core import Owner, RegionEntry, SegmentRef, read_segment
+from holdfast._core import Owner, RegionEntry, SegmentRef
 from holdfast.regions.base.errors import RegionalQueryError
 from holdfast.regions.base.folders import PIPELINE_PROPERTY, SEGMENTS_FOLDER
+from holdfast.regions.base.paths import AnyPath
 from holdfast.regions.checkpoint.read import UNREADABLE, read_metadata
+from holdfast.regions.checkpoint.segment_files import stored_payload_bytes
 
 
 @dataclass(frozen=True)
@@ -66,13 +67,13 @@ class Verification:
 
     Parameters
     ----------
-    folder : pathlib.Path
+    folder : Path or HadoopPath
         The checkpoint folder of a pipeline.
     pipeline : str, optional
         Name of the pipeline in the owners of its segments; by default what the metadata says.
     """
 
-    folder: Path
+    folder: AnyPath
     pipeline: str | None = None
     _payload_bytes: dict[tuple[Owner, SegmentRef], int | str] = field(default_factory=dict)
 
@@ -122,7 +123,7 @@ class Verification:
         known = self._payload_bytes.get((owner, ref))
         if known is None:
             try:
-                known = len(read_segment(self.folder / SEGMENTS_FOLDER, ref, owner))
+                known = stored_payload_bytes(self.folder / SEGMENTS_FOLDER, ref, owner)
             except UNREADABLE as error:
                 known = str(error)
             self._payload_bytes[owner, ref] = known
@@ -173,12 +174,12 @@ class DamagedCheckpointError(RegionalQueryError):
         self.intact = intact
 
 
-def require_intact(root: Path, checkpoint: int, older: Sequence[int]) -> None:
+def require_intact(root: AnyPath, checkpoint: int, older: Sequence[int]) -> None:
     """Read everything that a checkpoint needs, and fail if anything is damaged.
 
     Parameters
     ----------
-    root : Path
+    root : Path or HadoopPath
         The checkpoint folder.
     checkpoint : int
         Id of the checkpoint.

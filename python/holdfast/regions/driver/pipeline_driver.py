@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 
 from holdfast._core import CheckpointMetadata
 from holdfast.regions.base.clock import Clock
@@ -16,6 +15,7 @@ from holdfast.regions.base.folders import (
     RESTORED_PROPERTIES,
     CheckpointFolders,
 )
+from holdfast.regions.base.paths import AnyPath
 from holdfast.regions.checkpoint.copy import require_free, write_image
 from holdfast.regions.checkpoint.layout import LAYOUT_PROPERTY, Layout
 from holdfast.regions.checkpoint.opening import open_folder
@@ -213,12 +213,12 @@ class PipelineDriver:
                 self._attempts.until_done(self.latest.batch_id, "final", None, end_of_data=True)
                 self._attempts.close_operators()
 
-    def stop_with_savepoint(self, path: Path, *, max_file_bytes: int) -> None:
+    def stop_with_savepoint(self, path: AnyPath, *, max_file_bytes: int) -> None:
         """Write a savepoint between two batches, after which no batch runs any more (R25).
 
         Parameters
         ----------
-        path : Path
+        path : Path or HadoopPath
             Folder to create.
         max_file_bytes : int
             Size in bytes at which a merged file is sealed.

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast._core import CheckpointMetadata, SnapshotManager
-from holdfast.regions.base.local_path import local_folder
+from holdfast.regions.base.paths import local_folder
 from holdfast.regions.coordinator import HistoryRecord, NotifyManagers
 from holdfast.regions.driver.managers import tell
 from holdfast.regions.driver.pipeline_driver import PipelineDriver

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from holdfast._core import Staged
+from holdfast.regions.base.paths import AnyPath
 from holdfast.regions.sinks.delivered import last_delivered, note_delivered
 from holdfast.regions.sinks.layout import published_attempt
 from holdfast.regions.sinks.parquet import SUFFIX, ParquetSink
@@ -23,13 +23,13 @@ class BatchFunction(Publisher):
 
     Parameters
     ----------
-    folder : Path
+    folder : Path or HadoopPath
         Folder of the files.
     deliver : callable
         Takes the paths of the files and the id of the checkpoint.
     """
 
-    def __init__(self, folder: Path, deliver: Callable[[Sequence[Path], int], None]) -> None:
+    def __init__(self, folder: AnyPath, deliver: Callable[[Sequence[AnyPath], int], None]) -> None:
         self.staging = ParquetSink(folder)
         self._deliver = deliver
 
@@ -67,7 +67,7 @@ class BatchFunction(Publisher):
             if attempt is not None and attempt <= delivered:
                 path.unlink()
 
-    def take_over(self, folder: Path, checkpoint: int, staged: Iterable[Staged]) -> None:
+    def take_over(self, folder: AnyPath, checkpoint: int, staged: Iterable[Staged]) -> None:
         """Call the function with what another pipeline staged, unless its own was called."""
         if folder.is_symlink():
             raise OSError(errno.ELOOP, "expected a folder, found a symbolic link", str(folder))
@@ -77,7 +77,7 @@ class BatchFunction(Publisher):
 def spark_delivery(spark: Any, function: Callable[[Any, int], None]) -> Callable[..., None]:
     """Hand files to ``function(DataFrame, checkpoint)``."""
 
-    def deliver(paths: Sequence[Path], checkpoint: int) -> None:
+    def deliver(paths: Sequence[AnyPath], checkpoint: int) -> None:
         function(spark.read.parquet(*map(str, paths)), checkpoint)
 
     return deliver
@@ -86,7 +86,7 @@ def spark_delivery(spark: Any, function: Callable[[Any, int], None]) -> Callable
 def local_delivery(function: Callable[[Any, int], None]) -> Callable[..., None]:
     """Hand files to ``function(pyarrow.Table, checkpoint)``."""
 
-    def deliver(paths: Sequence[Path], checkpoint: int) -> None:
+    def deliver(paths: Sequence[AnyPath], checkpoint: int) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 

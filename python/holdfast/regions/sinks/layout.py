@@ -14,10 +14,12 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from pathlib import Path
 from typing import Final
 
 STAGED_FOLDER: Final = "_holdfast/staged"
+
+#: Who has the folder, where there are no locks.
+LEASES_FOLDER: Final = "_holdfast/leases"
 
 _READABLE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _STEM: Final = rf"part-(?P<attempt>\d{{10,}})-(?:{_READABLE.pattern}-)?[0-9a-f]{{20}}"
@@ -66,7 +68,7 @@ def own_target(path: str, suffix: str) -> str | None:
     return f"{found['stem']}{suffix}"
 
 
-def require_own(root: Path, path: str, target: str, suffix: str) -> None:
+def require_own(root: object, path: str, target: str, suffix: str) -> None:
     """Check that a staged file and its final name are such as a stage makes.
 
     Metadata says what was staged, and the metadata of a savepoint may come from anywhere: nothing

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 _CLOSED: Final = -1
+
+
+def scratch_path(name: str) -> Path:
+    """Return where a file may be for as long as a task needs it: in a folder that Spark cleans up.
+
+    Parameters
+    ----------
+    name : str
+        One that no other task uses.
+    """
+    # Spark tells its Python workers where its own files lie.
+    folders = os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir()
+    return Path(folders.partition(",")[0]) / f"holdfast-{name}"
 
 
 class OutputFile:
@@ -18,6 +32,11 @@ class OutputFile:
     path : pathlib.Path
         Where to create it. There must be nothing.
 
+    Attributes
+    ----------
+    path : pathlib.Path
+        Where it is.
+
     Raises
     ------
     OSError
@@ -25,7 +44,7 @@ class OutputFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         self._descriptor = os.open(path, flags, 0o666)
 
@@ -68,7 +87,7 @@ class OutputFile:
         self._close()
         # What cannot be removed now is swept up later.
         with suppress(OSError):
-            self._path.unlink()
+            self.path.unlink()
 
     def _close(self) -> None:
         descriptor, self._descriptor = self._descriptor, _CLOSED

@@ -2,25 +2,24 @@
 
 Readers see the rows of two pipelines that write into one folder, and each pipeline takes the files
 of the other for its own: it withdraws them when it goes back, and sweeps up what is staged. So the
-first one leaves a file there with the identity of its checkpoint folder, and locks it while it
-runs; see `holdfast.regions.base.folder_lock`. Readers leave out the file, by its name.
+first one leaves a file there with the identity of its checkpoint folder, and has the folder to
+itself while it runs: by a lock on that file, see `holdfast.regions.base.folder_lock`, or by a lease
+where only the JVM reaches it, see `holdfast.regions.base.folder_lease`. Readers leave out these
+files, by their names.
 """
 
 from __future__ import annotations
 
 import errno
 import json
-import os
-import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Final, Self
 
-from holdfast.regions.base.durable import explained, sync_folder
-from holdfast.regions.base.folder_lock import FolderInUseError, FolderLock, lock_if_there, try_lock
 from holdfast.regions.base.folders import CheckpointFolders
+from holdfast.regions.base.paths import AnyPath, recorded_folder
 from holdfast.regions.sinks.layout import STAGED_FOLDER
 
 OWNER_FILE: Final = "_holdfast_owner"
@@ -51,7 +50,7 @@ class Owner:
         return json.dumps({"version": VERSION, **asdict(self)}, indent=1).encode() + b"\n"
 
     @classmethod
-    def decode(cls, content: bytes, path: Path) -> Self:
+    def decode(cls, content: bytes, path: object) -> Self:
         """Return what a file says.
 
         Raises
@@ -91,22 +90,23 @@ class Candidate:
     latest: int | None = None
 
 
-class OutputFolder:
-    """An output folder, to be asked for and to be owned.
+class OutputFolder(ABC):
+    """An output folder, to be asked for and to be owned; see `output_folder`.
 
     Parameters
     ----------
-    root : Path
+    root : Path or HadoopPath
         The folder.
     published_after : callable
         Returns what attempts after the given one published there; see `TwoPhaseSink`.
     """
 
-    def __init__(self, root: Path, published_after: Callable[[int], Sequence[str]]) -> None:
+    def __init__(self, root: AnyPath, published_after: Callable[[int], Sequence[str]]) -> None:
         self.root = root
         self.file = root / OWNER_FILE
         self._published_after = published_after
 
+    @abstractmethod
     def require_free_for(self, candidate: Candidate) -> None:
         """Check that a pipeline may write into the folder. Nothing is changed.
 
@@ -117,57 +117,28 @@ class OutputFolder:
         FolderInUseError
             If another one runs that writes into it.
         """
-        lock = lock_if_there(self.root, self.file)
-        if lock is None:
-            self._require_known(candidate)
-        else:
-            with lock:
-                self._require_own(self._read(lock), candidate)
 
-    def take(self, candidate: Candidate) -> FolderLock:
-        """Make the folder the pipeline's own, and lock it. Errors are those of `require_free_for`.
+    @abstractmethod
+    def take(self, candidate: Candidate) -> AbstractContextManager[object]:
+        """Make the folder the pipeline's own. Errors are those of `require_free_for`.
 
         Returns
         -------
-        FolderLock
+        context manager
             To be held for as long as the pipeline runs.
         """
-        with explained(f"cannot make {self.root} the folder of this pipeline"):
-            self.root.mkdir(parents=True, exist_ok=True)
-        while True:
-            lock = lock_if_there(self.root, self.file)
-            if lock is None:
-                self._require_known(candidate)
-                if (lock := self._write(candidate.owner, new=True)) is not None:
-                    return lock
-                continue
-            found = self._read(lock)
-            self._require_own(found, candidate)
-            if found == candidate.owner:
-                return lock
-            with lock:
-                # Locked before it is there: between the two no other pipeline gets in.
-                if (lock_of_new := self._write(candidate.owner, new=False)) is not None:
-                    return lock_of_new
 
+    @abstractmethod
     def require_still(self, owner: Owner) -> None:
-        """Check that no other pipeline took over, where there are no locks.
+        """Check that no other pipeline took over, where that can be.
 
         Raises
         ------
-        FileExistsError
+        FileExistsError, FolderLostError
             If one did.
         """
-        with suppress(FileNotFoundError):
-            found = Owner.decode(self.file.read_bytes(), self.file)
-            if found.id != owner.id:
-                raise self._foreign(found)
 
-    def _read(self, lock: FolderLock) -> Owner:
-        size = os.fstat(lock.descriptor).st_size
-        return Owner.decode(os.pread(lock.descriptor, size, 0), self.file)
-
-    def _require_known(self, candidate: Candidate) -> None:
+    def require_known(self, candidate: Candidate) -> None:
         """Check that what was published in a folder without an owner is the pipeline's."""
         known = -1 if candidate.latest is None else candidate.latest
         if unknown := self._published_after(known):
@@ -180,14 +151,15 @@ class OutputFolder:
                 unknown[0],
             )
 
-    def _require_own(self, found: Owner, candidate: Candidate) -> None:
+    def require_own(self, found: Owner, candidate: Candidate) -> None:
+        """Check that the owner that the file names is the pipeline, or gives way to it."""
         if found.id == candidate.owner.id:
             self._require_no_copy(found, candidate.owner)
             return
         if found.id == candidate.before:
             return
         if self._published_after(-1) or any((self.root / STAGED_FOLDER).glob("*/*")):
-            raise self._foreign(found)
+            raise self.foreign(found)
         # Of a pipeline that has no row here, and takes it for another's when it comes back.
 
     def _require_no_copy(self, found: Owner, owner: Owner) -> None:
@@ -196,11 +168,12 @@ class OutputFolder:
             return
         there = None
         with suppress(OSError, UnicodeError):
-            there = CheckpointFolders(Path(found.checkpoint)).read_identity()
+            there = CheckpointFolders(recorded_folder(found.checkpoint)).read_identity()
         if there == owner.id:
-            raise self._foreign(found)
+            raise self.foreign(found)
 
-    def _foreign(self, found: Owner) -> FileExistsError:
+    def foreign(self, found: Owner) -> FileExistsError:
+        """Return the error for a folder that is another pipeline's."""
         return FileExistsError(
             errno.EEXIST,
             f"the folder belongs to pipeline {found.pipeline!r} with its checkpoints in "
@@ -210,29 +183,3 @@ class OutputFolder:
             f"given up, move its output elsewhere, {OWNER_FILE} included",
             str(self.root),
         )
-
-    def _write(self, owner: Owner, *, new: bool) -> FolderLock | None:
-        """Write the file, locked and durable; None if there is one that should not be."""
-        staged = self.root / f"{OWNER_FILE}.{secrets.token_hex(8)}"
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        lock = FolderLock(os.open(staged, flags, 0o666))
-        try:
-            if not try_lock(lock.descriptor):
-                raise FolderInUseError(self.root, "")
-            os.pwrite(lock.descriptor, owner.encode(), 0)
-            os.fsync(lock.descriptor)
-            if new:
-                os.link(staged, self.file)
-                staged.unlink()
-            else:
-                staged.replace(self.file)
-            sync_folder(self.root)
-        except FileExistsError:
-            lock.close()
-            staged.unlink()
-            return None
-        except BaseException:
-            lock.close()
-            staged.unlink(missing_ok=True)
-            raise
-        return lock

@@ -1,7 +1,8 @@
-"""A two-phase sink that writes Parquet files into one local folder."""
+"""A two-phase sink that writes Parquet files into one folder."""
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,9 +17,10 @@ import pyarrow.parquet as pq
 
 from holdfast._core import Staged
 from holdfast.regions.base.durable import explained, sync_path
-from holdfast.regions.base.local_path import local_folder
+from holdfast.regions.base.hadoop_path import HadoopPath
+from holdfast.regions.base.paths import AnyPath, any_folder, recorded_folder
 from holdfast.regions.sinks.layout import staged_name, target_name
-from holdfast.regions.sinks.output_file import OutputFile
+from holdfast.regions.sinks.output_file import OutputFile, scratch_path
 from holdfast.regions.sinks.publish import (
     publish,
     published_after,
@@ -26,7 +28,7 @@ from holdfast.regions.sinks.publish import (
     unpublished,
     withdraw,
 )
-from holdfast.regions.sinks.sink import Stage, TwoPhaseSink
+from holdfast.regions.sinks.sink import OutputStore, Stage, TwoPhaseSink
 
 Compression = Literal["snappy", "zstd", "gzip", "lz4", "none"]
 
@@ -58,37 +60,41 @@ class ParquetSink(TwoPhaseSink):
     Parameters
     ----------
     path : str or os.PathLike
-        Local folder, as a path or as a ``file:`` URI. Created with the first output. The file
-        system must have hard links.
+        Folder, created with the first output: a path of a file system that is mounted on driver
+        and executors and has hard links, or the URI of a folder on one that Spark reaches, such as
+        ``hdfs://namenode/out`` or ``s3a://bucket/out``.
     compression : {"snappy", "zstd", "gzip", "lz4", "none"}, default "zstd"
         How the files are compressed. Spark reads each of them.
 
     Attributes
     ----------
-    root : pathlib.Path
+    root : pathlib.Path or HadoopPath
         The folder's absolute path.
 
     Raises
     ------
     ValueError
-        If the path is not a local one, the compression is not one of these, or Spark's own file
+        If the path is not one of a folder, the compression is not one of these, or Spark's own file
         sink keeps a list of the folder's files, which hides all others from Spark.
     NotADirectoryError
         If the path leads to something that is not a folder.
     """
 
-    root: Path
+    root: AnyPath
     compression: Compression
 
     def __init__(
-        self, path: str | os.PathLike[str], *, compression: Compression = DEFAULT_COMPRESSION
+        self,
+        path: str | os.PathLike[str] | HadoopPath,
+        *,
+        compression: Compression = DEFAULT_COMPRESSION,
     ) -> None:
         if compression not in get_args(Compression):
             raise ValueError(
                 f"compression={compression!r} is not allowed: expected one of "
                 f"{', '.join(get_args(Compression))}"
             )
-        root = local_folder(path)
+        root = any_folder(path)
         if root.exists() and not root.is_dir():
             raise NotADirectoryError(f"cannot write to {root}: expected a folder, found a file")
         if (root / "_spark_metadata").exists():
@@ -112,7 +118,7 @@ class ParquetSink(TwoPhaseSink):
         location : str
             `location` of a sink of this class.
         """
-        return ParquetSink(Path(location), compression=self.compression)
+        return ParquetSink(recorded_folder(location), compression=self.compression)
 
     def writer(self, region: str, attempt: int, schema: pa.Schema) -> ParquetStage:
         """Begin the output of a region in a checkpoint attempt.
@@ -137,7 +143,7 @@ class ParquetSink(TwoPhaseSink):
             raise ValueError(f"attempt={attempt} is not allowed: expected an id from 0")
         return ParquetStage(self, region=region, attempt=attempt, schema=schema)
 
-    def persist(self, stages: Sequence[Stage]) -> list[OSError | None]:
+    def persist(self, stages: Sequence[Stage], store: OutputStore | None) -> list[OSError | None]:
         """Make closed stages durable, so that acknowledgements may depend on them (R3).
 
         Their files are synced at the same time, and the folders that hold them once.
@@ -146,6 +152,8 @@ class ParquetSink(TwoPhaseSink):
         ----------
         stages : sequence of ParquetStage
             Stages of this sink that were closed and had rows.
+        store : OutputStore
+            Where their files go if only the JVM reaches the folder; None without one.
 
         Returns
         -------
@@ -154,16 +162,16 @@ class ParquetSink(TwoPhaseSink):
         """
         written = cast("Sequence[ParquetStage]", stages)
         if len(written) == 1:
-            found = [written[0].persist()]
+            found = [written[0].persist(store)]
         else:
             with ThreadPoolExecutor(min(_SYNC_THREADS, max(1, len(written)))) as threads:
-                found = list(threads.map(ParquetStage.persist, written))
+                found = list(threads.map(lambda stage: stage.persist(store), written))
         folders: dict[Path, OSError | None] = {}
         for position, stage in enumerate(written):
-            if found[position] is None:
-                if stage.folder not in folders:
-                    folders[stage.folder] = stage.persist_folder()
-                if (error := folders[stage.folder]) is not None:
+            if found[position] is None and (folder := stage.local_folder) is not None:
+                if folder not in folders:
+                    folders[folder] = stage.persist_folder(folder)
+                if (error := folders[folder]) is not None:
                     stage.discard()
                     found[position] = error
         return found
@@ -273,7 +281,6 @@ class ParquetStage(Stage):
         self._compression = sink.compression
         self._schema = schema
         self._path = staged_name(region, attempt)
-        self._file_path = self._root / self._path
         self._target = target_name(region, attempt, suffix=SUFFIX)
         self._named = f"the output of region {region!r} in attempt {attempt}"
         self._pending: list[pa.RecordBatch] = []
@@ -347,26 +354,37 @@ class ParquetStage(Stage):
         return Staged(self._path, self._target, self._rows, size)
 
     @property
-    def folder(self) -> Path:
-        """Where its file is."""
-        return self._file_path.parent
+    def local_folder(self) -> Path | None:
+        """Where its file is; None if only the JVM reaches it."""
+        if isinstance(self._root, HadoopPath):
+            return None
+        return (self._root / self._path).parent
 
-    def persist(self) -> OSError | None:
-        """Make the content of the closed file durable, but not its name, or discard the stage."""
+    def persist(self, store: OutputStore | None) -> OSError | None:
+        """Make the content of the closed file durable, or discard the stage.
+
+        Its name is durable as well where `local_folder` is None.
+        """
         try:
             with self._explained():
-                if self._file is not None:
+                if self._file is not None and isinstance(self._root, HadoopPath):
+                    if store is None:
+                        raise OSError(errno.ENOTSUP, "only a Spark executor reaches it")
+                    staged, target = self._root / self._path, self._root / self._target
+                    store.stage(str(self._file.path), str(staged), str(target))
+                    self._file.drop()
+                elif self._file is not None:
                     self._file.persist()
         except OSError as error:
             self.discard()
             return error
         return None
 
-    def persist_folder(self) -> OSError | None:
-        """Make the names of all files in its folder durable."""
+    def persist_folder(self, folder: Path) -> OSError | None:
+        """Make the names of all files in its local folder durable."""
         try:
             with self._explained():
-                sync_path(self._root, self.folder)
+                sync_path(cast("Path", self._root), folder)
         except OSError as error:
             return error
         return None
@@ -395,8 +413,7 @@ class ParquetStage(Stage):
     def _write_pending(self) -> OutputFile:
         """Write what was gathered as a row group, or a few if it is very much."""
         if self._file is None:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._file = OutputFile(self._file_path)
+            self._file = OutputFile(self._new_path())
             self._stream = pa.BufferedOutputStream(
                 pa.PythonFile(self._file, mode="w"), buffer_size=WRITE_BYTES
             )
@@ -408,6 +425,14 @@ class ParquetStage(Stage):
             self._pending.clear()
             self._pending_bytes = 0
         return self._file
+
+    def _new_path(self) -> Path:
+        """Return where to write the file: where it is staged, if this process gets there."""
+        folder = self.local_folder
+        if folder is None:
+            return scratch_path(Path(self._path).name)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / Path(self._path).name
 
     def _require_open(self) -> None:
         if self._ended:

@@ -2,7 +2,8 @@
 
 A file is linked under its final name, the folder is made durable, and only then the staged name is
 removed: whenever the machine stops, one of the names leads to the whole file. Linking does not
-replace a file that is there.
+replace a file that is there. On file systems that only the JVM reaches, `sinks.remote_publish` does
+the same.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from holdfast._core import Staged
 from holdfast.regions.base.durable import explained, sync_folder
+from holdfast.regions.base.hadoop_path import HadoopPath
+from holdfast.regions.base.paths import AnyPath
+from holdfast.regions.sinks import remote_publish
 from holdfast.regions.sinks.layout import (
     STAGED_FOLDER,
     attempt_of,
@@ -29,12 +33,12 @@ _CHUNK_BYTES: Final = 1 << 20
 _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
-def publish(root: Path, staged: Iterable[Staged], suffix: str) -> None:
+def publish(root: AnyPath, staged: Iterable[Staged], suffix: str) -> None:
     """Make staged files visible under their final names; what is done already is left alone.
 
     Parameters
     ----------
-    root : pathlib.Path
+    root : Path or HadoopPath
         Folder of the sink.
     staged : iterable of Staged
         Files of one or several checkpoints.
@@ -53,6 +57,9 @@ def publish(root: Path, staged: Iterable[Staged], suffix: str) -> None:
     ValueError
         If a path or a name is none that a stage of the sink makes.
     """
+    if isinstance(root, HadoopPath):
+        remote_publish.publish(root, staged, suffix)
+        return
     files = _own_files(root, staged, suffix)
     with explained(f"cannot publish staged files in {root}"):
         for folder in sorted({source.parent for source, _, _ in files}):
@@ -70,7 +77,7 @@ def publish(root: Path, staged: Iterable[Staged], suffix: str) -> None:
             _remove_if_empty(folder)
 
 
-def unpublished(root: Path, staged: Iterable[Staged], suffix: str) -> list[Path]:
+def unpublished(root: AnyPath, staged: Iterable[Staged], suffix: str) -> Sequence[AnyPath]:
     """Return the final names of staged files that no file has yet. Changes nothing.
 
     Raises
@@ -80,6 +87,8 @@ def unpublished(root: Path, staged: Iterable[Staged], suffix: str) -> list[Path]
     ValueError
         If a path or a name is none that a stage of the sink makes.
     """
+    if isinstance(root, HadoopPath):
+        return remote_publish.unpublished(root, staged, suffix)
     with explained(f"cannot look for published files in {root}"):
         return [
             target
@@ -88,12 +97,12 @@ def unpublished(root: Path, staged: Iterable[Staged], suffix: str) -> list[Path]
         ]
 
 
-def sweep(root: Path, before_attempt: int) -> None:
+def sweep(root: AnyPath, before_attempt: int) -> None:
     """Remove the staged files of earlier attempts, and nothing that no pipeline staged.
 
     Parameters
     ----------
-    root : pathlib.Path
+    root : Path or HadoopPath
         Folder of the sink.
     before_attempt : int
         The oldest attempt whose files stay.
@@ -103,6 +112,9 @@ def sweep(root: Path, before_attempt: int) -> None:
     OSError
         If the file system refuses.
     """
+    if isinstance(root, HadoopPath):
+        remote_publish.sweep(root, before_attempt)
+        return
     folder = root / STAGED_FOLDER
     with explained(f"cannot remove staged files of attempts before {before_attempt} in {folder}"):
         if folder.parent.is_symlink() or folder.is_symlink():
@@ -117,7 +129,7 @@ def sweep(root: Path, before_attempt: int) -> None:
             _remove_if_empty(folder / name)
 
 
-def published_after(root: Path, attempt: int, suffix: str) -> list[Path]:
+def published_after(root: AnyPath, attempt: int, suffix: str) -> Sequence[AnyPath]:
     """Return the published files of later attempts, by name.
 
     Raises
@@ -125,6 +137,8 @@ def published_after(root: Path, attempt: int, suffix: str) -> list[Path]:
     OSError
         If the file system refuses.
     """
+    if isinstance(root, HadoopPath):
+        return remote_publish.published_after(root, attempt, suffix)
     with explained(f"cannot look for published files in {root}"):
         return [
             root / name
@@ -133,7 +147,7 @@ def published_after(root: Path, attempt: int, suffix: str) -> list[Path]:
         ]
 
 
-def withdraw(root: Path, after_attempt: int, suffix: str) -> None:
+def withdraw(root: AnyPath, after_attempt: int, suffix: str) -> None:
     """Remove the published files of later attempts, durable on return; may be repeated.
 
     Raises
@@ -141,6 +155,9 @@ def withdraw(root: Path, after_attempt: int, suffix: str) -> None:
     OSError
         If the file system refuses.
     """
+    if isinstance(root, HadoopPath):
+        remote_publish.withdraw(root, after_attempt, suffix)
+        return
     files = published_after(root, after_attempt, suffix)
     with explained(f"cannot withdraw files that attempts after {after_attempt} published"):
         for file in files:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
 import pyarrow as pa
 
 from holdfast._core import Staged
+from holdfast.regions.base.paths import AnyPath
 from holdfast.regions.sinks.delivered import last_delivered
 
 
@@ -44,6 +44,23 @@ class Stage(Protocol):
     ) -> None: ...
 
 
+class OutputStore(Protocol):
+    """Writes staged output to file systems that only the JVM of the executor reaches."""
+
+    def stage(self, local_path: str, staged: str, target: str) -> None:
+        """Make the content of a local file ready to be published, durable on return.
+
+        Parameters
+        ----------
+        local_path : str
+            The file.
+        staged : str
+            URI that says until then what was staged; no other task uses it.
+        target : str
+            URI that it is published under.
+        """
+
+
 class Publisher(Protocol):
     """The driver's half of a sink, by checkpoint."""
 
@@ -53,12 +70,12 @@ class Publisher(Protocol):
     def sweep(self, before_attempt: int) -> None:
         """Throw away what earlier attempts staged and did not publish."""
 
-    def take_over(self, folder: Path, checkpoint: int, staged: Iterable[Staged]) -> None:
+    def take_over(self, folder: AnyPath, checkpoint: int, staged: Iterable[Staged]) -> None:
         """Call the function with what another pipeline staged, unless that called it.
 
         Parameters
         ----------
-        folder : Path
+        folder : Path or HadoopPath
             Where the other pipeline staged it, see `BatchFunction`.
         checkpoint : int
             Id of the checkpoint.
@@ -86,7 +103,7 @@ class SinkPublisher(Publisher):
         """Throw away what earlier attempts staged and did not publish."""
         self._sink.sweep(before_attempt)
 
-    def take_over(self, folder: Path, checkpoint: int, staged: Iterable[Staged]) -> None:
+    def take_over(self, folder: AnyPath, checkpoint: int, staged: Iterable[Staged]) -> None:
         """Refuse what was staged for a function and is still there."""
         if list(staged) and checkpoint > last_delivered(folder):
             raise ValueError(
@@ -121,7 +138,7 @@ class GuardedPublisher(Publisher):
         self._guard()
         self._publisher.sweep(before_attempt)
 
-    def take_over(self, folder: Path, checkpoint: int, staged: Iterable[Staged]) -> None:
+    def take_over(self, folder: AnyPath, checkpoint: int, staged: Iterable[Staged]) -> None:
         """See `Publisher.take_over`."""
         self._publisher.take_over(folder, checkpoint, staged)
 
@@ -143,10 +160,19 @@ class TwoPhaseSink(Protocol):
     def writer(self, region: str, attempt: int, schema: pa.Schema) -> Stage:
         """Begin the output of a region in a checkpoint attempt."""
 
-    def persist(self, stages: Sequence[Stage]) -> Sequence[OSError | None]:
+    def persist(
+        self, stages: Sequence[Stage], store: OutputStore | None
+    ) -> Sequence[OSError | None]:
         """Make closed stages durable, so that acknowledgements may depend on them (R3).
 
         Several at once, because a device takes hardly longer for them than for one.
+
+        Parameters
+        ----------
+        stages : sequence of Stage
+            Stages of this sink that were closed and had rows.
+        store : OutputStore or None
+            The way to file systems that this process does not reach; None without Spark.
 
         Returns
         -------

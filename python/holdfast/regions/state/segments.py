@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import accumulate
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from holdfast._core import (
     InFlight,
@@ -13,13 +13,15 @@ from holdfast._core import (
     Owner,
     Piece,
     SegmentRef,
-    SegmentStore,
     StateEntry,
 )
 from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.graph import ChannelData, decode_channels, encode_channels
 from holdfast.regions.state.registry import FrozenState
 from holdfast.regions.state.saved import SavedState, StateKind, StoredPiece
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 # A state of up to so many bytes lies in the metadata itself.
 INLINE_BYTES: Final = 1024
@@ -32,8 +34,24 @@ class SegmentReader(Protocol):
         """Read and verify a segment; see `holdfast.SnapshotManager.read`."""
 
 
+class SegmentAppender(Protocol):
+    """Where segments are appended: a manager, or the image of a checkpoint."""
+
+    def append(
+        self,
+        owner: Owner,
+        checkpoint: int,
+        data: Buffer,
+        *,
+        kind: Literal["snapshot", "changelog", "base_image", "in_flight"] = "snapshot",
+        lineage: Sequence[SegmentRef] = (),
+        entries: int = 0,
+    ) -> SegmentRef:
+        """Append a segment; see `holdfast.SnapshotManager.append`."""
+
+
 def write_operator(
-    store: SegmentStore,
+    store: SegmentAppender,
     owners: RegionOwners,
     checkpoint: int,
     name: str,
@@ -48,7 +66,7 @@ def write_operator(
 
     Parameters
     ----------
-    store : SegmentStore
+    store : SegmentAppender
         Where to.
     owners : RegionOwners
         Owners of the segments.
@@ -104,7 +122,7 @@ def read_operator(
 
 
 def write_in_flight(
-    store: SegmentStore,
+    store: SegmentAppender,
     owners: RegionOwners,
     attempt: int,
     channel: str,
@@ -114,7 +132,7 @@ def write_in_flight(
 
     Parameters
     ----------
-    store : SegmentStore
+    store : SegmentAppender
         Where to.
     owners : RegionOwners
         Owners of the segments.

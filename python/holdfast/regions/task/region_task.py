@@ -14,6 +14,7 @@ from holdfast.regions.base.splitting import split_by_region
 from holdfast.regions.coordinator import Acked, Declined, RegionStarted
 from holdfast.regions.protocol.answers import Answer
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, PipelinePlan
+from holdfast.regions.sinks.sink import OutputStore
 from holdfast.regions.splits.file_split import FileSplit
 from holdfast.regions.splits.reader import SplitReader, SplitReadError
 from holdfast.regions.task.answered import Answered
@@ -115,6 +116,8 @@ class RegionTask:
         Takes answers to the driver; returns once they are there.
     cache : OperatorCache
         Operators of this process.
+    output : OutputStore, optional
+        Where staged output goes on file systems that this process does not reach.
     """
 
     def __init__(
@@ -126,8 +129,10 @@ class RegionTask:
         store: SegmentStore,
         tell: Callable[[Sequence[Answer]], None],
         cache: OperatorCache,
+        output: OutputStore | None = None,
     ) -> None:
         self._plan = plan
+        self._output = output
         self._order = order
         self._partition = partition
         self._only_stores = order.only_stores(partition)
@@ -287,7 +292,8 @@ class RegionTask:
         """Return the answers of these regions: where storage failed, a decline."""
         answers = [(run, run.settled()) for run in runs]
         staged = [(run, answer.stage) for run, answer in answers if answer.stage is not None]
-        errors = self._plan.sink.persist([stage for _, stage in staged]) if staged else ()
+        stages = [stage for _, stage in staged]
+        errors = self._plan.sink.persist(stages, self._output) if stages else ()
         lost = {run.region: error for (run, _), error in zip(staged, errors, strict=True)}
         return [(run, self._durable(run, answer, lost.get(run.region))) for run, answer in answers]
 

@@ -115,12 +115,14 @@ pub(super) struct SharedRegistry {
     pub registry: Mutex<Registry>,
     /// A piece of the queue's work was done.
     pub done: Condvar,
-    pub across_checkpoints: bool,
 }
+
+/// The lane of files that span checkpoints. Others are for the checkpoint with the lane's number.
+pub(super) const ACROSS_CHECKPOINTS: u64 = u64::MAX;
 
 impl Observer for SharedRegistry {
     fn created(&self, file: FileId, lane: u64, physical_bytes: u64) {
-        let only_for = (!self.across_checkpoints).then_some(CheckpointId(lane));
+        let only_for = (lane != ACROSS_CHECKPOINTS).then_some(CheckpointId(lane));
         let facts = FileFacts::created(only_for, physical_bytes);
         self.registry.lock().ledger.add_file(file, facts);
     }

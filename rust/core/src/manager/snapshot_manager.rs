@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex};
 
 use super::claim::Claim;
-use super::registry::{Registry, SharedRegistry};
+use super::registry::{ACROSS_CHECKPOINTS, Registry, SharedRegistry};
 use super::status::{self, FileStatus, ManagerStats, SegmentStatus};
 use super::upkeep::Upkeep;
 use crate::error::{Error, ErrorKind, Result};
@@ -86,6 +86,8 @@ pub struct SnapshotManager {
     pub(super) term: Term,
     pub(super) shared: Arc<SharedRegistry>,
     pub(super) upkeep: Arc<Upkeep>,
+    /// What the caller said; without it the storage decides.
+    across_checkpoints: Option<bool>,
 }
 
 impl Drop for SnapshotManager {
@@ -123,13 +125,10 @@ impl SnapshotManager {
                 "max_space_amplification is not a number",
             ));
         }
-        let across_checkpoints =
-            across_checkpoints.unwrap_or(storage.capabilities().durable_append);
         let registry = Mutex::new(Registry::default());
         let shared = Arc::new(SharedRegistry {
             registry,
             done: Condvar::new(),
-            across_checkpoints,
         });
         let writer = SegmentWriter::observed(storage.clone(), term, writer, shared.clone());
         let upkeep = Arc::new(Upkeep {
@@ -145,6 +144,7 @@ impl SnapshotManager {
             term,
             shared,
             upkeep,
+            across_checkpoints,
         })
     }
 
@@ -170,9 +170,11 @@ impl SnapshotManager {
         self.term
     }
 
-    /// Files span checkpoints.
+    /// Files span checkpoints. Storage that learns from its first file whether it appends durably may
+    /// change this once: the files of a first checkpoint are its own then.
     pub fn across_checkpoints(&self) -> bool {
-        self.shared.across_checkpoints
+        self.across_checkpoints
+            .unwrap_or_else(|| self.storage.capabilities().durable_append)
     }
 
     /// Refuses a change by a manager that is not the folder's any more, or by a child of its process.
@@ -194,8 +196,8 @@ impl SnapshotManager {
                 .check_open("segment", new.owner, new.created)
         };
         check()?;
-        let lane = if self.shared.across_checkpoints {
-            0
+        let lane = if self.across_checkpoints() {
+            ACROSS_CHECKPOINTS
         } else {
             new.created.0
         };

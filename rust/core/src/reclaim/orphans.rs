@@ -1,11 +1,11 @@
 //! The pass over the files of managers that are gone, where retained checkpoints say by themselves
 //! what they need: those of regional pipelines.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::pass::{ReclaimReport, carry_out, physical_files};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef, Term};
 use crate::liveness::{ListedFile, ListedSegment, RestoredCheckpoint, View};
 use crate::storage::Storage;
@@ -28,7 +28,7 @@ pub fn reclaim_orphans(
     newest_term: Term,
 ) -> Result<ReclaimReport> {
     let files = physical_files(storage, newest_term)?;
-    let sizes: BTreeMap<FileId, u64> = files
+    let mut sizes: BTreeMap<FileId, u64> = files
         .into_iter()
         .filter(|(file, _)| !may_append(file.term))
         .collect();
@@ -38,10 +38,13 @@ pub fn reclaim_orphans(
     }
     let retained = retained()?;
     let view = View::of(&retained)?;
+    look_at_short_files(storage, &mut sizes, &retained)?;
     let mut segments = segments_by_file(&retained, may_append);
     RestoredCheckpoint::require_present(&storage.location(), &retained, |_, _, reference| {
-        let end = reference.offset.saturating_add(reference.len);
-        may_append(reference.file.term) || sizes.get(&reference.file).is_some_and(|len| end <= *len)
+        may_append(reference.file.term)
+            || sizes
+                .get(&reference.file)
+                .is_some_and(|len| end_of(reference) <= *len)
     })?;
     let facts = sizes.into_iter().map(|(file, physical_bytes)| ListedFile {
         file,
@@ -53,6 +56,36 @@ pub fn reclaim_orphans(
     });
     carry_out(storage, facts.collect(), &view, may_append, &mut report);
     Ok(report)
+}
+
+fn end_of(reference: &SegmentRef) -> u64 {
+    reference.offset.saturating_add(reference.len)
+}
+
+/// Asks for the length of files that are listed shorter than what is referred to in them: where a
+/// writer died, HDFS lists the length of its file late, and readers see all of it.
+fn look_at_short_files(
+    storage: &dyn Storage,
+    sizes: &mut BTreeMap<FileId, u64>,
+    retained: &[RestoredCheckpoint],
+) -> Result<()> {
+    let references = retained.iter().flat_map(|one| &one.segments);
+    let short: BTreeSet<FileId> = references
+        .filter(|(_, _, reference)| {
+            sizes
+                .get(&reference.file)
+                .is_some_and(|len| end_of(reference) > *len)
+        })
+        .map(|(_, _, reference)| reference.file)
+        .collect();
+    for file in short {
+        match storage.len(&file.file_name()) {
+            Ok(len) => sizes.insert(file, len),
+            Err(e) if e.kind() == ErrorKind::NotFound => sizes.remove(&file),
+            Err(e) => return Err(e),
+        };
+    }
+    Ok(())
 }
 
 /// What checkpoints refer to in files of managers that are gone, each segment once.

@@ -4,6 +4,7 @@
 
 mod connections;
 mod segments;
+mod staged;
 mod strangers;
 
 use std::io::{Read, Write};

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from holdfast.regions.base.errors import JvmLostError, RegionalQueryError
 from holdfast.regions.base.folders import CheckpointFolders
-from holdfast.regions.base.local_path import local_folder
+from holdfast.regions.base.paths import any_folder
 from holdfast.regions.coordinator import HistoryRecord
 from holdfast.regions.driver.history import history_rows, print_history
 from holdfast.regions.driver.pipeline_driver import PipelineDriver
@@ -201,7 +201,8 @@ class RegionalQuery:
         Parameters
         ----------
         path : str or Path
-            Folder to create, on a file system that the driver can write to.
+            Folder to create: a path that the driver can write to, or the URI of a folder on a file
+            system that Spark reaches.
 
         Raises
         ------
@@ -215,7 +216,7 @@ class RegionalQuery:
             If the pipeline ended by an error.
         """
         self._raise_error()
-        folder = local_folder(path)
+        folder = any_folder(path)
         self._ask(
             lambda: self._driver.stop_with_savepoint(folder, max_file_bytes=self._max_file_bytes)
         )

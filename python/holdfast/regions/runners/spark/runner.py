@@ -11,13 +11,14 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast._core import CheckpointMetadata, OrphanReclaimer, manager_message
+from holdfast._core import CheckpointMetadata, manager_message
 from holdfast.regions.base.clock import now_ms
 from holdfast.regions.base.folders import CheckpointFolders
 from holdfast.regions.coordinator import NotifyManagers
 from holdfast.regions.driver.task_runner import TasksLostError
 from holdfast.regions.protocol import answers
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, PipelinePlan
+from holdfast.regions.runners.spark.orphans import orphan_reclaimer
 from holdfast.regions.runners.spark.worker import close_kept_operators, run_region_task
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class SparkRunner:
         for variable, value in KEEP_FREED_MEMORY.items():
             self._context.environment.setdefault(variable, value)
         self._plan_value = self._context.broadcast(plan)
-        self._reclaimer = OrphanReclaimer(folders.segments, plan.pipeline)
+        self._reclaimer = orphan_reclaimer(folders, plan.pipeline, self._bridge)
 
     def run(
         self, order: AttemptOrder, source: object | None, owed: Sequence[str]
@@ -154,6 +155,7 @@ class SparkRunner:
         """Let go of the cluster's side, as far as there still is one."""
         with ExitStack() as closing:
             closing.callback(_best_effort, self._plan_value.destroy)
+            closing.callback(_best_effort, self._reclaimer.close)
             closing.callback(_best_effort, lambda: self._bridge.close(self._plan.pipeline))
 
     # --- details --------------------------------------------------------------------------------

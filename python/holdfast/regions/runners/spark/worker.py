@@ -64,7 +64,15 @@ def run_region_task(
             for message in encode(plan.run, answers):
                 client.send(message)
 
-        task = RegionTask(plan, order, partition=partition, store=client, tell=tell, cache=cache)
+        task = RegionTask(
+            plan,
+            order,
+            partition=partition,
+            store=client,
+            tell=tell,
+            cache=cache,
+            output=client,
+        )
         if owed:
             names = [name for batch in batches for name in batch.column(0).to_pylist()]
             answered = task.run((), names)

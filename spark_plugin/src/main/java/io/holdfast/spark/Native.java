@@ -20,8 +20,8 @@ import java.util.Locale;
  * after close throws {@link IllegalStateException}. The native side is rust/jni.
  *
  * <p>Errors arrive as {@link DamagedStateException}, {@link MissingStateException}, {@link
- * UnsupportedStateException}, {@link IllegalArgumentException} (a wrong call) or {@link
- * HoldfastException} (storage, or a bug).
+ * UnsupportedStateException}, {@link FencedException}, {@link IllegalArgumentException} (a wrong call)
+ * or {@link HoldfastException} (storage, or a bug).
  */
 public final class Native {
   /** Family of a store without column families. */
@@ -267,6 +267,88 @@ public final class Native {
 
   /** A message about a checkpoint; returns what the log should know. */
   public static native String[] tellRegional(long manager, byte[] message);
+
+  /**
+   * The payload of a segment, after all of it was verified.
+   *
+   * @param reference as checkpoints hold it
+   */
+  static native byte[] readSegment(
+      String dir,
+      HadoopFiles files,
+      byte[] reference,
+      String pipeline,
+      String operator,
+      String region,
+      String store);
+
+  /** Size of the payload of a segment, after all of it was verified; see {@link #readSegment}. */
+  static native long segmentBytes(
+      String dir,
+      HadoopFiles files,
+      byte[] reference,
+      String pipeline,
+      String operator,
+      String region,
+      String store);
+
+  /**
+   * Writes what {@link #readSegment} reads with a regional manager; see {@link #appendSegment}.
+   *
+   * @param fromPipeline its owner's pipeline in the original
+   * @return its reference in the copy
+   */
+  static native byte[] copySegment(
+      long manager,
+      String dir,
+      HadoopFiles files,
+      byte[] reference,
+      String fromPipeline,
+      String pipeline,
+      String operator,
+      String region,
+      String store,
+      long created,
+      int kind,
+      long entries);
+
+  /**
+   * Writes a segment with a regional manager.
+   *
+   * @param kind number of the kind, see rust/core/FORMAT.md
+   * @return its reference
+   */
+  static native byte[] appendSegment(
+      long manager,
+      String pipeline,
+      String operator,
+      String region,
+      String store,
+      long created,
+      int kind,
+      long entries,
+      byte[] payload);
+
+  /** Makes everything that a regional manager wrote for a checkpoint survive a machine crash. */
+  static native void persistSegments(long manager, long checkpoint);
+
+  /**
+   * Begins the clean-up of a pipeline's folder. The terms of all files that are there count as known.
+   *
+   * @param metadata folder of the checkpoints
+   */
+  static native long openOrphans(
+      String segments,
+      HadoopFiles segmentFiles,
+      String metadata,
+      HadoopFiles metadataFiles,
+      String pipeline);
+
+  /** Deletes files of managers that are gone; returns what was done, empty if nothing. */
+  static native String reclaimOrphans(
+      long orphans, long[] retained, long[] liveTerms, long newestTerm);
+
+  static native void closeOrphans(long orphans);
 
   private static void load() {
     String os = System.getProperty("os.name").toLowerCase(Locale.ROOT);

@@ -93,6 +93,53 @@ public final class RegionalBridge {
     return HoldfastPlugin.driver().terms().newest(pipelines().folder(folder).name);
   }
 
+  /**
+   * Begins the clean-up of files that managers of a pipeline left when their executors went. The terms
+   * of all files that are there count as known.
+   *
+   * @param segmentsFolder folder of the physical files
+   * @param metadataFolder folder of the checkpoints' metadata
+   * @return a handle for {@link #reclaimOrphans}
+   */
+  public static long openOrphans(String segmentsFolder, String metadataFolder, String pipeline) {
+    SegmentFolder segments = pipelines().folder(segmentsFolder);
+    SegmentFolder metadata = pipelines().folder(metadataFolder);
+    return Native.openOrphans(
+        segments.name, segments.files(), metadata.name, metadata.files(), pipeline);
+  }
+
+  /**
+   * Deletes the files of managers that are gone which no retained checkpoint needs. No attempt may be
+   * under way.
+   *
+   * @param retainedIds all retained checkpoints, whose metadata is read once each
+   * @param liveTerms see {@link #liveTerms}: their files are left alone
+   * @param newestTerm see {@link #newestTerm}; asked for before {@code liveTerms}
+   * @return what was done, for the log; empty if there was nothing to do
+   * @throws FencedException if a file has a newer term: another application writes to the folder.
+   *     Nothing is deleted then, and neither after the next two.
+   * @throws MissingStateException if segments or metadata that are needed are missing
+   * @throws IllegalArgumentException if a checkpoint cannot be what it says
+   * @throws HoldfastException if the folder cannot be listed
+   */
+  public static String reclaimOrphans(
+      long orphans,
+      List<? extends Number> retainedIds,
+      List<? extends Number> liveTerms,
+      long newestTerm) {
+    return Native.reclaimOrphans(orphans, longs(retainedIds), longs(liveTerms), newestTerm);
+  }
+
+  /** Ends a clean-up. Closing twice does nothing. */
+  public static void closeOrphans(long orphans) {
+    Native.closeOrphans(orphans);
+  }
+
+  /** What Python sends as numbers: small ones are Integers, others Longs. */
+  private static long[] longs(List<? extends Number> numbers) {
+    return numbers.stream().mapToLong(Number::longValue).toArray();
+  }
+
   private static RegionalPipelines pipelines() {
     return HoldfastPlugin.driver().regionalPipelines();
   }

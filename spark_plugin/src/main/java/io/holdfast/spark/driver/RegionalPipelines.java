@@ -211,8 +211,8 @@ public final class RegionalPipelines {
       terms.forget(folder.name, term);
       return notOpen(wanted.run().pipeline());
     }
-    SerializableConfiguration conf =
-        folder.isLocal() ? null : new SerializableConfiguration(folder.conf);
+    // Output may be on another file system than the segments.
+    SerializableConfiguration conf = new SerializableConfiguration(folder.conf);
     return MessageBytes.of(new RegionalMessages.TermGiven(term, conf));
   }
 

@@ -2,6 +2,7 @@ package io.holdfast.spark.executor;
 
 import io.holdfast.spark.Native;
 import io.holdfast.spark.files.SegmentFolder;
+import io.holdfast.spark.files.StagedOutput;
 import io.holdfast.spark.rpc.DriverLink;
 import io.holdfast.spark.rpc.ExecutorLink;
 import io.holdfast.spark.rpc.ExecutorReply;
@@ -30,9 +31,14 @@ final class RegionalManagers implements WorkerHost {
   private static final class Manager extends OpenManager {
     final RegionalMessages.Run run;
 
-    Manager(String dir, long term, long handle, RegionalMessages.Run run) {
+    /** Of its workers. */
+    final StagedOutput output;
+
+    Manager(
+        String dir, long term, long handle, RegionalMessages.Run run, StagedOutput output) {
       super(dir, term, handle);
       this.run = run;
+      this.output = output;
     }
 
     @Override
@@ -102,7 +108,7 @@ final class RegionalManagers implements WorkerHost {
         ask(hello, "did not welcome a worker of " + pipeline, RegionalMessages.Welcome.class);
     RegionalMessages.Run run = new RegionalMessages.Run(pipeline, welcome.run());
     Manager manager = acquire(welcome.dir(), run, maxFileBytes, compression);
-    return new RegionalWorker(driver, this::pause, run, manager.handle);
+    return new RegionalWorker(driver, this::pause, run, manager.handle, manager.output);
   }
 
   private synchronized Manager acquire(
@@ -130,11 +136,11 @@ final class RegionalManagers implements WorkerHost {
         new RegionalMessages.TermWanted(run, driver.executorId(), link);
     RegionalMessages.TermGiven given =
         ask(wanted, "gave no term for " + dir, RegionalMessages.TermGiven.class);
-    Configuration conf = given.conf() == null ? null : given.conf().value();
+    Configuration conf = given.conf().value();
     SegmentFolder folder = SegmentFolder.named(dir, conf);
     long handle =
         Native.openRegional(dir, folder.files(), given.term(), maxFileBytes, compression);
-    return new Manager(dir, given.term(), handle, run);
+    return new Manager(dir, given.term(), handle, run, new StagedOutput(conf));
   }
 
   /** Hands a message about a checkpoint to the manager that it is for. */

@@ -1,7 +1,10 @@
 package io.holdfast.spark.executor;
 
+import io.holdfast.spark.files.StagedOutput;
 import io.holdfast.spark.rpc.DriverLink;
 import io.holdfast.spark.rpc.RegionalMessages;
+import java.io.IOException;
+import java.util.List;
 import java.util.function.LongConsumer;
 
 /** A Python worker of a regional pipeline that is connected to this executor. */
@@ -13,16 +16,24 @@ final class RegionalWorker implements WorkerHost.Worker {
   private final LongConsumer pause;
   private final RegionalMessages.Run run;
   private final long manager;
+  private final StagedOutput output;
 
   /**
    * @param pause waits for a number of milliseconds; fails when the executor stops
    * @param manager handle of the manager of its folder
+   * @param output with the driver's settings of Hadoop
    */
-  RegionalWorker(DriverLink driver, LongConsumer pause, RegionalMessages.Run run, long manager) {
+  RegionalWorker(
+      DriverLink driver,
+      LongConsumer pause,
+      RegionalMessages.Run run,
+      long manager,
+      StagedOutput output) {
     this.driver = driver;
     this.pause = pause;
     this.run = run;
     this.manager = manager;
+    this.output = output;
   }
 
   @Override
@@ -47,6 +58,16 @@ final class RegionalWorker implements WorkerHost.Worker {
       pause.accept(pauseMs);
       pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS);
     }
+  }
+
+  @Override
+  public void stage(String local, String staged, String target) throws IOException {
+    output.stage(local, staged, target);
+  }
+
+  @Override
+  public void discard(String[] staged) throws IOException {
+    output.discard(List.of(staged));
   }
 
   /** An answer that is no refusal. */

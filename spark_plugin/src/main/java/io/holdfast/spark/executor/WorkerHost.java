@@ -1,6 +1,8 @@
 package io.holdfast.spark.executor;
 
 import io.holdfast.spark.files.Compression;
+import io.holdfast.spark.files.StagedOutput;
+import java.io.IOException;
 
 /**
  * Where Python workers of an executor introduce themselves. The native side calls these methods by
@@ -21,5 +23,11 @@ public interface WorkerHost {
 
     /** Hands bytes of the worker on to the driver. */
     void send(byte[] data);
+
+    /** See {@link StagedOutput#stage}. */
+    void stage(String local, String staged, String target) throws IOException;
+
+    /** See {@link StagedOutput#discard}. */
+    void discard(String[] staged) throws IOException;
   }
 }

@@ -30,7 +30,7 @@ public final class RegionalMessages {
       implements Serializable {}
 
   /**
-   * @param conf how to reach the folder; null for a local one
+   * @param conf how to reach the folder, and where output goes
    */
   public record TermGiven(long term, SerializableConfiguration conf) implements Serializable {}
 

@@ -1,0 +1,272 @@
+"""Leases on folders of file systems that have no locks, such as HDFS and object stores.
+
+A lease is a file with a number for a name. Its holder writes it anew every few seconds; whoever
+wants the folder creates the file with the next number, which one of several can do. It may do that
+if the holder gave the lease back, if the holder was a process of this machine that is gone, or if
+the file did not change while it was watched for `EXPIRY_S`: no clocks of two machines are compared.
+
+A holder that was taken for dead and lives, because its machine stood still, finds out the next time
+it renews its lease or asks `FolderLease.require_held`, as it does before it publishes anything.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import secrets
+import socket
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from holdfast.regions.base.errors import FolderInUseError, FolderLostError
+from holdfast.regions.base.hadoop_path import HadoopPath
+
+LOG: Final = logging.getLogger(__name__)
+
+#: Seconds between two renewals.
+RENEWAL_S: Final = 5.0
+
+#: Seconds without a renewal after which a holder counts as dead. It may miss a few.
+EXPIRY_S: Final = 30.0
+
+#: Seconds between two looks at a lease that may expire.
+WATCH_S: Final = 1.0
+
+_NUMBER: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
+
+
+class FolderLease:
+    """A folder of this process; see `take_lease`.
+
+    Parameters
+    ----------
+    folder : HadoopPath
+        The folder, for errors.
+    path : HadoopPath
+        The file that says so.
+    holder : dict
+        What the file says of the holder.
+    """
+
+    def __init__(self, folder: HadoopPath, path: HadoopPath, holder: dict[str, Any]) -> None:
+        self._folder = folder
+        self._path = path
+        self._holder = holder
+        self._process = os.getpid()
+        self._ended = threading.Event()
+        self._lock = threading.Lock()
+        self._renewals = 0
+        self._thread = threading.Thread(
+            target=self._renew_again, name="holdfast-lease", daemon=True
+        )
+        self._thread.start()
+
+    def require_held(self) -> None:
+        """Check that no other process has taken the folder over.
+
+        Raises
+        ------
+        FolderLostError
+            If one has.
+        OSError
+            If the file system does not say.
+        """
+        newest = _newest(self._path.parent)
+        if newest != self._path:
+            raise FolderLostError(self._folder, _described(_read(newest)))
+
+    def note_pipeline(self, pipeline: str) -> None:
+        """Say for which pipeline the folder is held, for the errors of others."""
+        self._holder["pipeline"] = pipeline
+        self._renew()
+
+    def close(self) -> None:
+        """Give the folder back; may be repeated. Without effect in a child process."""
+        if self._ended.is_set() or os.getpid() != self._process:
+            return
+        self._ended.set()
+        self._thread.join()
+        # A lease that cannot be given back expires.
+        with suppress(OSError, RuntimeError):
+            self._renew(released=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _renew_again(self) -> None:
+        while not self._ended.wait(RENEWAL_S):
+            try:
+                self._renew()
+            except FolderLostError as e:
+                LOG.error("%s", e)
+                return
+            except Exception as e:
+                LOG.warning("the lease on %s was not renewed: %s", self._folder, e)
+
+    def _renew(self, *, released: bool = False) -> None:
+        with self._lock:
+            self.require_held()
+            self._renewals += 1
+            self._path.write_bytes(_encoded(self._holder, self._renewals, released=released))
+
+
+def take_lease(folder: HadoopPath, leases: HadoopPath) -> FolderLease:
+    """Take a folder for this process; waits while it is not known whether another one has it.
+
+    Parameters
+    ----------
+    folder : HadoopPath
+        The folder, for errors.
+    leases : HadoopPath
+        Folder for the files of its leases; made if it is not there.
+
+    Raises
+    ------
+    FolderInUseError
+        If another process, or another pipeline of this one, has it.
+    OSError
+        If the file system refuses.
+    """
+    holder = _this_process()
+    while True:
+        newest = _newest(leases)
+        number = -1 if newest is None else int(newest.name, 16)
+        if newest is not None:
+            _wait_until_free(folder, newest)
+        path = leases / f"{number + 1:016x}"
+        try:
+            path.create(_encoded(holder, 0, released=False))
+        except FileExistsError:
+            continue
+        for older in _all(leases):
+            if older < path:
+                older.unlink(missing_ok=True)
+        return FolderLease(folder, path, holder)
+
+
+def require_free(folder: HadoopPath, leases: HadoopPath) -> None:
+    """Check that no process has a folder, without taking it; waits as `take_lease` does.
+
+    Raises
+    ------
+    FolderInUseError
+        If one has.
+    """
+    seen = None
+    while (newest := _newest(leases)) is not None and newest != seen:
+        _wait_until_free(folder, newest)
+        seen = newest
+
+
+def remove_leases(leases: HadoopPath) -> None:
+    """Remove what is left of the leases on a folder that is given up."""
+    for path in _all(leases):
+        path.unlink(missing_ok=True)
+    with suppress(OSError):
+        leases.rmdir()
+
+
+def _wait_until_free(folder: HadoopPath, path: HadoopPath) -> None:
+    """Watch a lease until it is given back or expires; fail if its holder lives."""
+    before = _read(path)
+    began = time.monotonic()
+    while not _is_over(before):
+        if time.monotonic() - began > EXPIRY_S:
+            LOG.warning("the lease on %s has expired: %s", folder, _described(before))
+            return
+        time.sleep(WATCH_S)
+        now = _read(path)
+        if now != before and not _is_over(now):
+            raise FolderInUseError(folder, _described(now))
+        before = now
+
+
+def _is_over(content: bytes) -> bool:
+    """Whether a lease was given back, or its holder is a process of this machine that is gone."""
+    found = _decoded(content)
+    if found.get("released") or not content:
+        return True
+    here = _this_process()
+    if found.get("host") != here["host"] or found.get("boot") != here["boot"]:
+        return False
+    return _started(int(found.get("process", 0))) != found.get("started")
+
+
+def _this_process() -> dict[str, Any]:
+    process = os.getpid()
+    return {
+        "host": socket.gethostname(),
+        "boot": _boot(),
+        "process": process,
+        "started": _started(process),
+        "nonce": secrets.token_hex(8),
+    }
+
+
+def _boot() -> str:
+    """Return what tells this run of the machine, and of its container, from others."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip() + str(
+            os.stat("/proc/self/ns/pid").st_ino
+        )
+    return ""
+
+
+def _started(process: int) -> str:
+    """Return when a process of this machine began; empty if there is none."""
+    with suppress(OSError):
+        # Behind the name, which may have blanks and brackets in it.
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
+    return ""
+
+
+def _newest(leases: HadoopPath) -> HadoopPath | None:
+    return max(_all(leases), default=None)
+
+
+def _all(leases: HadoopPath) -> list[HadoopPath]:
+    try:
+        return [path for path in leases.iterdir() if _NUMBER.fullmatch(path.name)]
+    except FileNotFoundError:
+        return []
+
+
+def _read(path: HadoopPath | None) -> bytes:
+    """Return what a lease says; nothing if it is gone, as one that was followed by another is."""
+    with suppress(FileNotFoundError):
+        return b"" if path is None else path.read_bytes()
+    return b""
+
+
+def _encoded(holder: dict[str, Any], renewals: int, *, released: bool) -> bytes:
+    return json.dumps({**holder, "renewals": renewals, "released": released}).encode()
+
+
+def _decoded(content: bytes) -> dict[str, Any]:
+    with suppress(ValueError):
+        found = json.loads(content)
+        if isinstance(found, dict):
+            return found
+    return {}
+
+
+def _described(content: bytes) -> str:
+    found = _decoded(content)
+    if not found:
+        return ""
+    name = f"pipeline {str(found.get('pipeline', '?'))!r} is open already"
+    return f"{name}, in process {found.get('process')} on {found.get('host')}"

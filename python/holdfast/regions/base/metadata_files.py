@@ -1,0 +1,69 @@
+"""The files of checkpoints' metadata, on any file system; rust/core/FORMAT.md names them."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import Final
+
+from holdfast._core import CheckpointMetadata, CorruptSegmentError
+from holdfast.regions.base.hadoop_path import HadoopPath
+from holdfast.regions.base.paths import AnyPath
+
+_NAME: Final = re.compile(r"([0-9a-f]{16})\.hfc", re.ASCII)
+
+
+def metadata_name(id: int) -> str:
+    """Return the name of a checkpoint's file."""
+    return f"{id:016x}.hfc"
+
+
+def list_metadata(folder: AnyPath) -> list[int]:
+    """Return the ids of the checkpoints that have a file in a folder, ascending.
+
+    A folder that is missing has none.
+    """
+    if not isinstance(folder, HadoopPath):
+        return CheckpointMetadata.list(folder)
+    with suppress(FileNotFoundError):
+        found = (_NAME.fullmatch(path.name) for path in folder.iterdir())
+        return sorted(int(name[1], 16) for name in found if name is not None)
+    return []
+
+
+def read_metadata_file(path: AnyPath) -> CheckpointMetadata:
+    """Read and verify the file of a checkpoint. Errors are those of `CheckpointMetadata.read`."""
+    if not isinstance(path, HadoopPath):
+        return CheckpointMetadata.read(path)
+    content = path.read_bytes()
+    try:
+        metadata = CheckpointMetadata.from_bytes(content)
+    except (CorruptSegmentError, NotImplementedError) as e:
+        raise type(e)(f"{path}: {e}") from None
+    if path.name != metadata_name(metadata.id):
+        raise CorruptSegmentError(f"{path}: it is the file of checkpoint {metadata.id}")
+    return metadata
+
+
+def write_metadata(metadata: CheckpointMetadata, folder: AnyPath) -> None:
+    """Write the file of a checkpoint, whole and durable or not at all (R18).
+
+    Raises
+    ------
+    FileExistsError
+        If the checkpoint has a file. It is not touched.
+    OSError
+        If that fails. The file may be there all the same.
+    """
+    if isinstance(folder, HadoopPath):
+        (folder / metadata_name(metadata.id)).create(metadata.to_bytes())
+    else:
+        metadata.write(folder)
+
+
+def delete_metadata(folder: AnyPath, id: int) -> None:
+    """Delete the file of a checkpoint, if there is one."""
+    if isinstance(folder, HadoopPath):
+        (folder / metadata_name(id)).unlink(missing_ok=True)
+    else:
+        CheckpointMetadata.delete(folder, id)

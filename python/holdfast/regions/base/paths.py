@@ -1,0 +1,96 @@
+"""Folders as users give them: of checkpoints, of a source's files, of a sink's output."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from holdfast.regions.base.hadoop_path import HadoopPath, qualified
+
+#: A folder on a file system that is mounted, or on one that only the JVM reaches.
+AnyPath = Path | HadoopPath
+
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+
+
+def any_folder(path: str | os.PathLike[str] | HadoopPath) -> AnyPath:
+    """Return the absolute path of a folder on any file system that Spark reaches.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        A path of a file system that is mounted, or as a string also a URI such as
+        ``hdfs://namenode/checkpoints`` or ``s3a://bucket/checkpoints``.
+
+    Raises
+    ------
+    ValueError
+        If the path is empty, or no file system has this scheme.
+    RuntimeError
+        If only the JVM reaches the file system, and there is no Spark session.
+    """
+    if isinstance(path, HadoopPath):
+        return path
+    scheme = _SCHEME.match(path) if isinstance(path, str) else None
+    if scheme is None or scheme[1].lower() == "file":
+        return local_folder(path)
+    return qualified(os.fspath(path))
+
+
+def recorded_folder(location: str) -> AnyPath:
+    """Return a folder by the text that `str` made of its path."""
+    return Path(location) if location.startswith("/") else HadoopPath(location)
+
+
+def local_folder(path: str | os.PathLike[str]) -> Path:
+    """Return the absolute path of a folder, symbolic links resolved.
+
+    For what has to be on a file system that is mounted, on the driver and on all executors.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        A path, or as a string also a URI ``file:/...`` or ``file:///...``. As in Spark, nothing
+        in the URI is unescaped.
+
+    Raises
+    ------
+    ValueError
+        If the path is empty, of another scheme than ``file``, or of another host.
+    """
+    text = os.fspath(path)
+    scheme = _SCHEME.match(text) if isinstance(path, str) else None
+    if scheme is not None:
+        if scheme[1].lower() != "file":
+            raise ValueError(
+                f"{text!r} is not allowed: this folder lies on a file system that is mounted on "
+                "driver and executors; expected a path, or the scheme 'file', found the scheme "
+                f"{scheme[1]!r}"
+            )
+        text = text[scheme.end() :]
+        if text.startswith("//"):
+            host, slash, rest = text[2:].partition("/")
+            if host not in ("", "localhost"):
+                raise ValueError(f"{path!r} is not allowed: expected no host, found {host!r}")
+            text = slash + rest
+        if not text.startswith("/"):
+            raise ValueError(f"{path!r} is not allowed: expected an absolute path in a URI")
+    if not text:
+        raise ValueError("'' is not allowed: expected the path of a folder")
+    # Two names of one folder are one folder: whether two overlap is asked before one is deleted.
+    return Path(text).resolve()
+
+
+def entries(folder: AnyPath) -> list[AnyPath]:
+    """Return what is in a folder, by name.
+
+    Raises
+    ------
+    FileNotFoundError, NotADirectoryError
+        If there is no such folder.
+    """
+    if isinstance(folder, HadoopPath):
+        return list(folder.iterdir())
+    return sorted(folder.iterdir(), key=lambda path: path.name)

@@ -1,0 +1,282 @@
+//! What the driver of a regional pipeline does with segments: reads them without a manager, writes
+//! copies of checkpoints, and deletes the files of managers that are gone.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use holdfast_core::checkpoint;
+use holdfast_core::format::{NewSegment, SegmentKind, read_segment};
+use holdfast_core::liveness::RestoredCheckpoint;
+use holdfast_core::reclaim::{newest_term, reclaim_orphans};
+use holdfast_core::storage::Storage;
+use holdfast_core::{CheckpointId, Error, Owner, SegmentRef, Term};
+use jni::objects::{JByteArray, JClass, JLongArray, JObject, JString};
+use jni::sys::{jint, jlong};
+use jni::{Env, EnvUnowned};
+use parking_lot::Mutex;
+
+use crate::convert::longs;
+use crate::folders::storage;
+use crate::guard::{Failure, primitive, with_env};
+use crate::handles::Handles;
+use crate::regional::REGIONAL;
+
+/// `Native.readSegment(String dir, HadoopFiles files, byte[] reference, String pipeline, String
+/// operator, String region, String store): byte[]`: the payload, after all of it was verified.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_readSegment<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    dir: JString<'local>,
+    files: JObject<'local>,
+    reference: JByteArray<'local>,
+    pipeline: JString<'local>,
+    operator: JString<'local>,
+    region: JString<'local>,
+    store: JString<'local>,
+) -> JByteArray<'local> {
+    with_env(env, |env| {
+        let owner = owner(env, [&pipeline, &operator, &region, &store])?;
+        let payload = stored(env, &dir, &files, reference, &owner)?;
+        Ok(env.byte_array_from_slice(&payload)?)
+    })
+}
+
+/// `Native.segmentBytes(String dir, HadoopFiles files, byte[] reference, String pipeline, String
+/// operator, String region, String store): long`: size of the payload, after all of it was verified.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_segmentBytes<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    dir: JString<'local>,
+    files: JObject<'local>,
+    reference: JByteArray<'local>,
+    pipeline: JString<'local>,
+    operator: JString<'local>,
+    region: JString<'local>,
+    store: JString<'local>,
+) -> jlong {
+    with_env(env, |env| {
+        let owner = owner(env, [&pipeline, &operator, &region, &store])?;
+        let payload = stored(env, &dir, &files, reference, &owner)?;
+        Ok(payload.len() as jlong)
+    })
+}
+
+/// `Native.copySegment(long manager, String dir, HadoopFiles files, byte[] reference, String
+/// fromPipeline, String pipeline, String operator, String region, String store, long created, int
+/// kind, long entries): byte[]`: writes what was read and verified; returns the new reference.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_copySegment<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    manager: jlong,
+    dir: JString<'local>,
+    files: JObject<'local>,
+    reference: JByteArray<'local>,
+    from_pipeline: JString<'local>,
+    pipeline: JString<'local>,
+    operator: JString<'local>,
+    region: JString<'local>,
+    store: JString<'local>,
+    created: jlong,
+    kind: jint,
+    entries: jlong,
+) -> JByteArray<'local> {
+    with_env(env, |env| {
+        let before = owner(env, [&from_pipeline, &operator, &region, &store])?;
+        let new = NewSegment {
+            owner: &owner(env, [&pipeline, &operator, &region, &store])?,
+            created: CheckpointId(unsigned("checkpoint", created)?),
+            kind: segment_kind(kind)?,
+            lineage: &[],
+            replaced: None,
+            entries: unsigned("entries", entries)?,
+        };
+        let manager = REGIONAL.get(manager)?;
+        let payload = stored(env, &dir, &files, reference, &before)?;
+        let reference = manager.append(&new, &payload)?;
+        Ok(env.byte_array_from_slice(&reference.to_bytes())?)
+    })
+}
+
+/// The payload of a segment, after all of it was verified.
+fn stored<'local>(
+    env: &mut Env<'local>,
+    dir: &JString<'local>,
+    files: &JObject<'local>,
+    reference: JByteArray<'local>,
+    owner: &Owner,
+) -> Result<Vec<u8>, Failure> {
+    let storage = storage(env, dir, files)?;
+    let reference = SegmentRef::from_bytes(&env.convert_byte_array(reference)?)?;
+    Ok(read_segment(storage.as_ref(), &reference, owner)?.payload)
+}
+
+/// `Native.appendSegment(long manager, String pipeline, String operator, String region, String
+/// store, long created, int kind, long entries, byte[] payload): byte[]`: returns the reference.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_appendSegment<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    manager: jlong,
+    pipeline: JString<'local>,
+    operator: JString<'local>,
+    region: JString<'local>,
+    store: JString<'local>,
+    created: jlong,
+    kind: jint,
+    entries: jlong,
+    payload: JByteArray<'local>,
+) -> JByteArray<'local> {
+    with_env(env, |env| {
+        let new = NewSegment {
+            owner: &owner(env, [&pipeline, &operator, &region, &store])?,
+            created: CheckpointId(unsigned("checkpoint", created)?),
+            kind: segment_kind(kind)?,
+            lineage: &[],
+            replaced: None,
+            entries: unsigned("entries", entries)?,
+        };
+        let payload = env.convert_byte_array(payload)?;
+        let reference = REGIONAL.get(manager)?.append(&new, &payload)?;
+        Ok(env.byte_array_from_slice(&reference.to_bytes())?)
+    })
+}
+
+/// `Native.persistSegments(long manager, long checkpoint)`: makes everything that was written for
+/// the checkpoint survive a machine crash.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_persistSegments<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    manager: jlong,
+    checkpoint: jlong,
+) {
+    primitive(env, || {
+        let checkpoint = CheckpointId(unsigned("checkpoint", checkpoint)?);
+        Ok(REGIONAL.get(manager)?.persist(checkpoint)?)
+    });
+}
+
+fn owner(env: &Env<'_>, parts: [&JString<'_>; 4]) -> Result<Owner, Failure> {
+    let [pipeline, operator, region, store] = parts;
+    Ok(Owner {
+        pipeline: pipeline.try_to_string(env)?,
+        operator: operator.try_to_string(env)?,
+        region: region.try_to_string(env)?,
+        store: store.try_to_string(env)?,
+    })
+}
+
+fn segment_kind(tag: jint) -> Result<SegmentKind, Failure> {
+    let known = u8::try_from(tag).ok().and_then(SegmentKind::from_tag);
+    known.ok_or_else(|| Failure::Core(Error::invalid_input(format!("unknown segment kind {tag}"))))
+}
+
+fn unsigned(what: &str, number: jlong) -> Result<u64, Failure> {
+    u64::try_from(number).map_err(|_| {
+        Failure::Core(Error::invalid_input(format!(
+            "{what}: expected 0 or more, found {number}"
+        )))
+    })
+}
+
+/// The clean-up of a pipeline's folder.
+struct Orphans {
+    segments: Arc<dyn Storage>,
+    metadata: Arc<dyn Storage>,
+    pipeline: String,
+    /// The newest term of the files that were there at the beginning.
+    found: Term,
+    /// What the retained checkpoints need: metadata never changes, so each is read once.
+    known: Mutex<BTreeMap<CheckpointId, RestoredCheckpoint>>,
+}
+
+impl Orphans {
+    /// What all of `retained` need; what is known of others is forgotten.
+    fn restored(&self, retained: &[CheckpointId]) -> Result<Vec<RestoredCheckpoint>, Error> {
+        let mut known = self.known.lock();
+        known.retain(|id, _| retained.contains(id));
+        for id in retained {
+            if !known.contains_key(id) {
+                let metadata = checkpoint::read(self.metadata.as_ref(), *id)?;
+                let references = metadata.references(&self.pipeline)?.into_iter();
+                let segments = references
+                    .map(|found| (found.owner, found.origin, found.reference))
+                    .collect();
+                known.insert(*id, RestoredCheckpoint { id: *id, segments });
+            }
+        }
+        Ok(known.values().cloned().collect())
+    }
+}
+
+static ORPHANS: Handles<Orphans> = Handles::new("clean-up of orphan files");
+
+/// `Native.openOrphans(String segments, HadoopFiles segmentFiles, String metadata, HadoopFiles
+/// metadataFiles, String pipeline): long`.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_openOrphans<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    segments: JString<'local>,
+    segment_files: JObject<'local>,
+    metadata: JString<'local>,
+    metadata_files: JObject<'local>,
+    pipeline: JString<'local>,
+) -> jlong {
+    with_env(env, |env| {
+        let segments = storage(env, &segments, &segment_files)?;
+        let found = newest_term(segments.as_ref())?.unwrap_or(Term(0));
+        Ok(ORPHANS.insert(Orphans {
+            segments,
+            metadata: storage(env, &metadata, &metadata_files)?,
+            pipeline: pipeline.try_to_string(env)?,
+            found,
+            known: Mutex::default(),
+        }))
+    })
+}
+
+/// `Native.reclaimOrphans(long orphans, long[] retained, long[] liveTerms, long newestTerm):
+/// String`: deletes what no retained checkpoint needs; returns what was done, empty if nothing.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_reclaimOrphans<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    orphans: jlong,
+    retained: JLongArray<'local>,
+    live_terms: JLongArray<'local>,
+    newest: jlong,
+) -> JString<'local> {
+    with_env(env, |env| {
+        let retained = longs(env, &retained)?
+            .into_iter()
+            .map(|id| unsigned("checkpoint", id).map(CheckpointId))
+            .collect::<Result<Vec<_>, _>>()?;
+        let live = longs(env, &live_terms)?.into_iter();
+        let live: HashSet<Term> = live.map(|term| Term(term as u64)).collect();
+        let orphans = ORPHANS.get(orphans)?;
+        let report = reclaim_orphans(
+            orphans.segments.as_ref(),
+            || orphans.restored(&retained),
+            &|term| live.contains(&term),
+            orphans.found.max(Term(unsigned("newest term", newest)?)),
+        )?;
+        Ok(env.new_string(report.summary())?)
+    })
+}
+
+/// `Native.closeOrphans(long orphans)`. Closing twice does nothing.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_closeOrphans<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    orphans: jlong,
+) {
+    primitive(env, || {
+        ORPHANS.remove(orphans);
+        Ok(())
+    });
+}

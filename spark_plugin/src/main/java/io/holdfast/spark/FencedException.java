@@ -1,0 +1,10 @@
+package io.holdfast.spark;
+
+/** A newer application, or a newer manager, works in the folder: this one must not go on. */
+public class FencedException extends HoldfastException {
+  private static final long serialVersionUID = 1L;
+
+  public FencedException(String message) {
+    super(message);
+  }
+}

@@ -1,0 +1,126 @@
+package io.holdfast.spark.files;
+
+import java.io.File;
+import java.io.IOException;
+import java.io.OutputStream;
+import java.nio.channels.Channels;
+import java.nio.channels.FileChannel;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.nio.file.StandardOpenOption;
+import java.util.UUID;
+import org.apache.hadoop.fs.FileAlreadyExistsException;
+import org.apache.hadoop.fs.FileSystem;
+
+/**
+ * Local files. A link takes a name only if it is free, which no call of Hadoop's does here; and
+ * Hadoop's local files are not durable.
+ */
+final class LocalFiles extends AtomicFiles {
+  LocalFiles(FileSystem fileSystem) {
+    super(fileSystem);
+  }
+
+  static Path local(org.apache.hadoop.fs.Path path) {
+    return new File(path.toUri().getPath()).toPath();
+  }
+
+  @Override
+  void write(org.apache.hadoop.fs.Path path, Content content, boolean replace) throws IOException {
+    write(local(path), content, replace);
+  }
+
+  /** As {@link AtomicFiles#write}. */
+  static void write(Path target, Content content, boolean replace) throws IOException {
+    Path temporary =
+        target.resolveSibling("." + target.getFileName() + "." + UUID.randomUUID() + ".tmp");
+    writeOwn(temporary, content);
+    try {
+      if (replace) {
+        Files.deleteIfExists(checksumOf(target));
+        Files.move(temporary, target, StandardCopyOption.ATOMIC_MOVE);
+      } else {
+        Files.createLink(target, temporary);
+      }
+      sync(target.getParent());
+    } finally {
+      Files.deleteIfExists(temporary);
+    }
+  }
+
+  @Override
+  void writeOwn(org.apache.hadoop.fs.Path path, Content content) throws IOException {
+    writeOwn(local(path), content);
+  }
+
+  private static void writeOwn(Path path, Content content) throws IOException {
+    makeFolder(path.getParent());
+    try (FileChannel channel =
+        FileChannel.open(path, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE)) {
+      OutputStream out = Channels.newOutputStream(channel);
+      content.writeTo(out);
+      channel.force(true);
+    } catch (java.nio.file.FileAlreadyExistsException e) {
+      throw e;
+    } catch (IOException | RuntimeException e) {
+      Files.deleteIfExists(path);
+      throw e;
+    }
+    sync(path.getParent());
+  }
+
+  @Override
+  void renameNew(org.apache.hadoop.fs.Path fromPath, org.apache.hadoop.fs.Path toPath)
+      throws IOException {
+    Path from = local(fromPath);
+    Path to = local(toPath);
+    makeFolder(to.getParent());
+    if (Files.isDirectory(from)) {
+      // The system itself refuses a folder that is not empty.
+      if (Files.exists(to)) {
+        throw new FileAlreadyExistsException(to + " is there");
+      }
+      Files.move(from, to, StandardCopyOption.ATOMIC_MOVE);
+    } else {
+      Files.createLink(to, from);
+      sync(to.getParent());
+      Files.delete(from);
+      Files.deleteIfExists(checksumOf(from));
+    }
+    sync(to.getParent());
+    sync(from.getParent());
+  }
+
+  @Override
+  boolean leavesBothNames() {
+    return true;
+  }
+
+  /** Where Hadoop keeps checksums of a file that it wrote: they are not those of another content. */
+  private static Path checksumOf(Path file) {
+    return file.resolveSibling("." + file.getFileName() + ".crc");
+  }
+
+  private static void makeFolder(Path folder) throws IOException {
+    if (Files.isDirectory(folder)) {
+      return;
+    }
+    Path parent = folder.getParent();
+    makeFolder(parent);
+    try {
+      Files.createDirectory(folder);
+    } catch (java.nio.file.FileAlreadyExistsException e) {
+      if (!Files.isDirectory(folder)) {
+        throw e;
+      }
+    }
+    sync(parent);
+  }
+
+  private static void sync(Path folder) throws IOException {
+    try (FileChannel channel = FileChannel.open(folder, StandardOpenOption.READ)) {
+      channel.force(true);
+    }
+  }
+}

@@ -1,0 +1,111 @@
+package io.holdfast.spark.files;
+
+import java.io.IOException;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.UnsupportedFileSystemException;
+
+/** All file systems that a Hadoop configuration reaches. */
+public final class ReachedFiles {
+  private final Configuration conf;
+
+  /** By scheme and authority: what renames has a client of its own. */
+  private final Map<String, RenamedFiles> renamed = new ConcurrentHashMap<>();
+
+  public ReachedFiles(Configuration conf) {
+    this.conf = conf;
+  }
+
+  /**
+   * The qualified path of a URI; a path without a scheme is one of the default file system.
+   *
+   * @throws IllegalArgumentException if that is no URI of a file
+   */
+  public Path path(String uri) throws IOException {
+    Path path = new Path(uri);
+    if (path.toUri().getPath().isEmpty()) {
+      path = new Path(path, "/");
+    }
+    Path qualified = fileSystem(path).makeQualified(path);
+    if (qualified.toUri().getPath().startsWith("/..")) {
+      throw new IllegalArgumentException(uri + " leads out of the file system, above its root");
+    }
+    return qualified;
+  }
+
+  public FileSystem fileSystem(Path path) throws IOException {
+    try {
+      return path.getFileSystem(conf);
+    } catch (UnsupportedFileSystemException e) {
+      throw noSuch(path, e);
+    } catch (RuntimeException e) {
+      if (e.getCause() instanceof ClassNotFoundException) {
+        throw noSuch(path, e);
+      }
+      throw e;
+    }
+  }
+
+  private static IOException noSuch(Path path, Exception cause) {
+    return new IOException(
+        "Spark reaches no files of the scheme '"
+            + path.toUri().getScheme()
+            + "', as in "
+            + path
+            + " ("
+            + cause.getMessage()
+            + "). Put the Hadoop connector for it on the class path, as with spark.jars.packages,"
+            + " or use another folder.",
+        cause);
+  }
+
+  public static boolean isLocal(Path path) {
+    return "file".equals(path.toUri().getScheme());
+  }
+
+  /** Whether files of an object store are meant, where a rename is a copy. */
+  public boolean isObjectStore(Path path) throws IOException {
+    return ObjectStream.serves(path, conf);
+  }
+
+  /** How files get their names there. */
+  AtomicFiles at(Path path) throws IOException {
+    FileSystem fileSystem = fileSystem(path);
+    if (isLocal(path)) {
+      return new LocalFiles(fileSystem);
+    }
+    if (isObjectStore(path)) {
+      return new ObjectFiles(fileSystem, conf);
+    }
+    String key = path.toUri().getScheme() + "://" + path.toUri().getAuthority();
+    RenamedFiles known = renamed.get(key);
+    if (known == null) {
+      known = new RenamedFiles(fileSystem, conf);
+      renamed.put(key, known);
+    }
+    return known;
+  }
+
+  /** Makes a file. */
+  public void write(Path path, byte[] data, boolean replace) throws IOException {
+    at(path).write(path, out -> out.write(data), replace);
+  }
+
+  /** Makes a file with the content of a local one. */
+  public void upload(java.nio.file.Path local, Path path) throws IOException {
+    at(path).write(path, AtomicFiles.contentOf(local), false);
+  }
+
+  /** Makes or replaces a local file, durable on return. */
+  public void download(Path path, java.nio.file.Path local) throws IOException {
+    LocalFiles.write(
+        local.toAbsolutePath(), AtomicFiles.contentOf(fileSystem(path), path), true);
+  }
+
+  public void renameNew(Path from, Path to) throws IOException {
+    at(from).renameNew(from, to);
+  }
+}

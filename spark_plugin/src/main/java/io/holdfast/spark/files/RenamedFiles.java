@@ -1,0 +1,143 @@
+package io.holdfast.spark.files;
+
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.util.EnumSet;
+import java.util.UUID;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.CreateFlag;
+import org.apache.hadoop.fs.FSDataOutputStream;
+import org.apache.hadoop.fs.FileAlreadyExistsException;
+import org.apache.hadoop.fs.FileContext;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.Options;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.StreamCapabilities;
+import org.apache.hadoop.fs.UnsupportedFileSystemException;
+import org.apache.hadoop.fs.permission.FsPermission;
+
+/** HDFS, and what is like it: a file is written under a name of its own and renamed. */
+final class RenamedFiles extends AtomicFiles {
+  private static final int BUFFER_BYTES = 64 << 10;
+
+  /** Whose rename takes a free name only; null for a scheme that Hadoop has none for. */
+  private final FileContext context;
+
+  RenamedFiles(FileSystem fileSystem, Configuration conf) throws IOException {
+    super(fileSystem);
+    context = contextOf(fileSystem, conf);
+  }
+
+  private static FileContext contextOf(FileSystem fileSystem, Configuration conf)
+      throws IOException {
+    try {
+      return FileContext.getFileContext(fileSystem.getUri(), conf);
+    } catch (UnsupportedFileSystemException none) {
+      return null;
+    }
+  }
+
+  @Override
+  void write(Path path, Content content, boolean replace) throws IOException {
+    Path temporary =
+        new Path(path.getParent(), "." + path.getName() + "." + UUID.randomUUID() + ".tmp");
+    writeOwn(temporary, content);
+    try {
+      rename(temporary, path, replace);
+    } catch (IOException | RuntimeException e) {
+      delete(temporary, e);
+      throw e;
+    }
+  }
+
+  @Override
+  void writeOwn(Path path, Content content) throws IOException {
+    FSDataOutputStream out = create(path);
+    try {
+      content.writeTo(out);
+      if (out.hasCapability(StreamCapabilities.HSYNC)) {
+        // Closing alone leaves the last block in the memory of the data nodes.
+        out.hsync();
+      }
+      out.close();
+    } catch (IOException | RuntimeException e) {
+      try {
+        out.close();
+      } catch (IOException | RuntimeException suppressed) {
+        e.addSuppressed(suppressed);
+      }
+      delete(path, e);
+      throw e;
+    }
+  }
+
+  private FSDataOutputStream create(Path path) throws IOException {
+    FsPermission permission =
+        FsPermission.getFileDefault().applyUMask(FsPermission.getUMask(fileSystem.getConf()));
+    return fileSystem.create(
+        path,
+        permission,
+        // Of a file with several blocks, the last sync covers only the last one.
+        EnumSet.of(CreateFlag.CREATE, CreateFlag.SYNC_BLOCK),
+        BUFFER_BYTES,
+        fileSystem.getDefaultReplication(path),
+        fileSystem.getDefaultBlockSize(path),
+        null);
+  }
+
+  private void delete(Path path, Exception because) {
+    try {
+      fileSystem.delete(path, false);
+    } catch (IOException | RuntimeException suppressed) {
+      because.addSuppressed(suppressed);
+    }
+  }
+
+  @Override
+  void renameNew(Path from, Path to) throws IOException {
+    try {
+      rename(from, to, false);
+    } catch (FileNotFoundException e) {
+      // Either of them may be missing, the file or the folder it goes to.
+      if (!fileSystem.exists(from) || fileSystem.exists(to.getParent())) {
+        throw e;
+      }
+      fileSystem.mkdirs(to.getParent());
+      rename(from, to, false);
+    }
+  }
+
+  @Override
+  boolean leavesBothNames() {
+    return false;
+  }
+
+  private void rename(Path from, Path to, boolean replace) throws IOException {
+    if (context != null) {
+      context.rename(from, to, replace ? Options.Rename.OVERWRITE : Options.Rename.NONE);
+      return;
+    }
+    // As Spark does it where nothing better is known: two steps, of which other processes may see
+    // the first.
+    if (fileSystem.exists(to)) {
+      if (!replace) {
+        throw new FileAlreadyExistsException(to + " is there");
+      }
+      fileSystem.delete(to, false);
+    }
+    if (fileSystem.rename(from, to)) {
+      return;
+    }
+    if (!fileSystem.exists(from)) {
+      throw new FileNotFoundException(from + " is not there");
+    }
+    if (fileSystem.exists(to)) {
+      throw new FileAlreadyExistsException(to + " is there");
+    }
+    if (!fileSystem.exists(to.getParent())) {
+      throw new FileNotFoundException(to.getParent() + " is not there");
+    }
+    throw new IOException(
+        from + " was not renamed to " + to + ": the file system does not say why");
+  }
+}

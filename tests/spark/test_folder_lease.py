@@ -1,0 +1,139 @@
+"""Leases on folders without locks: one holder at a time, and a dead one is followed by another."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import holdfast
+from holdfast._core import CheckpointMetadata
+from holdfast.regions.base import folder_lease
+from holdfast.regions.base.errors import FolderLostError
+from holdfast.regions.base.folder_lease import FolderLease, require_free, take_lease
+from holdfast.regions.base.folders import LeasedFolders
+from holdfast.regions.base.hadoop_path import HadoopPath
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def folder(spark: SparkSession, tmp_path: Path) -> HadoopPath:
+    """A folder that is reached through Hadoop; its files can be seen here, too."""
+    return HadoopPath(f"file:{tmp_path}")
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder_lease, "RENEWAL_S", 0.1)
+    monkeypatch.setattr(folder_lease, "WATCH_S", 0.05)
+    monkeypatch.setattr(folder_lease, "EXPIRY_S", 2.0)
+
+
+def take(folder: HadoopPath) -> FolderLease:
+    return take_lease(folder, folder / "lock")
+
+
+def left_by(folder: HadoopPath, tmp_path: Path, **holder: object) -> None:
+    """Change who a lease says that its holder is, as if it were from there."""
+    (path,) = (tmp_path / "lock").glob("[0-9a-f]*")
+    path.write_text(json.dumps(json.loads(path.read_text()) | holder))
+
+
+def test_a_folder_that_was_given_back_has_the_next_number(
+    folder: HadoopPath, tmp_path: Path
+) -> None:
+    for number in range(3):
+        with take(folder) as lease:
+            lease.require_held()
+        (path,) = (tmp_path / "lock").glob("[0-9a-f]*")
+        assert int(path.name, 16) == number
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_folder_whose_lease_is_renewed_is_refused(folder: HadoopPath) -> None:
+    with take(folder) as lease:
+        lease.note_pipeline("first")
+        expected = f"pipeline 'first' is open already, in process {os.getpid()} on"
+        with pytest.raises(holdfast.FolderInUseError, match=expected):
+            take(folder)
+        with pytest.raises(holdfast.FolderInUseError, match=expected):
+            require_free(folder, folder / "lock")
+        lease.require_held()
+    require_free(folder, folder / "lock")
+
+
+def test_a_process_of_this_machine_that_is_gone_is_not_waited_for(
+    folder: HadoopPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    with take(folder):
+        pass
+    left_by(folder, tmp_path, process=ended.pid, released=False)
+    # Would fail after the first look at a lease that is not over.
+    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("waited"))
+    with take(folder) as lease:
+        lease.require_held()
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_holder_elsewhere_that_is_silent_for_long_enough_is_followed(
+    folder: HadoopPath, tmp_path: Path
+) -> None:
+    with take(folder):
+        pass
+    left_by(folder, tmp_path, host="elsewhere", released=False)
+    began = time.monotonic()
+    with take(folder) as lease:
+        assert time.monotonic() - began >= folder_lease.EXPIRY_S
+        lease.require_held()
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_holder_that_was_followed_publishes_nothing(folder: HadoopPath, tmp_path: Path) -> None:
+    lease = take(folder)
+    folders = LeasedFolders(folder, lease)
+    folders.note_attempt(1)
+    (folder / "lock" / f"{7:016x}").create(b"{}")
+    metadata = CheckpointMetadata(1, 0, "checkpoint", 0, b"", [])
+    with pytest.raises(FolderLostError, match="taken over by another process"):
+        folders.note_attempt(2)
+    with pytest.raises(FolderLostError):
+        folders.publish(metadata)
+    assert folders.read_last_attempt() == 1
+    assert not (tmp_path / "metadata").exists()
+    lease.close()
+    # It has given back nothing that is not its own.
+    assert (tmp_path / "lock" / f"{7:016x}").read_text() == "{}"
+
+
+def test_of_several_that_want_a_folder_one_has_it(folder: HadoopPath) -> None:
+    with take(folder):
+        pass
+    taken: list[FolderLease] = []
+    refused: list[BaseException] = []
+    start = threading.Barrier(4)
+
+    def want() -> None:
+        start.wait()
+        try:
+            taken.append(take(folder))
+        except holdfast.FolderInUseError as e:
+            refused.append(e)
+
+    threads = [threading.Thread(target=want) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(taken), len(refused)) == (1, 3)
+    taken[0].require_held()
+    taken[0].close()

@@ -1,0 +1,214 @@
+"""Regional pipelines whose checkpoints and output are on HDFS or S3, with kills of the driver."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+import holdfast
+from holdfast.regions.base.hadoop_path import HadoopPath
+from holdfast.regions.base.paths import AnyPath
+from support import environment
+from support.regional.pipelines import COUNTED, Row, expected, rows_of
+from support.regional.restorable import Counting
+from support.spark.java_side import skipped_without_jars
+from support.spark.mini_hdfs import MiniHdfs
+from support.spark.object_stores import S3Server
+from support.spark.regional_input import regional_source, write_rows
+from support.spark.regional_job import DRAINING, POINTS, REGIONS
+from support.spark.regional_run import log_of, run_job
+
+# Several Spark applications in a row: for when the machine is busy.
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+NOW = {"availableNow": True}
+
+#: All but the one between two logs of Spark, which holds Spark up by a pipe in a local folder.
+REMOTE_POINTS = tuple(point for point in POINTS if point != "planned")
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A place on another file system."""
+
+    #: Folder for a checkpoint and for output.
+    uri: str
+    #: Settings of Spark to reach it.
+    settings: dict[str, str]
+    #: The same as files here, where it is such.
+    objects: Path | None
+
+    @property
+    def output(self) -> AnyPath:
+        return HadoopPath(f"{self.uri}/out") if self.objects is None else self.objects / "out"
+
+    def rows(self) -> list[Row]:
+        """What a reader sees, sorted."""
+        found: list[Row] = []
+        for file in self.output.glob("*.parquet"):
+            table = pq.read_table(io.BytesIO(file.read_bytes()))
+            found += zip(*(column.to_pylist() for column in table.columns), strict=True)
+        return sorted(found)
+
+    def command(self, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run ``holdfast`` with these settings in spark-defaults.conf."""
+        conf = folder / "conf"
+        conf.mkdir(exist_ok=True)
+        lines = (f"{key} {value}\n" for key, value in self.settings.items())
+        (conf / "spark-defaults.conf").write_text("".join(lines))
+        return subprocess.run(
+            [sys.executable, "-m", "holdfast", *arguments],
+            env=environment() | {"SPARK_CONF_DIR": str(conf)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniHdfs]:
+    with skipped_without_jars():
+        running = MiniHdfs(tmp_path_factory.mktemp("hdfs"), data_nodes=3)
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="module")
+def s3(helpers: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with skipped_without_jars():
+        running = S3Server(tmp_path_factory.mktemp("s3"), helpers)
+    yield running
+    running.close()
+
+
+@pytest.fixture(params=["hdfs", "s3a"])
+def remote(request: pytest.FixtureRequest, tmp_path: Path) -> Remote:
+    if request.param == "hdfs":
+        return Remote(f"{request.getfixturevalue('hdfs').uri}/{tmp_path.name}", {}, None)
+    name = tmp_path.name.replace("_", "-").lower()[:60]
+    store = request.getfixturevalue("s3").store(name)
+    return Remote(store.uri, store.settings, store.folder)
+
+
+def job(folder: Path, remote: Remote, *arguments: str) -> int:
+    """Exit code of the job with checkpoint and output on the remote file system."""
+    settings = [f"--set={key}={value}" for key, value in remote.settings.items()]
+    places = ["--checkpoint", f"{remote.uri}/ckpt", "--output", f"{remote.uri}/out"]
+    return run_job(folder, *places, *settings, *arguments)
+
+
+def written(folder: Path, count: int) -> list[list[Row]]:
+    batches = [rows_of(number, REGIONS, each=60) for number in range(count)]
+    for number, rows in enumerate(batches):
+        write_rows(folder / "in", number, rows)
+    return batches
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        ("second-link",),
+        pytest.param(REMOTE_POINTS, marks=[pytest.mark.full, pytest.mark.timeout(2400)]),
+    ],
+    ids=["one", "all"],
+)
+def test_driver_killed_at_one_point_after_the_other(
+    spark: SparkSession, tmp_path: Path, remote: Remote, points: Sequence[str]
+) -> None:  # R18, R74, R81
+    # The last batch fails for a region, so that there is something to drain.
+    batches = written(tmp_path, len(points) + 1 + len(points) % 2)
+    deaths = [*zip(points, range(len(points)), strict=True)]
+    if len(points) > 1:
+        deaths.append((points[-1], DRAINING))
+    for point, at in deaths:
+        code = job(tmp_path, remote, "--master", "local[2]", "--kill", point, "--at", str(at))
+        assert code == -signal.SIGKILL, f"{point} in batch {at}: {log_of(tmp_path)}"
+        rows = remote.rows()
+        assert len(set(rows)) == len(rows)
+        assert set(rows) <= set(expected(batches))
+    assert job(tmp_path, remote, "--master", "local[1]") == 0, log_of(tmp_path)
+    assert remote.rows() == expected(batches)
+    shown = remote.command(tmp_path, "show", "--json", f"{remote.uri}/ckpt")
+    assert shown.returncode == 0, shown.stderr
+    (checkpoint,) = json.loads(shown.stdout)["checkpoints"]
+    assert (checkpoint["batch"], checkpoint["in_flight_rows"]) == (len(batches) - 1, 0)
+    verified = remote.command(tmp_path, "verify", "--json", f"{remote.uri}/ckpt")
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+@pytest.mark.full
+def test_executors_killed_in_the_middle_of_batches(
+    spark: SparkSession, tmp_path: Path, remote: Remote
+) -> None:
+    batches = written(tmp_path, 7)
+    arguments = ["--master", "local-cluster[2,1,1024]", "--kill-executors"]
+    assert job(tmp_path, remote, *arguments) == 0, log_of(tmp_path)
+    assert {mark.name for mark in (tmp_path / "marks").iterdir()} >= {"executor-2", "executor-5"}
+    assert remote.rows() == expected(batches)
+
+
+def test_savepoint_restore_and_going_back_on_hdfs(
+    spark: SparkSession, hdfs: MiniHdfs, tmp_path: Path
+) -> None:
+    uri = f"{hdfs.uri}/{tmp_path.name}"
+    remote = Remote(uri, {}, None)
+
+    def start(checkpoint: str, **options: object) -> holdfast.RegionalQuery:
+        return (
+            holdfast.regional(regional_source(spark, tmp_path / "in"), region_by="region")
+            .apply(Counting(), schema=COUNTED, name="count")
+            .write_parquet(f"{uri}/out")
+            .start(f"{uri}/{checkpoint}", **options)
+        )
+
+    batches = written(tmp_path, 2)
+    query = start("ckpt", num_retained=5)
+    query.processAllAvailable()
+    query.stop_with_savepoint(f"{uri}/saved")
+    assert query.exception() is None
+    batches += written(tmp_path, 4)[2:]
+    origin = holdfast.restore(f"{uri}/saved", mode="claim")
+    query = start("next", restore=origin, trigger=NOW, num_retained=5)
+    query.awaitTermination()
+    assert remote.rows() == expected(batches)
+    assert not HadoopPath(f"{uri}/saved").exists()
+    back = query.latest.id - 1
+    query = start("next", checkpoint_id=back, trigger=NOW, num_retained=5)
+    query.awaitTermination()
+    assert remote.rows() == expected(batches)
+
+
+def test_a_second_pipeline_in_the_same_folders_is_refused(
+    spark: SparkSession, hdfs: MiniHdfs, tmp_path: Path
+) -> None:
+    uri = f"{hdfs.uri}/{tmp_path.name}"
+    written(tmp_path, 1)
+
+    def start(name: str, checkpoint: str, out: str) -> holdfast.RegionalQuery:
+        return (
+            holdfast.regional(regional_source(spark, tmp_path / "in"), region_by="region")
+            .apply(Counting(), schema=COUNTED, name="count")
+            .write_parquet(f"{uri}/{out}")
+            .start(f"{uri}/{checkpoint}", name=name)
+        )
+
+    query = start("first", "ckpt", "out")
+    query.processAllAvailable()
+    with pytest.raises(holdfast.FolderInUseError, match=f"in process {os.getpid()} on"):
+        start("second", "ckpt", "other")
+    with pytest.raises(holdfast.FolderInUseError):
+        start("third", "third", "out")
+    query.stop()
+    with pytest.raises(FileExistsError, match="belongs to pipeline 'first'"):
+        start("third", "third", "out")

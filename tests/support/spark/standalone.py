@@ -1,0 +1,84 @@
+"""A standalone cluster of Spark on loopback: a master and workers, each a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pyspark
+
+from support import environment
+from support.spark.object_stores import free_port
+
+START_SECONDS = 60
+
+
+class StandaloneCluster:
+    """Master and workers. They end with `close`, with all executors that they have started.
+
+    Parameters
+    ----------
+    folder
+        Receives logs and the folders of applications; must exist.
+    workers
+        Their number; each has one core.
+    """
+
+    def __init__(self, folder: Path, *, workers: int) -> None:
+        self._folder = folder
+        port = free_port()
+        #: For ``--master``.
+        self.url = f"spark://127.0.0.1:{port}"
+        self._processes: list[subprocess.Popen[bytes]] = []
+        deploy = "org.apache.spark.deploy"
+        try:
+            self._start(f"{deploy}.master.Master", "--port", str(port), until="New state: ALIVE")
+            for _ in range(workers):
+                limits = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / "work")]
+                self._start(f"{deploy}.worker.Worker", *limits, self.url, until="Successfully reg")
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, name: str, *arguments: str, until: str) -> None:
+        log = self._folder / f"{len(self._processes)}-{name.rpartition('.')[2]}.log"
+        address = ["--host", "127.0.0.1", "--webui-port", str(free_port())]
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [
+                    str(Path(pyspark.__file__).parent / "bin" / "spark-class"),
+                    name,
+                    *address,
+                    *arguments,
+                ],
+                # Also for Hadoop's client: nothing looks for this machine by another name.
+                env=environment() | {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"},
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        self._processes.append(process)
+        deadline = time.monotonic() + START_SECONDS
+        while until not in log.read_text(errors="replace"):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"{name} did not start: {log.read_text()[-4000:]}")
+            time.sleep(0.1)
+
+    def executors(self) -> list[str]:
+        """Return the ids of the executors that an application had, for example ``app-1/0``."""
+        return sorted(
+            f"{path.parent.name}/{path.name}" for path in (self._folder / "work").glob("app-*/*")
+        )
+
+    def close(self) -> None:
+        """End everything."""
+        for process in reversed(self._processes):
+            # Executors are in the sessions of their workers.
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+            process.wait()
