@@ -92,7 +92,7 @@ def s3(helpers: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Se
     running.close()
 
 
-@pytest.fixture(params=["hdfs", "s3a"])
+@pytest.fixture(params=[pytest.param("hdfs", marks=pytest.mark.full), "s3a"])
 def remote(request: pytest.FixtureRequest, tmp_path: Path) -> Remote:
     if request.param == "hdfs":
         return Remote(f"{request.getfixturevalue('hdfs').uri}/{tmp_path.name}", {}, None)
