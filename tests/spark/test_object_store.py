@@ -21,7 +21,6 @@ from support.spark.state_files import merged_files
 pytestmark = pytest.mark.timeout(900)
 
 BATCHES = 5
-ON_S3 = pytest.param("s3a", marks=pytest.mark.full)
 
 
 def names(world: World) -> set[str]:
