@@ -25,6 +25,7 @@ from holdfast.regions.coordinator import (
     Topology,
 )
 from holdfast.regions.driver.coordinator_host import CoordinatorHost
+from holdfast.regions.driver.history_log import HistoryLog
 from holdfast.regions.driver.pipeline_driver import PipelineDriver
 from holdfast.regions.protocol.orders import PipelinePlan, StagePlan
 from support.regional.coordinator_enumerator import SPLITS, Enumerator
@@ -180,6 +181,7 @@ class World:
                 self.runner,
                 Output(self),
                 self.host,
+                history=HistoryLog(self.folders, run="0" * 32, days=7),
                 clock=self.clock,
             )
             try:

@@ -24,6 +24,7 @@ from holdfast.regions.checkpoint.read import choose
 from holdfast.regions.checkpoint.stream_log import settle_stream
 from holdfast.regions.coordinator import Topology
 from holdfast.regions.driver.coordinator_host import CoordinatorHost
+from holdfast.regions.driver.history_log import HistoryLog
 from holdfast.regions.driver.pipeline_driver import PipelineDriver
 from holdfast.regions.driver.task_runner import TaskRunner
 from holdfast.regions.protocol.orders import PipelinePlan
@@ -300,8 +301,17 @@ class RegionalWriter:
             publisher = GuardedPublisher(publisher, partial(output.require_still, owner))
         runner = runner_of(plan)
         opened.callback(runner.close)
+        history = HistoryLog(folders, run=plan.run, days=settings.history_days)
+        opened.callback(history.close)
         driver = PipelineDriver(
-            plan, topology, settings.coordinator(), folders, runner, publisher, host
+            plan,
+            topology,
+            settings.coordinator(),
+            folders,
+            runner,
+            publisher,
+            host,
+            history=history,
         )
         driver.start(checkpoint_id=checkpoint_id, verify=settings.verify_state)
         return driver, runner

@@ -14,6 +14,7 @@ from holdfast.regions.base.paths import AnyPath
 
 METADATA_FOLDER = "metadata"
 SEGMENTS_FOLDER = "segments"
+HISTORY_FOLDER = "history"
 
 #: Property of the metadata that names the pipeline in the owners of its segments.
 PIPELINE_PROPERTY = "pipeline"
@@ -72,6 +73,11 @@ class CheckpointFolders:
     def output(self) -> AnyPath:
         """Rows on their way to a function, see ``foreach_batch``."""
         return self.root / "output"
+
+    @property
+    def history(self) -> AnyPath:
+        """What became of attempts, for people, see `checkpoint.history_pages`."""
+        return self.root / HISTORY_FOLDER
 
     @property
     def last_attempt(self) -> AnyPath:

@@ -43,6 +43,7 @@ from holdfast.regions.coordinator import (
 from holdfast.regions.driver.attempt_tasks import run_tasks
 from holdfast.regions.driver.attempt_watch import AttemptWatch
 from holdfast.regions.driver.coordinator_host import CoordinatorHost
+from holdfast.regions.driver.history_log import HistoryLog
 from holdfast.regions.driver.problem_log import ProblemLog
 from holdfast.regions.driver.task_runner import TaskRunner
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, EndedAttempt
@@ -70,6 +71,8 @@ class Attempts:
         Coordinators of operators.
     clock : Clock
         What time it is, and how long a pause takes.
+    history : HistoryLog
+        Keeps what became of the attempts.
     properties : mapping of str to str
         Goes into the metadata of every checkpoint.
     """
@@ -84,6 +87,7 @@ class Attempts:
         publisher: Publisher,
         host: CoordinatorHost,
         clock: Clock,
+        history: HistoryLog,
         properties: Mapping[str, str],
     ) -> None:
         self.machine = machine
@@ -93,6 +97,8 @@ class Attempts:
         self._publisher = publisher
         self._host = host
         self._clock = clock
+        self._history = history
+        self._noted = 0
         self._properties = properties
         # Ends of attempts, for the next order: instances of operators have not heard of them.
         self._ended: list[EndedAttempt] = []
@@ -167,10 +173,20 @@ class Attempts:
             # Operators' coordinators and managers hear of it: no later one may have its id (R2).
             self._folders.note_attempt(attempt)
         todo = deque(actions)
-        while todo:
-            todo.extend(self._execute(todo.popleft(), source, at_ms))
+        try:
+            while todo:
+                todo.extend(self._execute(todo.popleft(), source, at_ms))
+        finally:
+            self._note_ended()
         self._failed = False
         return self._again
+
+    def _note_ended(self) -> None:
+        """Keep attempts that have ended, also if what follows their end went wrong."""
+        for record in self.machine.history:
+            if record.id > self._noted:
+                self._noted = record.id
+                self._history.note(record)
 
     def _execute(self, action: Action, source: object | None, at_ms: int) -> Iterable[Action]:
         """Carry out one action; returns those that the coordinator decides on because of it."""

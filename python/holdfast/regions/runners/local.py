@@ -284,9 +284,15 @@ class LocalQuery:
         """Metadata of the latest completed checkpoint."""
         return self._driver.latest
 
-    def history(self) -> Sequence[HistoryRecord]:
-        """Return the ended attempts, oldest first."""
-        return self._driver.history()
+    def history(self, *, last: int | None = None) -> Sequence[HistoryRecord]:
+        """Return the attempts of the last ``history_days``, see `RegionalQuery.history`.
+
+        Parameters
+        ----------
+        last : int, optional
+            Return so many at most, the newest.
+        """
+        return self._driver.history(last=last)
 
     @property
     def manager(self) -> SnapshotManager:
