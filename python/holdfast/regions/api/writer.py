@@ -38,6 +38,7 @@ from holdfast.regions.sinks import (
     BatchFunction,
     GuardedPublisher,
     ParquetSink,
+    PatientPublisher,
     Publisher,
     SinkPublisher,
     TwoPhaseSink,
@@ -348,9 +349,9 @@ class RegionalWriter:
     ) -> tuple[TwoPhaseSink, Publisher]:
         """Return both halves of the sink: what travels to workers, and what stays."""
         if isinstance(self._output, ParquetSink):
-            return self._output, SinkPublisher(self._output)
+            return self._output, PatientPublisher(SinkPublisher(self._output))
         function = BatchFunction(folders.output, delivery(self._output))
-        return function.staging, function
+        return function.staging, PatientPublisher(function)
 
     def _output_folder(self) -> OutputFolder | None:
         """Return the folder of the output, if that is not in the checkpoint folder."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast._core import CheckpointMetadata
@@ -109,10 +108,9 @@ class CheckpointFolders:
         """
         write_metadata(metadata, self.metadata)
 
-    def drop(self, ids: Iterable[int]) -> None:
-        """Delete the metadata of checkpoints; what is gone already is no error."""
-        for id in ids:
-            delete_metadata(self.metadata, id)
+    def drop(self, id: int) -> None:
+        """Delete the metadata of a checkpoint; what is gone already is no error."""
+        delete_metadata(self.metadata, id)
 
     def read_identity(self) -> str | None:
         """Return what identifies the pipeline; None if nothing does yet."""

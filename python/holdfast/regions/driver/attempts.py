@@ -26,6 +26,7 @@ from holdfast.regions.coordinator import (
     Event,
     FailQuery,
     GiveUp,
+    MetadataDropped,
     NoticeDelivered,
     NotifyCoordinator,
     NotifyManagers,
@@ -42,6 +43,7 @@ from holdfast.regions.coordinator import (
 )
 from holdfast.regions.driver.attempt_tasks import run_tasks
 from holdfast.regions.driver.attempt_watch import AttemptWatch
+from holdfast.regions.driver.cleanup import CleanUp
 from holdfast.regions.driver.coordinator_host import CoordinatorHost
 from holdfast.regions.driver.history_log import HistoryLog
 from holdfast.regions.driver.problem_log import ProblemLog
@@ -103,6 +105,7 @@ class Attempts:
         # Ends of attempts, for the next order: instances of operators have not heard of them.
         self._ended: list[EndedAttempt] = []
         self._problems = ProblemLog()
+        self._clean_up = CleanUp(folders)
         self._failed = False
         # What the coordinator wants where no checkpoint completed.
         self._again: Retry | GiveUp | None = None
@@ -200,8 +203,11 @@ class Attempts:
                 events = [self._host.fallback(action)]
             case Publish():
                 events = [self._publish(action)]
+            case DropMetadata(required=True):
+                for id in action.ids:
+                    self._folders.drop(id)
             case DropMetadata():
-                self._folders.drop(action.ids)
+                events = [MetadataDropped(ids=self._clean_up.drop(action.ids))]
             case NotifyManagers():
                 self._runner.tell_managers(action)
                 self._runner.reclaim(list(self.machine.retained))
