@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.text import Text
 
 from harness.figures import BatchFigures
+from holdfast.regions.base.tables import aligned
 
 #: Width of plain output; rich would cut tables at 80 columns when it sees no terminal.
 _PLAIN_WIDTH = 120
@@ -111,13 +111,8 @@ class Screen:
         return RunLine(self._console, self._progress, label=label, rows=rows)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Print an aligned table: words to the left, figures to the right."""
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-        for number, column in enumerate(columns):
-            # Never cut a figure, not even where the terminal is narrow.
-            width = max(len(cell) for cell in (column, *(row[number] for row in rows)))
-            justify: Literal["left", "right"] = "left" if number < 2 else "right"
-            table.add_column(column, justify=justify, no_wrap=True, min_width=width)
-        for row in rows:
-            table.add_row(*row)
-        self._console.print(table, soft_wrap=True)
+        """Print an aligned table: the first two columns are words, the others figures."""
+        head, *lines = aligned(columns, rows, words=columns[:2])
+        self._console.print(Text(head, style="bold"), soft_wrap=True)
+        for line in lines:
+            self.say(line)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
+from holdfast._checks import not_allowed, require_one_of
 from holdfast._core import __version__
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 Compression = Literal["lz4", "none"]
 
+#: Of state stores and of regional pipelines; the core and the plugin have the same default.
 DEFAULT_MAX_FILE_BYTES: Final = 32 * 1024 * 1024
 MIN_MAX_FILE_BYTES: Final = 4 * 1024
 MAX_MAX_FILE_BYTES: Final = 1 << 40
@@ -129,23 +131,23 @@ def spark_conf(
     """
     file_bytes = _bytes(max_file_bytes)
     if file_bytes is None or not MIN_MAX_FILE_BYTES <= file_bytes <= MAX_MAX_FILE_BYTES:
-        raise ValueError(
-            f"max_file_bytes={max_file_bytes!r} is not allowed: expected a number of bytes, or a "
-            f"size such as '64m', from {MIN_MAX_FILE_BYTES} to {MAX_MAX_FILE_BYTES} bytes"
+        raise not_allowed(
+            "max_file_bytes",
+            max_file_bytes,
+            "a number of bytes, or a size such as '64m', "
+            f"from {MIN_MAX_FILE_BYTES} to {MAX_MAX_FILE_BYTES} bytes",
         )
     memory_bytes = 0 if max_memory_bytes is None else _bytes(max_memory_bytes)
     if memory_bytes is None or (
         max_memory_bytes is not None and not MIN_MAX_MEMORY_BYTES <= memory_bytes <= _MAX_LONG
     ):
-        raise ValueError(
-            f"max_memory_bytes={max_memory_bytes!r} is not allowed: expected None, a number of "
-            f"bytes, or a size such as '8g', {MIN_MAX_MEMORY_BYTES} bytes or more"
+        raise not_allowed(
+            "max_memory_bytes",
+            max_memory_bytes,
+            "None, a number of bytes, or a size such as '8g', "
+            f"{MIN_MAX_MEMORY_BYTES} bytes or more",
         )
-    if compression not in get_args(Compression):
-        raise ValueError(
-            f"compression={compression!r} is not allowed: expected one of "
-            f"{', '.join(get_args(Compression))}"
-        )
+    require_one_of("compression", compression, get_args(Compression))
     return {
         "spark.jars": str(plugin_jar()),
         "spark.plugins": PLUGIN,

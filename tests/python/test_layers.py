@@ -14,6 +14,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "python" / "holdfast"
 #: Folders, and modules that lie in none, from the lowest to the highest: each may import those
 #: before it. ``regions`` and ``__init__`` are what users import; they import lazily what is above.
 ORDER = (
+    "_checks",
     "_core",
     "_native",
     "_spark",

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from holdfast.regions.driver import pipeline_driver as driver
-from support.regional import ending
-from support.regional.pipelines import Troubled
+from support.regional.hooks import Hooks
 from support.regional.quick_clock import QuickClock
-from support.regional.split_files import Placed
 
 
 @pytest.fixture(autouse=True)
@@ -26,15 +22,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> QuickClock:
     return clock
 
 
-@pytest.fixture(autouse=True)
-def no_trouble() -> Iterator[None]:
-    """No test meets the trouble of another: copied operators learn of it by their class."""
-    _calm()
-    yield
-    _calm()
-
-
-def _calm() -> None:
-    Troubled.trouble = None
-    Placed.trouble = None
-    ending.calm()
+@pytest.fixture
+def hooks() -> Hooks:
+    """What the test has its operators do."""
+    return Hooks()

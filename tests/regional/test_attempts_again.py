@@ -15,6 +15,7 @@ from holdfast.regions.base.clock import Clock
 from holdfast.regions.base.errors import StoppedError
 from holdfast.regions.coordinator import Publish, PublishFailed
 from holdfast.regions.driver.attempts import Attempts
+from support.regional.hooks import Hooks
 from support.regional.pipelines import (
     COUNTED,
     Row,
@@ -30,10 +31,10 @@ REGIONS = [f"r{number:02}" for number in range(6)]
 WAIT_SECONDS = 60
 
 
-def pipeline(path: Path, **options: Any) -> hf.LocalQuery:
+def pipeline(path: Path, hooks: Hooks | None = None, **options: Any) -> hf.LocalQuery:
     return (
         hf.regional(region_by="region")
-        .apply(Troubled(), schema=COUNTED, name="count")
+        .apply(Troubled(hooks), schema=COUNTED, name="count")
         .write_parquet(path / "out")
         .open_local(path / "ckpt", **options)
     )
@@ -43,7 +44,7 @@ def run(query: hf.LocalQuery, rows: Sequence[Row], *, tasks: int = 2) -> None:
     query.run_batch(partitions_of(rows, tasks))
 
 
-def outage(clock: Clock, ms: int) -> None:
+def outage(hooks: Hooks, clock: Clock, ms: int) -> None:
     """Let every region fail for some time."""
     over_ms = clock.now_ms() + ms
 
@@ -51,18 +52,18 @@ def outage(clock: Clock, ms: int) -> None:
         if clock.now_ms() < over_ms:
             raise ConnectionError("the feature store is away")
 
-    Troubled.trouble = trouble
+    hooks.on_rows = trouble
 
 
 def test_an_outage_while_the_pipeline_drains_is_waited_out(
-    tmp_path: Path, clock: QuickClock
+    tmp_path: Path, clock: QuickClock, hooks: Hooks
 ) -> None:  # R24, R25
     batches = [rows_of(number, REGIONS) for number in range(2)]
-    with pipeline(tmp_path) as query:
+    with pipeline(tmp_path, hooks) as query:
         run(query, batches[0])
-        Troubled.trouble = failing("r02")
+        hooks.on_rows = failing("r02")
         run(query, batches[1])
-        outage(clock, 2_000)
+        outage(hooks, clock, 2_000)
         query.finish()
         assert query.latest.is_global
     assert clock.pauses == [100, 200, 400, 800, 1_600]
@@ -90,29 +91,29 @@ def test_storage_that_is_away_for_a_while_at_the_end_of_data_is_waited_out(
 
 
 def test_what_keeps_failing_ends_the_pipeline_when_time_is_up(
-    tmp_path: Path, clock: QuickClock
+    tmp_path: Path, clock: QuickClock, hooks: Hooks
 ) -> None:  # R24, R25
     batches = [rows_of(number, REGIONS) for number in range(2)]
-    with pipeline(tmp_path, global_timeout=timedelta(seconds=3)) as query:
+    with pipeline(tmp_path, hooks, global_timeout=timedelta(seconds=3)) as query:
         run(query, batches[0])
-        Troubled.trouble = failing("r02")
+        hooks.on_rows = failing("r02")
         run(query, batches[1])
         with pytest.raises(hf.RegionalQueryError, match=r"in 3 s \(global_timeout\).*in trouble"):
             query.finish()
         assert clock.pauses[:4] == [100, 200, 400, 800]
-    Troubled.trouble = None
-    with pipeline(tmp_path) as query:
+    hooks.calm()
+    with pipeline(tmp_path, hooks) as query:
         query.finish()
     assert output_of(tmp_path / "out") == expected(batches)
 
 
 def test_a_pipeline_that_is_stopped_does_not_wait_for_another_attempt(
-    tmp_path: Path, clock: QuickClock, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, clock: QuickClock, monkeypatch: pytest.MonkeyPatch, hooks: Hooks
 ) -> None:
     batches = [rows_of(number, REGIONS) for number in range(2)]
-    with pipeline(tmp_path, tolerable_failed_checkpoints=100) as query:
+    with pipeline(tmp_path, hooks, tolerable_failed_checkpoints=100) as query:
         run(query, batches[0])
-        Troubled.trouble = failing(*REGIONS)
+        hooks.on_rows = failing(*REGIONS)
         pauses = iter([lambda: None, query._driver.interrupt])
         pause = QuickClock.pause
 
@@ -127,8 +128,8 @@ def test_a_pipeline_that_is_stopped_does_not_wait_for_another_attempt(
         # Nothing is owed, since the batch is in no checkpoint.
         query.finish()
         assert query.latest.batch_id == 0
-    Troubled.trouble = None
-    with pipeline(tmp_path) as query:
+    hooks.calm()
+    with pipeline(tmp_path, hooks) as query:
         run(query, batches[1])
     assert output_of(tmp_path / "out") == expected(batches)
 
@@ -160,12 +161,12 @@ def test_one_lost_worker_of_two_does_not_end_the_pipeline(tmp_path: Path) -> Non
 
 
 def test_active_regions_that_all_fail_complete_no_checkpoint_beside_idle_ones(
-    tmp_path: Path,
+    tmp_path: Path, hooks: Hooks
 ) -> None:  # R12
     names = [f"r{number:03}" for number in range(100)]
-    with pipeline(tmp_path) as query:
+    with pipeline(tmp_path, hooks) as query:
         run(query, rows_of(0, names, each=1))
-        Troubled.trouble = failing(*names[:8])
+        hooks.on_rows = failing(*names[:8])
         with pytest.raises(hf.RegionalQueryError, match="in the same way: 8 of 8"):
             run(query, rows_of(1, names[:8], each=1))
         assert query.latest.batch_id == 0

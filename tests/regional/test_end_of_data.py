@@ -18,11 +18,11 @@ from support.regional.ending import (
     all_of,
     batches_of,
     finished,
-    happened,
     pipeline,
     run,
     summaries,
 )
+from support.regional.hooks import Hooks
 from support.regional.pipelines import COUNTED, ROWS, Gate, expected, output_of, rows_of
 
 
@@ -30,9 +30,11 @@ def outcomes(query: hf.LocalQuery) -> list[str]:
     return [row.outcome for row in query.history()]
 
 
-def test_every_region_flushes_also_without_rows_in_the_last_batch(tmp_path: Path) -> None:
+def test_every_region_flushes_also_without_rows_in_the_last_batch(
+    tmp_path: Path, hooks: Hooks
+) -> None:
     batches = [rows_of(0, REGIONS), rows_of(1, REGIONS[:1])]
-    with pipeline(tmp_path) as query:
+    with pipeline(tmp_path, hooks) as query:
         run(query, batches)
         assert finished(query) == []
         query.end_of_data()
@@ -44,8 +46,8 @@ def test_every_region_flushes_also_without_rows_in_the_last_batch(tmp_path: Path
     assert output_of(tmp_path / "out") == all_of(batches)
 
 
-def test_the_last_checkpoint_holds_the_state_after_the_flush(tmp_path: Path) -> None:
-    with pipeline(tmp_path) as query:
+def test_the_last_checkpoint_holds_the_state_after_the_flush(tmp_path: Path, hooks: Hooks) -> None:
+    with pipeline(tmp_path, hooks) as query:
         run(query, batches_of(1))
         query.end_of_data()
         for entry in query.latest.regions.values():
@@ -70,13 +72,13 @@ class Holding(hf.Operator):
 
 
 def test_what_parallel_instances_flush_reaches_the_next_stage_before_that_flushes(
-    tmp_path: Path,
+    tmp_path: Path, hooks: Hooks
 ) -> None:
     batches = [rows_of(number, REGIONS, each=24) for number in range(2)]
     query = (
         hf.regional(region_by="region")
         .apply(Holding(), schema=ROWS, name="hold", parallelism=3, route_by="key")
-        .apply(Summed(), schema=COUNTED, name="sum")
+        .apply(Summed(hooks), schema=COUNTED, name="sum")
         .write_parquet(tmp_path / "out")
         .open_local(tmp_path / "ckpt", channel_batches=1)
     )
@@ -92,25 +94,27 @@ def test_what_parallel_instances_flush_reaches_the_next_stage_before_that_flushe
     assert kept == sorted((*row[:2], row[3]) for row in expected(batches))
 
 
-def test_rows_that_a_region_owes_come_before_its_flush(tmp_path: Path) -> None:
+def test_rows_that_a_region_owes_come_before_its_flush(tmp_path: Path, hooks: Hooks) -> None:
     batches = batches_of(2)
 
     def trouble(region: str, ids: Sequence[int]) -> None:
         if region == "r01" and ids[0] >= 1000:
             raise RuntimeError("in trouble")
 
-    with pipeline(tmp_path) as query:
-        Summed.on_rows = trouble
+    with pipeline(tmp_path, hooks) as query:
+        hooks.on_rows = trouble
         run(query, batches)
         assert set(query.latest.failed) == {"r01"}
-        Summed.on_rows = None
+        hooks.calm()
         query.end_of_data()
         assert finished(query) == REGIONS
         assert not any(entry.in_flight for entry in query.latest.regions.values())
     assert output_of(tmp_path / "out") == all_of(batches)
 
 
-def test_rows_that_wait_between_operators_come_before_the_flush(tmp_path: Path) -> None:
+def test_rows_that_wait_between_operators_come_before_the_flush(
+    tmp_path: Path, hooks: Hooks
+) -> None:
     batches = [rows_of(0, REGIONS, each=96)]
     gate = Gate()
 
@@ -122,10 +126,10 @@ def test_rows_that_wait_between_operators_come_before_the_flush(tmp_path: Path) 
         if gate.reached.wait(timeout=60):
             gate.open()
 
-    Summed.on_rows = wait_once
+    hooks.on_rows = wait_once
     opener = threading.Thread(target=open_when_reached)
     opener.start()
-    with pipeline(tmp_path, aligned_timeout=timedelta(milliseconds=1)) as query:
+    with pipeline(tmp_path, hooks, aligned_timeout=timedelta(milliseconds=1)) as query:
         run(query, batches)
         opener.join()
         assert query.latest.regions["r01"].in_flight_bytes > 0
@@ -134,10 +138,10 @@ def test_rows_that_wait_between_operators_come_before_the_flush(tmp_path: Path) 
     assert output_of(tmp_path / "out") == all_of(batches)
 
 
-def test_a_pipeline_that_is_not_regional_ends_like_any_other(tmp_path: Path) -> None:
+def test_a_pipeline_that_is_not_regional_ends_like_any_other(tmp_path: Path, hooks: Hooks) -> None:
     batches = batches_of(2)
-    Summed.on_flush = fail_times(1, "r02")
-    with pipeline(tmp_path, regional=False) as query:
+    hooks.on_flush = fail_times(1, "r02")
+    with pipeline(tmp_path, hooks, regional=False) as query:
         run(query, batches)
         query.end_of_data()
         assert finished(query) == REGIONS
@@ -145,9 +149,11 @@ def test_a_pipeline_that_is_not_regional_ends_like_any_other(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("how", ["finish", "savepoint"])
-def test_data_does_not_end_because_a_pipeline_stops(tmp_path: Path, how: str) -> None:  # R25
+def test_data_does_not_end_because_a_pipeline_stops(
+    tmp_path: Path, how: str, hooks: Hooks
+) -> None:  # R25
     batches = batches_of(2)
-    query = pipeline(tmp_path)
+    query = pipeline(tmp_path, hooks)
     run(query, batches)
     if how == "finish":
         query.finish()
@@ -156,12 +162,12 @@ def test_data_does_not_end_because_a_pipeline_stops(tmp_path: Path, how: str) ->
         with pytest.raises(hf.RegionalQueryError, match="stopped with a savepoint"):
             query.end_of_data()
     query.close()
-    assert happened("flushed") == finished(query) == []
+    assert hooks.happened("flushed") == finished(query) == []
     assert output_of(tmp_path / "out") == expected(batches)
 
 
-def test_a_pipeline_without_rows_ends_without_a_checkpoint(tmp_path: Path) -> None:
-    with pipeline(tmp_path) as query:
+def test_a_pipeline_without_rows_ends_without_a_checkpoint(tmp_path: Path, hooks: Hooks) -> None:
+    with pipeline(tmp_path, hooks) as query:
         query.end_of_data()
         assert query.latest.kind == "checkpoint"
 
@@ -180,31 +186,33 @@ def fail_times(times: int, region: str) -> Callable[[str], None]:
     return trouble
 
 
-def test_a_region_that_fails_to_flush_is_tried_again_with_all_others(tmp_path: Path) -> None:
+def test_a_region_that_fails_to_flush_is_tried_again_with_all_others(
+    tmp_path: Path, hooks: Hooks
+) -> None:
     batches = batches_of(2)
-    Summed.on_flush = fail_times(2, "r02")
-    with pipeline(tmp_path) as query:
+    hooks.on_flush = fail_times(2, "r02")
+    with pipeline(tmp_path, hooks) as query:
         run(query, batches)
         query.end_of_data()
         assert outcomes(query)[-3:] == ["aborted", "aborted", "global"]
         assert finished(query) == REGIONS
     # Those whose flush was given up flushed once more, from the state before.
-    assert sorted(happened("flushed")) == sorted(REGIONS * 3)
+    assert sorted(hooks.happened("flushed")) == sorted(REGIONS * 3)
     assert output_of(tmp_path / "out") == all_of(batches)
 
 
-def test_without_a_region_data_has_not_ended_for_any(tmp_path: Path) -> None:  # R25
+def test_without_a_region_data_has_not_ended_for_any(tmp_path: Path, hooks: Hooks) -> None:  # R25
     batches = batches_of(2)
-    Summed.on_flush = fail_times(1000, "r02")
-    with pipeline(tmp_path, global_timeout=timedelta(seconds=1)) as query:
+    hooks.on_flush = fail_times(1000, "r02")
+    with pipeline(tmp_path, hooks, global_timeout=timedelta(seconds=1)) as query:
         run(query, batches)
         with pytest.raises(hf.RegionalQueryError, match=r"every region.*'r02'.*cannot flush"):
             query.end_of_data()
         assert query.latest.kind == "checkpoint"
         assert finished(query) == []
     assert output_of(tmp_path / "out") == expected(batches)
-    Summed.on_flush = None
-    with pipeline(tmp_path) as query:
+    hooks.calm()
+    with pipeline(tmp_path, hooks) as query:
         assert finished(query) == []
         query.end_of_data()
         assert finished(query) == REGIONS
@@ -216,18 +224,18 @@ def test_without_a_region_data_has_not_ended_for_any(tmp_path: Path) -> None:  #
 
 @pytest.mark.parametrize("tasks", [1, 2])
 def test_operators_are_closed_after_they_were_told_of_the_published_checkpoint(
-    tmp_path: Path, tasks: int
+    tmp_path: Path, tasks: int, hooks: Hooks
 ) -> None:  # R61, R62
     published: list[int] = []
 
     def publish(rows: pa.Table, checkpoint: int) -> None:
-        assert happened("closed") == []
-        assert ("told", "r00", checkpoint) not in Summed.seen
+        assert hooks.happened("closed") == []
+        assert ("told", "r00", checkpoint) not in hooks.seen
         published.append(checkpoint)
 
     query = (
         hf.regional(region_by="region")
-        .apply(Summed(), schema=COUNTED)
+        .apply(Summed(hooks), schema=COUNTED)
         .foreach_batch(publish)
         .open_local(tmp_path / "ckpt", tasks=tasks)
     )
@@ -237,14 +245,14 @@ def test_operators_are_closed_after_they_were_told_of_the_published_checkpoint(
         last = query.latest.id
     assert published[-1] == last
     for region in REGIONS:
-        of_region = [event for event in Summed.seen if event[1] == region]
+        of_region = [event for event in hooks.seen if event[1] == region]
         in_order = [("flushed", region, 0), ("told", region, last), ("closed", region, 0)]
         assert of_region[-3:] == in_order
-    assert sorted(happened("closed")) == REGIONS
+    assert sorted(hooks.happened("closed")) == REGIONS
 
 
 def test_an_operator_that_takes_its_notice_badly_is_closed_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hooks: Hooks
 ) -> None:  # R43
     last = 3
 
@@ -253,16 +261,16 @@ def test_an_operator_that_takes_its_notice_badly_is_closed_all_the_same(
             raise RuntimeError("not interested")
 
     monkeypatch.setattr(Summed, "on_checkpoint_completed", fail)
-    with pipeline(tmp_path) as query:
+    with pipeline(tmp_path, hooks) as query:
         run(query, batches_of(1))
         query.end_of_data()
         assert (query.latest.id, finished(query)) == (last, REGIONS)
-    assert sorted(happened("closed")) == REGIONS
+    assert sorted(hooks.happened("closed")) == REGIONS
 
 
 def test_a_pipeline_without_spark_is_told_of_the_end_instead_of_waiting_for_it(
-    tmp_path: Path,
+    tmp_path: Path, hooks: Hooks
 ) -> None:
     with pytest.raises(ValueError, match=r"bounded=True .*end_of_data\(\)"):
-        pipeline(tmp_path, bounded=True)
+        pipeline(tmp_path, hooks, bounded=True)
     assert not (tmp_path / "ckpt").exists()

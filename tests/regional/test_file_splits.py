@@ -24,6 +24,7 @@ from holdfast.regions.runners.spark.split_stream import SplitStream
 from holdfast.regions.splits import FileSplit
 from holdfast.regions.splits.assignment import Assignment, Waiting
 from holdfast.regions.splits.discovery import list_files, split_file
+from support.regional.hooks import Hooks
 from support.regional.split_files import (
     IDS,
     PLACED,
@@ -37,30 +38,26 @@ from support.regional.split_files import (
 
 
 def open_pipeline(
-    path: Path, source: dict[str, Any] | None = None, **options: Any
+    path: Path,
+    source: dict[str, Any] | None = None,
+    *,
+    hooks: Hooks | None = None,
+    **options: Any,
 ) -> holdfast.LocalQuery:
     return (
         holdfast.regional(splits_of(path, **(source or {})))
-        .apply(Placed(), schema=PLACED, name="placed")
+        .apply(Placed(hooks), schema=PLACED, name="placed")
         .write_parquet(path / "out")
         .open_local(path / "ckpt", **options)
     )
 
 
-def fail_for(*regions: str) -> None:
-    def trouble(region: str, ids: Sequence[int]) -> None:
-        if region in regions:
-            raise RuntimeError(f"{region} is in trouble")
-
-    Placed.trouble = trouble
-
-
-def fail_on(value: int) -> None:
+def fail_on(hooks: Hooks, value: int) -> None:
     def trouble(region: str, ids: Sequence[int]) -> None:
         if value in ids:
             raise RuntimeError(f"{value} is poison")
 
-    Placed.trouble = trouble
+    hooks.on_rows = trouble
 
 
 def read_ids(path: Path) -> list[int]:
@@ -90,55 +87,63 @@ def test_a_restart_goes_on_with_what_no_region_has(tmp_path: Path) -> None:
     assert read_ids(tmp_path) == ids
 
 
-def test_what_a_failed_region_had_goes_back_in_the_checkpoint(tmp_path: Path) -> None:  # R32
+def test_what_a_failed_region_had_goes_back_in_the_checkpoint(
+    tmp_path: Path, hooks: Hooks
+) -> None:  # R32
     ids = list(write_ids(tmp_path / "in", 1))
-    fail_for("r1")
-    with open_pipeline(tmp_path, {"splits_per_region": 1}) as query:
+    hooks.fail_for("r1", range(10_000))
+    with open_pipeline(tmp_path, {"splits_per_region": 1}, hooks=hooks) as query:
         query.run_available(max_batches=1)
         assert set(query.latest.failed) == {"r1"}
         assert [split.groups for split in pool_of(query.latest)] == [(1, 2), (3, 4)]
         check_places(tmp_path, query.latest, ids)
     # From the metadata alone: nothing of the first process is left.
-    Placed.trouble = None
-    with open_pipeline(tmp_path, {"splits_per_region": 1}) as query:
+    hooks.calm()
+    with open_pipeline(tmp_path, {"splits_per_region": 1}, hooks=hooks) as query:
         query.run_available()
         check_places(tmp_path, query.latest, ids)
     assert read_ids(tmp_path) == ids
 
 
-def test_a_running_enumerator_takes_back_what_a_failed_region_had(tmp_path: Path) -> None:  # R33
+def test_a_running_enumerator_takes_back_what_a_failed_region_had(
+    tmp_path: Path, hooks: Hooks
+) -> None:  # R33
     ids = list(write_ids(tmp_path / "in", 1))
-    with open_pipeline(tmp_path, {"splits_per_region": 1}) as query:
-        fail_for("r1")
+    with open_pipeline(tmp_path, {"splits_per_region": 1}, hooks=hooks) as query:
+        hooks.fail_for("r1", range(10_000))
         query.run_available(max_batches=1)
-        Placed.trouble = None
+        hooks.calm()
         assert query.run_available() == 1
         assert query.latest.is_global
         check_places(tmp_path, query.latest, ids)
     assert read_ids(tmp_path) == ids
 
 
-def test_after_an_aborted_attempt_all_splits_are_handed_out_again(tmp_path: Path) -> None:
+def test_after_an_aborted_attempt_all_splits_are_handed_out_again(
+    tmp_path: Path, hooks: Hooks
+) -> None:
     ids = list(write_ids(tmp_path / "in", 1))
-    with open_pipeline(tmp_path, tolerable_failed_checkpoints=5) as query:
+    with open_pipeline(tmp_path, hooks=hooks, tolerable_failed_checkpoints=5) as query:
         failures = iter(range(3))
 
         def trouble(region: str, seen: Sequence[int]) -> None:
             if next(failures, None) is not None:
                 raise RuntimeError("all are in trouble")
 
-        Placed.trouble = trouble
+        hooks.on_rows = trouble
         query.run_available()
         assert "aborted" in [record.outcome for record in query.history()]
         check_places(tmp_path, query.latest, ids)
     assert read_ids(tmp_path) == ids
 
 
-def test_a_split_that_is_to_blame_holds_up_no_other_and_is_named(tmp_path: Path) -> None:  # R22
+def test_a_split_that_is_to_blame_holds_up_no_other_and_is_named(
+    tmp_path: Path, hooks: Hooks
+) -> None:  # R22
     ids = [*write_ids(tmp_path / "in", 1), *write_ids(tmp_path / "in", 2)]
-    fail_on(1015)
+    fail_on(hooks, 1015)
     with (
-        open_pipeline(tmp_path, max_region_staleness=(6, timedelta(hours=1))) as query,
+        open_pipeline(tmp_path, hooks=hooks, max_region_staleness=(6, timedelta(hours=1))) as query,
         pytest.raises(holdfast.RegionalQueryError, match="1015 is poison"),
     ):
         query.run_available()
@@ -340,6 +345,7 @@ def test_more_or_fewer_regions_share_what_is_left(tmp_path: Path) -> None:
     )
 )
 def test_in_any_history_every_split_is_in_one_place(steps: list[tuple[str, Any]]) -> None:  # R32
+    hooks = Hooks()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         ids = list(write_ids(path / "in", 0))
@@ -349,6 +355,7 @@ def test_in_any_history_every_split_is_in_one_place(steps: list[tuple[str, Any]]
             return open_pipeline(
                 path,
                 options,
+                hooks=hooks,
                 max_failure_ratio=0.5,
                 tolerable_failed_checkpoints=1000,
                 max_region_staleness=(1000, timedelta(hours=1)),
@@ -364,11 +371,11 @@ def test_in_any_history_every_split_is_in_one_place(steps: list[tuple[str, Any]]
                 query.close()
                 query = opened()
             else:
-                _run_with_failures(query, how)
+                _run_with_failures(query, hooks, how)
                 if query.latest.batch_id >= 0:
                     discovered = [value for value in ids if _was_found(query, value)]
                     check_places(path, query.latest, discovered)
-        Placed.trouble = None
+        hooks.calm()
         query.run_available()
         query.finish()
         check_places(path, query.latest, ids)
@@ -376,7 +383,7 @@ def test_in_any_history_every_split_is_in_one_place(steps: list[tuple[str, Any]]
         assert read_ids(path) == sorted(ids)
 
 
-def _run_with_failures(query: holdfast.LocalQuery, regions: set[str]) -> None:
+def _run_with_failures(query: holdfast.LocalQuery, hooks: Hooks, regions: set[str]) -> None:
     """Run a batch in which regions fail, each once: an attempt may have to be repeated."""
     left = set(regions)
 
@@ -385,7 +392,7 @@ def _run_with_failures(query: holdfast.LocalQuery, regions: set[str]) -> None:
             left.discard(region)
             raise RuntimeError(f"{region} is in trouble")
 
-    Placed.trouble = trouble
+    hooks.on_rows = trouble
     query.run_available(max_batches=1)
 
 
@@ -465,12 +472,14 @@ def test_a_file_at_the_very_limit_of_age_is_remembered(tmp_path: Path) -> None:
     assert read_ids(tmp_path) == sorted(ids)
 
 
-def test_a_file_that_comes_while_others_are_read_waits_for_the_next_run(tmp_path: Path) -> None:
+def test_a_file_that_comes_while_others_are_read_waits_for_the_next_run(
+    tmp_path: Path, hooks: Hooks
+) -> None:
     ids = list(write_ids(tmp_path / "in", 1))
-    with open_pipeline(tmp_path) as query:
-        Placed.trouble = lambda region, seen: write_ids(tmp_path / "in", 2) and None
+    with open_pipeline(tmp_path, hooks=hooks) as query:
+        hooks.on_rows = lambda region, seen: write_ids(tmp_path / "in", 2) and None
         query.run_available()
-        Placed.trouble = None
+        hooks.calm()
         assert read_ids(tmp_path) == ids
         query.run_available()
     assert read_ids(tmp_path) == [*ids, *range(2000, 2040)]

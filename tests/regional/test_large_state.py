@@ -7,6 +7,7 @@ from pathlib import Path
 import holdfast as hf
 from holdfast import SegmentRef
 from holdfast.regions.state.chunks import MIB
+from support.regional.hooks import Hooks
 from support.regional.pipelines import (
     COUNTED,
     Troubled,
@@ -31,10 +32,10 @@ class WideCount(Troubled):
         self.by_key = counters[:, 0]
 
 
-def pipeline(path: Path) -> hf.LocalQuery:
+def pipeline(path: Path, hooks: Hooks | None = None) -> hf.LocalQuery:
     return (
         hf.regional(region_by="region")
-        .apply(WideCount(), schema=COUNTED, name="count")
+        .apply(WideCount(hooks), schema=COUNTED, name="count")
         .write_parquet(path / "out")
         .open_local(path / "ckpt")
     )
@@ -56,7 +57,7 @@ def changed(before: list[tuple[SegmentRef, int]], after: list[tuple[SegmentRef, 
 
 
 def test_a_checkpoint_writes_the_chunks_that_changed_since_the_last_completed_one(
-    tmp_path: Path,
+    tmp_path: Path, hooks: Hooks
 ) -> None:
     # Each region has the keys `batch + 0`, `batch + 1`, ... of a batch.
     batches = [rows_of(number, REGIONS, each=each) for number, each in enumerate((8, 2, 1, 1, 1))]
@@ -65,20 +66,20 @@ def test_a_checkpoint_writes_the_chunks_that_changed_since_the_last_completed_on
         if region == "r1" and ids[0] >= 1000:
             raise RuntimeError("in trouble")
 
-    with pipeline(tmp_path) as query:
+    with pipeline(tmp_path, hooks) as query:
         query.run_batch(partitions_of(batches[0], 2), batch_id=0)
         first = {region: chunks_of(query, region) for region in REGIONS}
-        Troubled.trouble = trouble
+        hooks.on_rows = trouble
         query.run_batch(partitions_of(batches[1], 2), batch_id=1)
         second = {region: chunks_of(query, region) for region in REGIONS}
         assert changed(first["r0"], second["r0"]) == [1, 2]
         assert second["r1"] == first["r1"]  # R41
-        Troubled.trouble = None
+        hooks.calm()
         query.run_batch(partitions_of(batches[2], 2), batch_id=2)
         third = {region: chunks_of(query, region) for region in REGIONS}
         assert changed(second["r0"], third["r0"]) == [2]
         assert changed(second["r1"], third["r1"]) == [1, 2]  # what it owed, and what is new
-    with pipeline(tmp_path) as query:
+    with pipeline(tmp_path, hooks) as query:
         query.run_batch(partitions_of(batches[3], 2), batch_id=3)
         query.run_batch(partitions_of(batches[4], 2), batch_id=4)
         for region in REGIONS:

@@ -14,6 +14,7 @@ import pytest
 from pyspark import SparkContext
 
 import holdfast as hf
+from support.regional.hooks import Hooks
 from support.regional.pipelines import (
     COUNTED,
     Gate,
@@ -43,14 +44,6 @@ def run(query: hf.LocalQuery, batches: Sequence[Sequence[Row]], *, first: int = 
         query.run_batch(partitions_of(rows, 3), batch_id=number)
 
 
-def fail_for(region: str, ids: range) -> None:
-    def trouble(at: str, seen: Sequence[int]) -> None:
-        if at == region and any(row_id in ids for row_id in seen):
-            raise RuntimeError(f"{region} is in trouble")
-
-    Troubled.trouble = trouble
-
-
 def outcomes(query: hf.LocalQuery) -> list[str]:
     return [row.outcome for row in query.history()]
 
@@ -72,74 +65,80 @@ def test_a_restart_continues_from_the_latest_checkpoint(tmp_path: Path) -> None:
     assert output_of(tmp_path / "out") == expected(batches)
 
 
-def test_a_batch_that_a_checkpoint_covers_is_not_run_again(tmp_path: Path) -> None:  # R74
+def test_a_batch_that_a_checkpoint_covers_is_not_run_again(
+    tmp_path: Path, hooks: Hooks
+) -> None:  # R74
     batches = [rows_of(number, REGIONS) for number in range(2)]
     with pipeline(tmp_path, RunningCount()) as query:
         run(query, batches)
-    with pipeline(tmp_path, Troubled()) as query:
-        fail_for("r00", range(10_000))
+    with pipeline(tmp_path, Troubled(hooks)) as query:
+        hooks.fail_for("r00", range(10_000))
         run(query, batches)
         assert query.latest.batch_id == 1
     assert output_of(tmp_path / "out") == expected(batches)
 
 
-def test_a_failing_region_falls_back_and_its_rows_come_again(tmp_path: Path) -> None:  # R16, R41
+def test_a_failing_region_falls_back_and_its_rows_come_again(
+    tmp_path: Path, hooks: Hooks
+) -> None:  # R16, R41
     batches = [rows_of(number, REGIONS) for number in range(4)]
-    with pipeline(tmp_path, Troubled()) as query:
+    with pipeline(tmp_path, Troubled(hooks)) as query:
         run(query, batches[:1])
         origin = query.latest.id
-        fail_for("r02", range(1000, 3000))
+        hooks.fail_for("r02", range(1000, 3000))
         run(query, batches[1:3], first=1)
         assert query.latest.failed == {"r02": origin}
         assert len(query.latest.regions["r02"].in_flight) == 2
         healthy = [row for row in expected(batches[:3]) if row[0] != "r02"]
         fallen = [row for row in expected(batches[:1]) if row[0] == "r02"]
         assert output_of(tmp_path / "out") == sorted(healthy + fallen)
-        Troubled.trouble = None
+        hooks.calm()
         run(query, batches[3:], first=3)
         assert query.latest.is_global
     assert output_of(tmp_path / "out") == expected(batches)
 
 
-def test_a_region_that_fails_in_its_first_batch_begins_empty_later(tmp_path: Path) -> None:  # R26
+def test_a_region_that_fails_in_its_first_batch_begins_empty_later(
+    tmp_path: Path, hooks: Hooks
+) -> None:  # R26
     batches = [rows_of(number, REGIONS) for number in range(2)]
-    fail_for("r01", range(1000))
-    with pipeline(tmp_path, Troubled()) as query:
+    hooks.fail_for("r01", range(1000))
+    with pipeline(tmp_path, Troubled(hooks)) as query:
         run(query, batches[:1])
         assert set(query.latest.failed) == {"r01"}
-        Troubled.trouble = None
+        hooks.calm()
         run(query, batches[1:], first=1)
     assert output_of(tmp_path / "out") == expected(batches)
 
 
-def test_rows_that_are_owed_are_replayed_although_none_follow(tmp_path: Path) -> None:
+def test_rows_that_are_owed_are_replayed_although_none_follow(tmp_path: Path, hooks: Hooks) -> None:
     batches = [rows_of(0, REGIONS), rows_of(1, REGIONS), rows_of(2, REGIONS[3:])]
-    with pipeline(tmp_path, Troubled()) as query:
-        fail_for("r02", range(1000, 2000))
+    with pipeline(tmp_path, Troubled(hooks)) as query:
+        hooks.fail_for("r02", range(1000, 2000))
         run(query, batches[:2])
-        Troubled.trouble = None
+        hooks.calm()
         run(query, batches[2:], first=2)
         assert query.latest.is_global
     assert output_of(tmp_path / "out") == expected(batches)
 
 
-def test_finish_replays_what_is_owed(tmp_path: Path) -> None:  # R25
+def test_finish_replays_what_is_owed(tmp_path: Path, hooks: Hooks) -> None:  # R25
     batches = [rows_of(number, REGIONS) for number in range(2)]
-    with pipeline(tmp_path, Troubled()) as query:
-        fail_for("r05", range(1000, 2000))
+    with pipeline(tmp_path, Troubled(hooks)) as query:
+        hooks.fail_for("r05", range(1000, 2000))
         run(query, batches)
-        Troubled.trouble = None
+        hooks.calm()
         query.finish()
         assert query.latest.is_global
     assert output_of(tmp_path / "out") == expected(batches)
 
 
-def test_a_fallback_survives_a_restart(tmp_path: Path) -> None:
+def test_a_fallback_survives_a_restart(tmp_path: Path, hooks: Hooks) -> None:
     batches = [rows_of(number, REGIONS) for number in range(3)]
-    with pipeline(tmp_path, Troubled()) as query:
-        fail_for("r03", range(1000, 2000))
+    with pipeline(tmp_path, Troubled(hooks)) as query:
+        hooks.fail_for("r03", range(1000, 2000))
         run(query, batches[:2])
-    Troubled.trouble = None
+    hooks.calm()
     with pipeline(tmp_path, RunningCount()) as query:
         assert set(query.latest.failed) == {"r03"}
         run(query, batches[2:], first=2)
@@ -147,7 +146,9 @@ def test_a_fallback_survives_a_restart(tmp_path: Path) -> None:
     assert output_of(tmp_path / "out") == expected(batches)
 
 
-def test_a_region_that_hangs_expires_and_the_batch_goes_on(tmp_path: Path) -> None:  # R4, R5
+def test_a_region_that_hangs_expires_and_the_batch_goes_on(
+    tmp_path: Path, hooks: Hooks
+) -> None:  # R4, R5
     batches = [rows_of(number, REGIONS) for number in range(3)]
     gate = Gate()
 
@@ -155,20 +156,20 @@ def test_a_region_that_hangs_expires_and_the_batch_goes_on(tmp_path: Path) -> No
         if region == "r04" and ids[0] >= 1000:
             gate.pass_through()
 
-    with pipeline(tmp_path, Troubled(), region_timeout=timedelta(seconds=1)) as query:
+    with pipeline(tmp_path, Troubled(hooks), region_timeout=timedelta(seconds=1)) as query:
         run(query, batches[:1])
-        Troubled.trouble = hang
+        hooks.on_rows = hang
         run(query, batches[1:2], first=1)
         assert gate.reached.is_set()
         assert set(query.latest.failed) == {"r04"}
         assert "expired" in query.latest.regions["r04"].cause
-        Troubled.trouble = None
+        hooks.calm()
         gate.open()
         run(query, batches[2:], first=2)
     assert output_of(tmp_path / "out") == expected(batches)
 
 
-def test_a_slow_region_does_not_hold_up_the_batch(tmp_path: Path) -> None:  # R51
+def test_a_slow_region_does_not_hold_up_the_batch(tmp_path: Path, hooks: Hooks) -> None:  # R51
     batches = [rows_of(number, REGIONS, each=96) for number in range(3)]
     gate = Gate()
 
@@ -176,10 +177,10 @@ def test_a_slow_region_does_not_hold_up_the_batch(tmp_path: Path) -> None:  # R5
         if region == "r01" and ids[0] == 1:
             gate.pass_through()
 
-    Troubled.trouble = wait_once
+    hooks.on_rows = wait_once
     with pipeline(
         tmp_path,
-        Troubled(),
+        Troubled(hooks),
         aligned_timeout=timedelta(milliseconds=1),
         region_timeout=timedelta(minutes=5),
     ) as query:
@@ -232,15 +233,15 @@ def test_a_region_whose_output_is_not_durable_falls_back_alone(
     assert output_of(tmp_path / "out") == expected(batches)
 
 
-def test_small_pieces_of_rows_reach_the_operator_together(tmp_path: Path) -> None:
+def test_small_pieces_of_rows_reach_the_operator_together(tmp_path: Path, hooks: Hooks) -> None:
     batches = [rows_of(number, REGIONS, each=50) for number in range(2)]
     sizes: dict[str, list[int]] = {}
 
     def note(region: str, ids: Sequence[int]) -> None:
         sizes.setdefault(region, []).append(len(ids))
 
-    Troubled.trouble = note
-    with pipeline(tmp_path, Troubled()) as query:
+    hooks.on_rows = note
+    with pipeline(tmp_path, Troubled(hooks)) as query:
         for number, rows in enumerate(batches):
             query.run_batch(partitions_of(rows, 3, slices=10), batch_id=number)
     assert sizes == {region: [50, 50] for region in REGIONS}
@@ -265,21 +266,23 @@ def test_operators_stay_open_whatever_other_tasks_run_in_their_process(
     assert output_of(tmp_path / "out") == expected(batches)
 
 
-def test_when_too_many_regions_fail_nothing_is_published(tmp_path: Path) -> None:  # R12
+def test_when_too_many_regions_fail_nothing_is_published(
+    tmp_path: Path, hooks: Hooks
+) -> None:  # R12
     batches = [rows_of(number, REGIONS) for number in range(2)]
 
     def trouble(region: str, ids: Sequence[int]) -> None:
         if region in REGIONS[:4] and ids[0] >= 1000:
             raise RuntimeError("in trouble")
 
-    Troubled.trouble = trouble
-    with pipeline(tmp_path, Troubled()) as query:
+    hooks.on_rows = trouble
+    with pipeline(tmp_path, Troubled(hooks)) as query:
         run(query, batches[:1])
         before = query.latest.id
         with pytest.raises(hf.RegionalQueryError, match="in trouble"):
             run(query, batches[1:], first=1)
         assert query.latest.id == before
-    Troubled.trouble = None
+    hooks.calm()
     assert output_of(tmp_path / "out") == expected(batches[:1])
     with pipeline(tmp_path, RunningCount()) as query:
         run(query, batches[1:], first=1)
@@ -325,17 +328,19 @@ class TwoLargeStates(Troubled):
         return iter(rows)
 
 
-def test_segments_of_all_states_outlive_fallbacks_and_restarts(tmp_path: Path) -> None:  # R44
+def test_segments_of_all_states_outlive_fallbacks_and_restarts(
+    tmp_path: Path, hooks: Hooks
+) -> None:  # R44
     batches = [rows_of(number, REGIONS) for number in range(5)]
     options = {"num_retained": 1, "max_file_bytes": 1, "max_consecutive_failures": 10}
-    with pipeline(tmp_path, TwoLargeStates(), **options) as query:
+    with pipeline(tmp_path, TwoLargeStates(hooks), **options) as query:
         run(query, batches[:1])
-        fail_for("r02", range(1000, 4000))
+        hooks.fail_for("r02", range(1000, 4000))
         run(query, batches[1:3], first=1)
         assert set(query.latest.failed) == {"r02"}
-    with pipeline(tmp_path, TwoLargeStates(), **options) as query:
+    with pipeline(tmp_path, TwoLargeStates(hooks), **options) as query:
         run(query, batches[3:4], first=3)
-        Troubled.trouble = None
+        hooks.calm()
         run(query, batches[4:], first=4)
         assert query.latest.is_global
         # Two states of each region. Appends at the same moment may share a file.

@@ -16,6 +16,7 @@ import holdfast as hf
 from holdfast.regions.base.problem import Problem
 from holdfast.regions.coordinator import Declined
 from holdfast.regions.protocol import answers
+from support.regional.hooks import Hooks
 from support.regional.pipelines import COUNTED, Troubled, partitions_of, rows_of
 
 REGIONS = [f"r{number:02}" for number in range(6)]
@@ -34,6 +35,7 @@ class Priced(Troubled):
         return batch
 
     def __init__(self, *failing: str) -> None:
+        super().__init__()
         self.failing = failing
 
 
@@ -82,29 +84,30 @@ def test_a_region_that_falls_back_has_its_trace_in_the_log_once(
     assert caplog.text.count("in price_of\n") == 1
 
 
-def test_regions_that_fail_in_different_ways_are_too_many(tmp_path: Path) -> None:
+def test_regions_that_fail_in_different_ways_are_too_many(tmp_path: Path, hooks: Hooks) -> None:
     def trouble(region: str, ids: Sequence[int]) -> None:
         raise FeedAwayError(f"no feed for {region}") if region == "r00" else KeyError(region)
 
-    Troubled.trouble = trouble
-    with pytest.raises(hf.RegionalQueryError) as raised, pipeline(tmp_path, Troubled()) as query:
+    hooks.on_rows = trouble
+    with (
+        pytest.raises(hf.RegionalQueryError) as raised,
+        pipeline(tmp_path, Troubled(hooks)) as query,
+    ):
         query.run_batch(partitions_of(rows_of(0, REGIONS), 2))
-    Troubled.trouble = None
     assert "FeedAwayError: no feed for r00\n" in str(raised.value)
     assert "too many regions failed: 6 of 6" in str(raised.value)
     assert isinstance(raised.value.__cause__, FeedAwayError)
 
 
-def test_an_operator_that_exits_fails_its_region_only(tmp_path: Path) -> None:
+def test_an_operator_that_exits_fails_its_region_only(tmp_path: Path, hooks: Hooks) -> None:
     def trouble(region: str, ids: Sequence[int]) -> None:
         if region == "r00":
             sys.exit("out of here")
 
-    Troubled.trouble = trouble
-    with pipeline(tmp_path, Troubled()) as query:
+    hooks.on_rows = trouble
+    with pipeline(tmp_path, Troubled(hooks)) as query:
         query.run_batch(partitions_of(rows_of(0, REGIONS), 2))
         assert set(query.latest.failed) == {"r00"}
-    Troubled.trouble = None
 
 
 def problem_of(error: BaseException) -> Problem:

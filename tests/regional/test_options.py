@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from holdfast._core import SnapshotManager
 from holdfast.regions.api.options import PipelineOptions
 
 
@@ -54,3 +56,8 @@ def test_the_edges_are_allowed() -> None:
     )
     assert options.tasks(gpu=False).aligned_timeout_ms == 0
     assert PipelineOptions().tasks(gpu=False).aligned_timeout_ms is None
+
+
+def test_the_core_seals_files_at_the_same_size_by_default() -> None:
+    default = inspect.signature(SnapshotManager).parameters["max_file_bytes"].default
+    assert PipelineOptions().max_file_bytes == default

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from pyspark import SparkContext
 
 from holdfast.regions.sinks import ParquetSink, Staged
 from holdfast.regions.sinks.parquet import WRITE_BYTES
@@ -132,7 +133,7 @@ def test_closed_stages_hold_no_buffers(sink: ParquetSink) -> None:
         assert writer.close() is not None
         closed.append(writer)
     assert pa.total_allocated_bytes() - before < WRITE_BYTES
-    assert sink.persist(closed) == [None] * len(closed)
+    assert sink.persist(closed, None) == [None] * len(closed)
 
 
 def test_a_stage_without_rows_is_nothing(sink: ParquetSink) -> None:
@@ -355,7 +356,7 @@ def test_several_outputs_become_durable_with_one_sync_of_their_folder(
         writer.write(rows(number))
         staged.append(writer.close())
     assert synced == []
-    assert sink.persist(writers) == [None] * 20
+    assert sink.persist(writers, None) == [None] * 20
     files = [str(sink.root / one.path) for one in staged if one is not None]
     assert sorted(synced[:20]) == sorted(files)
     assert synced.count(str(Path(files[0]).parent)) == 1
@@ -376,7 +377,7 @@ def test_an_output_that_cannot_be_made_durable_is_discarded_and_the_others_are_n
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", failing)
-    lost, kept = sink.persist(writers)
+    lost, kept = sink.persist(writers, None)
     assert "cannot stage the output of region 'a' in attempt 1" in str(lost)
     assert kept is None
     assert len(staged_files(sink)) == 1
@@ -397,7 +398,7 @@ def test_when_the_folder_cannot_be_made_durable_all_outputs_in_it_are_discarded(
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", failing)
-    assert [type(error) for error in sink.persist(writers)] == [OSError, OSError]
+    assert [type(error) for error in sink.persist(writers, None)] == [OSError, OSError]
     assert staged_files(sink) == []
 
 
@@ -559,8 +560,6 @@ def test_a_relative_path_is_made_absolute_once(
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("s3a://bucket/out", "found the scheme 's3a'"),
-        ("hdfs:/out", "scheme 'hdfs'"),
         ("file://host/out", "expected no host, found 'host'"),
         ("file:out", "expected an absolute path"),
         ("file://", "expected an absolute path"),
@@ -569,6 +568,16 @@ def test_a_relative_path_is_made_absolute_once(
 )
 def test_a_path_that_is_not_local_is_refused(path: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
+        ParquetSink(path)
+
+
+@pytest.mark.parametrize("path", ["s3a://bucket/out", "hdfs:/out"])
+def test_a_path_that_only_spark_reaches_needs_a_session(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Other tests of this process may have begun one.
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    with pytest.raises(RuntimeError, match="there is no Spark session"):
         ParquetSink(path)
 
 

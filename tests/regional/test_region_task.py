@@ -23,6 +23,7 @@ from holdfast.regions.protocol.answers import Answer
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, EndedAttempt, TaskOptions
 from holdfast.regions.sinks import ParquetSink
 from holdfast.regions.task.region_task import OperatorCache, RegionTask
+from support.regional.hooks import Hooks
 from support.regional.pipelines import COUNTED, Troubled, partitions_of, rows_of
 
 REGIONS = ["r00", "r01"]
@@ -63,6 +64,7 @@ def store(tmp_path: Path) -> Store:
 def run(
     store: Store,
     path: Path,
+    hooks: Hooks | None = None,
     *,
     each: int,
     base: bytes = EMPTY,
@@ -72,7 +74,7 @@ def run(
     """Run one task over all regions; returns its answers, call by call."""
     plan = (
         holdfast.regional(region_by="region")
-        .apply(Troubled(), schema=COUNTED)
+        .apply(Troubled(hooks), schema=COUNTED)
         ._chain.plan("test", ParquetSink(path / "out"), TaskOptions())
     )
     told: list[list[Event]] = []
@@ -105,14 +107,16 @@ def test_the_driver_knows_of_all_regions_before_any_answers(store: Store, tmp_pa
     assert len(rest) == len(REGIONS)
 
 
-def test_rows_that_could_not_be_made_durable_are_not_told(store: Store, tmp_path: Path) -> None:
+def test_rows_that_could_not_be_made_durable_are_not_told(
+    store: Store, tmp_path: Path, hooks: Hooks
+) -> None:
     # R3: a decline refers to its stored rows only if they are durable.
     def trouble(region: str, ids: Sequence[int]) -> None:
         raise RuntimeError("in trouble")
 
-    Troubled.trouble = trouble
+    hooks.on_rows = trouble
     store.broken = True
-    told = run(store, tmp_path, each=99)
+    told = run(store, tmp_path, hooks, each=99)
     declines = [a for answers in told for a in answers if isinstance(a, Declined)]
     assert {decline.region for decline in declines} == set(REGIONS)
     assert [tuple(decline.in_flight) for decline in declines] == [(), ()]
@@ -121,33 +125,35 @@ def test_rows_that_could_not_be_made_durable_are_not_told(store: Store, tmp_path
 
 @pytest.mark.parametrize("global_required", [False, True])
 def test_a_region_that_makes_the_attempt_abort_stores_no_rows(
-    store: Store, tmp_path: Path, global_required: bool
+    store: Store, tmp_path: Path, global_required: bool, hooks: Hooks
 ) -> None:
     def trouble(region: str, ids: Sequence[int]) -> None:
         raise RuntimeError("in trouble")
 
-    Troubled.trouble = trouble
-    told = run(store, tmp_path, each=99, global_required=global_required)
+    hooks.on_rows = trouble
+    told = run(store, tmp_path, hooks, each=99, global_required=global_required)
     declines = [a for answers in told for a in answers if isinstance(a, Declined)]
     assert {decline.region for decline in declines} == set(REGIONS)
     assert all(decline.had_rows for decline in declines)
     assert all(bool(decline.in_flight) is not global_required for decline in declines)
 
 
-def test_a_region_that_fails_again_reads_only_what_it_gets_to(store: Store, tmp_path: Path) -> None:
+def test_a_region_that_fails_again_reads_only_what_it_gets_to(
+    store: Store, tmp_path: Path, hooks: Hooks
+) -> None:
     # R55: what it owes comes back in its order, however much that is.
     def trouble(region: str, ids: Sequence[int]) -> None:
         taken.setdefault(region, []).extend(ids)
         if failing:
             raise RuntimeError("in trouble")
 
-    Troubled.trouble = trouble
+    hooks.on_rows = trouble
     failing = True
     owed: dict[str, tuple[InFlight, ...]] = dict.fromkeys(REGIONS, ())
     for batch in range(4):
         taken: dict[str, list[int]] = {}
         store.was_read.clear()
-        for answers in run(store, tmp_path, each=99, base=owing(owed), batch=batch):
+        for answers in run(store, tmp_path, hooks, each=99, base=owing(owed), batch=batch):
             for answer in answers:
                 if isinstance(answer, Declined):
                     owed[answer.region] += tuple(answer.in_flight)
@@ -155,7 +161,7 @@ def test_a_region_that_fails_again_reads_only_what_it_gets_to(store: Store, tmp_
         assert sorted(store.was_read, key=str) == sorted(oldest, key=str)
     failing = False
     taken = {}
-    told = run(store, tmp_path, each=99, base=owing(owed), batch=4)
+    told = run(store, tmp_path, hooks, each=99, base=owing(owed), batch=4)
     acked = [a for answers in told for a in answers if isinstance(a, Acked)]
     assert {(answer.region, tuple(answer.entry.in_flight)) for answer in acked} == {
         (region, ()) for region in REGIONS
@@ -209,14 +215,14 @@ def test_operators_hear_of_their_last_checkpoint_only_if_it_has_their_state() ->
 
 
 def test_a_finished_region_with_rows_declines_and_no_operator_runs(
-    store: Store, tmp_path: Path
+    store: Store, tmp_path: Path, hooks: Hooks
 ) -> None:  # R60
     def trouble(region: str, ids: Sequence[int]) -> None:
         raise AssertionError(f"an operator of {region} runs")
 
-    Troubled.trouble = trouble
+    hooks.on_rows = trouble
     entries = [RegionEntry(region, origin=1, finished=True) for region in REGIONS]
     base = CheckpointMetadata(1, 0, "final", 0, b"", entries).to_bytes()
-    told = run(store, tmp_path, each=5, base=base)
+    told = run(store, tmp_path, hooks, each=5, base=base)
     declines = [a for answers in told for a in answers if isinstance(a, Declined)]
     assert [decline.cause for decline in declines] == ["its data ended in checkpoint 1"] * 2

@@ -28,10 +28,11 @@ from holdfast.regions.graph import (
     encode_channels,
     redistribute,
 )
-from holdfast.regions.state.registry import _decode_value
 from holdfast.regions.state.routing import route_by
 from holdfast.regions.state.segments import read_in_flight, read_operator
+from holdfast.regions.state.values import decode_value
 from support.regional.graph_cases import Seen, graph_of, outputs, run, snapshot_of
+from support.regional.hooks import Hooked, Hooks
 from support.regional.pipelines import (
     COUNTED,
     KEYS,
@@ -43,7 +44,6 @@ from support.regional.pipelines import (
     partitions_of,
     rows_of,
 )
-from support.regional.restorable import fail_for, no_trouble
 
 REGIONS = ["r0", "r1"]
 SEEN = pa.schema([("region", pa.string()), ("instance", pa.int64()), ("content", pa.string())])
@@ -99,8 +99,7 @@ def kept(query: hf.LocalQuery, region: str) -> dict[str, dict[str, Any]]:
     owners = RegionOwners("pipeline", region)
     return {
         entry.name: {
-            state.name: _decode_value(state)
-            for state in read_operator(query.manager, owners, entry)
+            state.name: decode_value(state) for state in read_operator(query.manager, owners, entry)
         }
         for entry in query.latest.regions[region].operators
     }
@@ -198,9 +197,8 @@ class Recounting(Troubled):
         self.ids = ctx.state.list("ids")
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        self.before(batch)
         ids = batch.column("id").to_pylist()
-        if Troubled.trouble is not None:
-            Troubled.trouble(self.region, ids)
         for row in ids:
             assert row not in self.ids.items
         self.ids.items += ids
@@ -210,23 +208,27 @@ class Recounting(Troubled):
         )
 
 
-def test_rows_that_a_region_owes_reach_the_new_instances_once(tmp_path: Path) -> None:  # R57
+def test_rows_that_a_region_owes_reach_the_new_instances_once(
+    tmp_path: Path, hooks: Hooks
+) -> None:  # R57
     rows = [rows_of(number, [*REGIONS, "r2", "r3"]) for number in range(3)]
 
     def recounting(parallelism: int, checkpoint: str, **options: Any) -> hf.LocalQuery:
         return (
             hf.regional(region_by="region")
-            .apply(Recounting(), schema=COUNTED, name="c", parallelism=parallelism, route_by="id")
+            .apply(
+                Recounting(hooks), schema=COUNTED, name="c", parallelism=parallelism, route_by="id"
+            )
             .write_parquet(tmp_path / "out")
             .open_local(tmp_path / checkpoint, **options)
         )
 
     with recounting(1, "ckpt") as query:
         query.run_batch(partitions_of(rows[0], 2))
-        fail_for("r1", range(1000, 2000))
+        hooks.fail_for("r1", range(1000, 2000))
         query.run_batch(partitions_of(rows[1], 2))
         assert set(query.latest.failed) == {"r1"}
-    no_trouble()
+    hooks.calm()
     with recounting(3, "next", restore=hf.restore(tmp_path / "ckpt")) as query:
         query.run_batch(partitions_of(rows[2], 2))
         assert query.latest.is_global
@@ -268,7 +270,7 @@ def folder_with(path: Path, name: str, payload: bytes, **parallelism: int) -> No
 # --- rows that wait between operators (R57) -----------------------------------------------------
 
 
-class Stateless(hf.Operator):
+class Stateless(Hooked):
     """Passes rows on one by one, in the order they come."""
 
     region_safe = True
@@ -289,9 +291,8 @@ class Once(Stateless):
         self.ids = ctx.state.list("ids")
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        self.before(batch)
         ids = batch.column("id").to_pylist()
-        if Troubled.trouble is not None:
-            Troubled.trouble(self.region, ids)
         assert not set(ids).intersection(self.ids.items)
         self.ids.items += ids
         return super().process(batch)
@@ -311,17 +312,18 @@ def two_stages(
     parallelism: tuple[int, int],
     checkpoint: str,
     *,
-    first: type[hf.Operator] = Once,
+    first: type[Stateless] = Once,
     route_by: str = "key",
     between: pa.Schema = ROWS,
+    hooks: Hooks | None = None,
     **options: Any,
 ) -> hf.LocalQuery:
     """Two operators, in which rows wait if barriers overtake at once."""
     before, after = parallelism
     return (
         hf.regional(region_by="region")
-        .apply(first(), schema=between, name="first", parallelism=before, route_by="key")
-        .apply(Last(), schema=WITH_INSTANCE, name="last", parallelism=after, route_by=route_by)
+        .apply(first(hooks), schema=between, name="first", parallelism=before, route_by="key")
+        .apply(Last(hooks), schema=WITH_INSTANCE, name="last", parallelism=after, route_by=route_by)
         .write_parquet(path / "out")
         .open_local(path / checkpoint, **options)
     )
@@ -492,18 +494,22 @@ def test_wherever_rows_wait_over_however_many_layouts_each_key_keeps_its_order(
         assert [row for row in found if row % KEYS == key] == list(range(key, fed, KEYS))
 
 
-def test_rows_of_a_failed_region_follow_those_that_waited_before(tmp_path: Path) -> None:
+def test_rows_of_a_failed_region_follow_those_that_waited_before(
+    tmp_path: Path, hooks: Hooks
+) -> None:
     batches = [rows_of(number, REGIONS, each=90) for number in range(3)]
-    with two_stages(tmp_path, (2, 2), "ckpt", aligned_timeout=timedelta(0)) as query:
+    with two_stages(tmp_path, (2, 2), "ckpt", hooks=hooks, aligned_timeout=timedelta(0)) as query:
         query.run_batch(partitions_of(batches[0], 1))
-        fail_for("r0", range(10_000))
+        hooks.fail_for("r0", range(10_000))
         query.run_batch(partitions_of(batches[1], 1))
         assert set(query.latest.failed) == {"r0"}
         channels = waiting(query)
         assert between(channels)
         assert channels[SOURCE] >= 90
-    no_trouble()
-    with two_stages(tmp_path, (5, 3), "next", restore=hf.restore(tmp_path / "ckpt")) as query:
+    hooks.calm()
+    with two_stages(
+        tmp_path, (5, 3), "next", hooks=hooks, restore=hf.restore(tmp_path / "ckpt")
+    ) as query:
         query.run_batch(partitions_of(batches[2], 1))
     assert by_key(tmp_path) == undisturbed(batches)
 

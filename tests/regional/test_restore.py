@@ -13,13 +13,12 @@ import holdfast as hf
 from holdfast.cli.main import main
 from holdfast.regions.checkpoint import begin_from
 from holdfast.regions.sinks import ParquetSink
+from support.regional.hooks import Hooks
 from support.regional.pipelines import COUNTED, RunningCount, expected, output_of, rows_of
 from support.regional.restorable import (
     REGIONS,
     batches,
     damage,
-    fail_for,
-    no_trouble,
     open_pipeline,
     run,
 )
@@ -42,24 +41,28 @@ def ran(path: Path, count: int) -> None:
         run(query, batches(count))
 
 
-def test_regions_keep_their_origins_and_what_they_owe(tmp_path: Path) -> None:
+def test_regions_keep_their_origins_and_what_they_owe(tmp_path: Path, hooks: Hooks) -> None:
     rows = batches(4)
     rows[1] = rows_of(1, REGIONS, each=90)
-    with open_pipeline(tmp_path) as query:
+    with open_pipeline(tmp_path, hooks=hooks) as query:
         run(query, rows[:1])
-        fail_for("r01", range(1000, 2000))
+        hooks.fail_for("r01", range(1000, 2000))
         run(query, rows[:2], first=1)
         failed = query.latest.failed
         assert set(failed) == {"r01"}
         assert query.latest.regions["r01"].in_flight[0].ref is not None
-    no_trouble()
+    hooks.calm()
     with open_pipeline(
-        tmp_path, checkpoint="next", restore=hf.restore(tmp_path / "ckpt"), name="another"
+        tmp_path,
+        hooks=hooks,
+        checkpoint="next",
+        restore=hf.restore(tmp_path / "ckpt"),
+        name="another",
     ) as query:
         assert query.latest.failed == failed
         run(query, rows, first=2)
         assert query.latest.is_global
-    with open_pipeline(tmp_path, checkpoint="next", name="another") as query:
+    with open_pipeline(tmp_path, hooks=hooks, checkpoint="next", name="another") as query:
         assert query.latest.batch_id == 3
     assert output_of(tmp_path / "out") == expected(rows)
 
@@ -122,16 +125,20 @@ def test_a_claim_does_not_delete_what_came_into_its_place(tmp_path: Path) -> Non
     assert main(["verify", str(tmp_path / "ckpt")]) == 0
 
 
-def test_ids_go_on_behind_attempts_that_left_nothing_else(tmp_path: Path) -> None:  # R2
+def test_ids_go_on_behind_attempts_that_left_nothing_else(
+    tmp_path: Path, hooks: Hooks
+) -> None:  # R2
     rows = batches(3)
-    with open_pipeline(tmp_path, regional=False) as query:
+    with open_pipeline(tmp_path, hooks=hooks, regional=False) as query:
         run(query, rows[:1])
-        fail_for("r01", range(1000, 2000))
+        hooks.fail_for("r01", range(1000, 2000))
         with pytest.raises(hf.RegionalQueryError, match="r01 is in trouble"):
             run(query, rows[:2], first=1)
         assert query.latest.id == 2
-    no_trouble()
-    with open_pipeline(tmp_path, checkpoint="next", restore=hf.restore(tmp_path / "ckpt")) as query:
+    hooks.calm()
+    with open_pipeline(
+        tmp_path, hooks=hooks, checkpoint="next", restore=hf.restore(tmp_path / "ckpt")
+    ) as query:
         run(query, rows, first=1)
         assert query.latest.id == 5
     assert output_of(tmp_path / "out") == expected(rows)

@@ -11,8 +11,9 @@ import holdfast as hf
 from holdfast._core import CheckpointMetadata
 from holdfast.regions.checkpoint import go_back
 from holdfast.regions.sinks import ParquetSink
+from support.regional.hooks import Hooks
 from support.regional.pipelines import expected, output_of
-from support.regional.restorable import batches, damage, fail_for, no_trouble, open_pipeline, run
+from support.regional.restorable import batches, damage, open_pipeline, run
 
 
 def ran(path: Path, count: int) -> None:
@@ -96,15 +97,17 @@ def test_the_pipeline_goes_back_and_its_output_with_it(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "part-of-something-else.parquet.txt").exists()
 
 
-def test_rows_that_regions_owed_at_that_checkpoint_are_owed_again(tmp_path: Path) -> None:
+def test_rows_that_regions_owed_at_that_checkpoint_are_owed_again(
+    tmp_path: Path, hooks: Hooks
+) -> None:
     rows = batches(4)
-    with open_pipeline(tmp_path) as query:
+    with open_pipeline(tmp_path, hooks=hooks) as query:
         run(query, rows[:1])
-        fail_for("r01", range(1000, 2000))
+        hooks.fail_for("r01", range(1000, 2000))
         run(query, rows[:2], first=1)
-        no_trouble()
+        hooks.calm()
         run(query, rows, first=2)
-    with open_pipeline(tmp_path, checkpoint_id=3) as query:
+    with open_pipeline(tmp_path, hooks=hooks, checkpoint_id=3) as query:
         assert set(query.latest.failed) == {"r01"}
         run(query, rows, first=2)
     assert output_of(tmp_path / "out") == expected(rows)
@@ -127,17 +130,6 @@ def test_a_checkpoint_that_is_not_retained_is_refused(tmp_path: Path) -> None:
     assert output_of(tmp_path / "out") == expected(batches(3))
 
 
-class DeleteFails:
-    """As the class of metadata, but nothing can be deleted."""
-
-    read = CheckpointMetadata.read
-    list = CheckpointMetadata.list
-
-    @staticmethod
-    def delete(folder: Path, id: int) -> None:
-        raise OSError(f"{folder} is read-only, also for {id}")
-
-
 def refuse(*_: Any) -> None:
     raise OSError("not now")
 
@@ -148,7 +140,7 @@ def refuse(*_: Any) -> None:
         (go_back, "finish_rewind", None),
         (go_back, "rewind_stream", refuse),
         (ParquetSink, "withdraw", refuse),
-        (go_back, "CheckpointMetadata", DeleteFails),
+        (go_back, "delete_metadata", refuse),
     ],
 )
 def test_going_back_is_finished_by_the_next_start_whatever_it_asks_for(

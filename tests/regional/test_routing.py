@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import holdfast as hf
 from holdfast.regions.state.routing import route_by
+from support.regional.hooks import Hooks
 from support.regional.pipelines import ROWS, Row, Troubled, partitions_of
-from support.regional.restorable import fail_for, no_trouble
 
 REGIONS = ["r0", "r1", "r2"]
 SEEN = ROWS.append(pa.field("instance", pa.int64())).append(pa.field("place", pa.int64()))
@@ -67,8 +67,7 @@ class Placing(Troubled):
         self.rows = ctx.state.value("rows", 0)
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        if Troubled.trouble is not None:
-            Troubled.trouble(self.region, batch.column("id").to_pylist())
+        self.before(batch)
         places = range(self.rows.value, self.rows.value + batch.num_rows)
         self.rows.value += batch.num_rows
         columns = [*batch.columns, pa.array([self.instance] * batch.num_rows), pa.array(places)]
@@ -80,20 +79,20 @@ def interleaved(batch: int) -> list[Row]:
     return [(region, batch * 1000 + index, index % 7) for index in range(50) for region in REGIONS]
 
 
-def test_a_replay_sees_the_rows_in_the_order_of_the_first_run(tmp_path: Path) -> None:
+def test_a_replay_sees_the_rows_in_the_order_of_the_first_run(tmp_path: Path, hooks: Hooks) -> None:
     batches = [interleaved(number) for number in range(3)]
     pipeline = (
         hf.regional(region_by="region")
-        .apply(Placing(), schema=SEEN, name="place", parallelism=3, route_by="key")
+        .apply(Placing(hooks), schema=SEEN, name="place", parallelism=3, route_by="key")
         .write_parquet(tmp_path / "out")
     )
     with pipeline.open_local(tmp_path / "ckpt") as query:
         for number, (rows, slices) in enumerate(zip(batches, (7, 1, 13), strict=True)):
             if number == 1:
-                fail_for("r0", range(1000, 2000))
+                hooks.fail_for("r0", range(1000, 2000))
             query.run_batch(partitions_of(rows, 1, slices=slices))
             assert query.latest.is_global == (number != 1)
-            no_trouble()
+            hooks.calm()
     seen: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for row in pq.read_table(tmp_path / "out").to_pylist():
         seen.setdefault((row["region"], row["instance"]), []).append((row["place"], row["id"]))

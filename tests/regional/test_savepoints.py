@@ -10,8 +10,9 @@ import pytest
 
 import holdfast as hf
 from holdfast.cli.main import main
+from support.regional.hooks import Hooks
 from support.regional.pipelines import expected, output_of
-from support.regional.restorable import batches, damage, fail_for, no_trouble, open_pipeline, run
+from support.regional.restorable import batches, damage, open_pipeline, run
 
 
 def test_a_pipeline_goes_on_from_a_savepoint_although_its_old_folder_is_gone(
@@ -43,17 +44,17 @@ def test_a_savepoint_is_a_folder_that_can_be_verified_and_shown(
     assert main(["verify", str(tmp_path / "saved")]) == 1
 
 
-def test_a_savepoint_waits_for_what_regions_owe(tmp_path: Path) -> None:  # R25
+def test_a_savepoint_waits_for_what_regions_owe(tmp_path: Path, hooks: Hooks) -> None:  # R25
     rows = batches(3)
-    query = open_pipeline(tmp_path)
-    fail_for("r02", range(1000, 2000))
+    query = open_pipeline(tmp_path, hooks=hooks)
+    hooks.fail_for("r02", range(1000, 2000))
     run(query, rows[:2])
     assert set(query.latest.failed) == {"r02"}
-    no_trouble()
+    hooks.calm()
     query.stop_with_savepoint(tmp_path / "saved")
     assert output_of(tmp_path / "out") == expected(rows[:2])
     with open_pipeline(
-        tmp_path, checkpoint="next", restore=hf.restore(tmp_path / "saved")
+        tmp_path, hooks=hooks, checkpoint="next", restore=hf.restore(tmp_path / "saved")
     ) as query:
         assert query.latest.is_global
         assert not any(entry.in_flight for entry in query.latest.regions.values())
@@ -61,17 +62,19 @@ def test_a_savepoint_waits_for_what_regions_owe(tmp_path: Path) -> None:  # R25
     assert output_of(tmp_path / "out") == expected(rows)
 
 
-def test_without_a_region_there_is_no_savepoint_and_the_pipeline_goes_on(tmp_path: Path) -> None:
+def test_without_a_region_there_is_no_savepoint_and_the_pipeline_goes_on(
+    tmp_path: Path, hooks: Hooks
+) -> None:
     rows = batches(4)
-    with open_pipeline(tmp_path) as query:
-        fail_for("r02", range(1000, 2000))
+    with open_pipeline(tmp_path, hooks=hooks) as query:
+        hooks.fail_for("r02", range(1000, 2000))
         run(query, rows[:2])
         with pytest.raises(hf.SavepointError, match="r02 is in trouble"):
             query.stop_with_savepoint(tmp_path / "saved")
         assert sorted(path.name for path in tmp_path.iterdir()) == ["ckpt", "out"]
         run(query, rows[:3], first=2)
         assert set(query.latest.failed) == {"r02"}
-        no_trouble()
+        hooks.calm()
         run(query, rows, first=3)
     assert output_of(tmp_path / "out") == expected(rows)
 
@@ -129,14 +132,16 @@ def test_no_batch_runs_behind_a_savepoint(tmp_path: Path) -> None:
     assert output_of(tmp_path / "out") == expected(rows[:1])
 
 
-def test_a_savepoint_leaves_nothing_in_the_pipelines_own_folder(tmp_path: Path) -> None:
+def test_a_savepoint_leaves_nothing_in_the_pipelines_own_folder(
+    tmp_path: Path, hooks: Hooks
+) -> None:
     rows = batches(6)
-    query = open_pipeline(tmp_path, num_retained=1)
-    fail_for("r02", range(1000))
+    query = open_pipeline(tmp_path, hooks=hooks, num_retained=1)
+    hooks.fail_for("r02", range(1000))
     run(query, rows[:1])
-    no_trouble()
+    hooks.calm()
     query.stop_with_savepoint(tmp_path / "saved")
-    with open_pipeline(tmp_path, num_retained=1) as query:
+    with open_pipeline(tmp_path, hooks=hooks, num_retained=1) as query:
         run(query, rows, first=1)
         assert len(list((tmp_path / "ckpt" / "metadata").iterdir())) == 1
         assert query.manager.stats().live_segments == 4

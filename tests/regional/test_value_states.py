@@ -13,6 +13,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.regions.state.registry import StateRegistry
+from support.regional.hooks import Hooks
 from support.regional.pipelines import (
     COUNTED,
     Troubled,
@@ -40,14 +41,13 @@ class CountsInDefault(Troubled):
             seen["rows"] += 1
             seen["keys"].append(key)
             out.append((region, row, seen["rows"], seen["keys"].count(key)))
-        if Troubled.trouble is not None:
-            Troubled.trouble(self.region, batch.column("id").to_pylist())
+        self.before(batch)
         return pa.RecordBatch.from_pylist(
             [dict(zip(COUNTED.names, row, strict=True)) for row in out], schema=COUNTED
         )
 
 
-def test_a_default_belongs_to_one_instance_and_one_attempt(tmp_path: Path) -> None:
+def test_a_default_belongs_to_one_instance_and_one_attempt(tmp_path: Path, hooks: Hooks) -> None:
     tries = []
 
     def fail_twice(region: str, ids: Sequence[int]) -> None:
@@ -56,15 +56,12 @@ def test_a_default_belongs_to_one_instance_and_one_attempt(tmp_path: Path) -> No
             raise RuntimeError("in trouble")
 
     batches = [rows_of(number, REGIONS) for number in range(3)]
-    Troubled.trouble = fail_twice
-    try:
-        pipeline = hf.regional(region_by="region").apply(CountsInDefault(), schema=COUNTED)
-        with pipeline.write_parquet(tmp_path / "out").open_local(tmp_path / "ckpt") as query:
-            for number, rows in enumerate(batches):
-                query.run_batch(partitions_of(rows, 2), batch_id=number)
-            query.finish()
-    finally:
-        Troubled.trouble = None
+    hooks.on_rows = fail_twice
+    pipeline = hf.regional(region_by="region").apply(CountsInDefault(hooks), schema=COUNTED)
+    with pipeline.write_parquet(tmp_path / "out").open_local(tmp_path / "ckpt") as query:
+        for number, rows in enumerate(batches):
+            query.run_batch(partitions_of(rows, 2), batch_id=number)
+        query.finish()
     assert len(tries) == 2
     assert CountsInDefault.EMPTY == {"rows": 0, "keys": []}
     assert output_of(tmp_path / "out") == expected(batches)
@@ -86,7 +83,9 @@ class Rebinding(hf.Operator):
     """Keeps states in many places, and does something to one of them in its second batch."""
 
     region_safe = True
-    action: ClassVar[str] = ""
+
+    def __init__(self, action: str) -> None:
+        self.action = action
 
     def open(self, ctx: hf.OperatorContext) -> None:
         self.ctx = ctx
@@ -105,7 +104,7 @@ class Rebinding(hf.Operator):
 
     def process(self, batch: pa.RecordBatch) -> None:
         if batch.column("id")[0].as_py() >= 1000:
-            exec(type(self).action, {"self": self, "np": np, "Slotted": Slotted})  # noqa: S102
+            exec(self.action, {"self": self, "np": np, "Slotted": Slotted})  # noqa: S102
 
 
 class Slotted:
@@ -117,8 +116,7 @@ class Slotted:
 
 def failure_after(action: str, path: Path) -> str:
     """Why the second batch failed, in which the action was done; empty if it did not."""
-    Rebinding.action = action
-    pipeline = hf.regional(region_by="region").apply(Rebinding(), schema=COUNTED, name="op")
+    pipeline = hf.regional(region_by="region").apply(Rebinding(action), schema=COUNTED, name="op")
     with pipeline.write_parquet(path / "out").open_local(path / "ckpt") as query:
         for number in range(2):
             rows = rows_of(number, ["r0", "r1"])

@@ -48,12 +48,13 @@ def classes_travel() -> Iterator[None]:
     Only for as long as tests on Spark run: a local pipeline, which copies its operators by
     pickling, would work with copies of their classes.
     """
-    from support.regional import pipelines, restorable, split_files
+    from support.regional import hooks, pipelines, restorable, split_files
 
-    for module in (pipelines, restorable, split_files):
+    modules = (hooks, pipelines, restorable, split_files)
+    for module in modules:
         cloudpickle.register_pickle_by_value(module)
     yield
-    for module in (pipelines, restorable, split_files):
+    for module in modules:
         cloudpickle.unregister_pickle_by_value(module)
 
 

@@ -30,6 +30,7 @@ class FailingOnce(Placed):
     """Fails when it meets `value` for the first time; `marks` is a folder of what it did."""
 
     def __init__(self, marks: Path, value: int) -> None:
+        super().__init__()
         self.marks, self.value = marks, value
 
     def process(self, batch: Any) -> Any:

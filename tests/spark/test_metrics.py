@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.java_gateway import get_field
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -65,10 +66,25 @@ def test_times_lie_within_those_that_spark_takes(progress: list[dict[str, Any]])
     assert total(progress, "holdfastSealMs") <= batches_ms
 
 
-def test_times_grow_with_the_state(spark: SparkSession, tmp_path: Path) -> None:
+def executor_nanos(spark: SparkSession) -> dict[str, int]:
+    """Times that the executor in this JVM has measured so far, by metric of the progress."""
+    jvm: Any = spark._jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    plugin = jvm.java.lang.Class.forName("io.holdfast.spark.HoldfastPlugin", True, loader)
+    # Not public: only the plugin asks for it.
+    executor = plugin.getDeclaredMethod("executor", None)
+    executor.setAccessible(True)
+    totals = executor.invoke(None, None).stores().totals()
+    return {
+        "holdfastAppendMs": get_field(totals, "appendNanos"),
+        "holdfastLoadMs": get_field(totals, "loadNanos"),
+    }
+
+
+def test_times_are_those_that_the_executor_measured(spark: SparkSession, tmp_path: Path) -> None:
     folder, checkpoint = tmp_path / "input", tmp_path / "checkpoint"
     folder.mkdir()
-    # 8 MiB that do not compress: no machine writes or reads them in less than a millisecond.
+    # 8 MiB that do not compress, so that there is time to measure.
     rows = [
         {"key": key, "text": hashlib.shake_256(str(key).encode()).digest(1 << 13)}
         for key in range(1 << 10)
@@ -78,12 +94,17 @@ def test_times_grow_with_the_state(spark: SparkSession, tmp_path: Path) -> None:
         for number in range(2):
             write_batch(folder, number, rows)
             state = source(spark, folder).groupBy("key").agg(F.last("text").alias("text"))
+            before = executor_nanos(spark)
             query = drain(state, checkpoint=checkpoint, mode="update", into={})
-            latest.append(query.recentProgress[-1]["stateOperators"][0]["customMetrics"])
+            progress = [json.loads(p.json) for p in query.recentProgress]
+            for metric, nanos in executor_nanos(spark).items():
+                measured = nanos - before[metric]
+                assert measured > 0
+                # The one store drops a fraction of a millisecond.
+                assert abs(total(progress, metric) - measured / 1e6) < 1
+            latest.append(operators(progress)[-1]["customMetrics"])
     assert [metrics["holdfastWrittenBytes"] > 8 << 20 for metrics in latest] == [True, False]
-    assert latest[0]["holdfastAppendMs"] > 0
     assert latest[1]["holdfastLoads"] == 1, "a query that is started again reads its files"
-    assert latest[1]["holdfastLoadMs"] > 0
 
 
 SIZE, TIME = r".*\n[0-9.]+ [KM]?i?B \(.*", r".*\n[0-9.]+ m?s \(.*"

@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,13 @@ class Place:
     def names(self, folder: str = "") -> list[str]:
         """Names of what is in a folder below."""
         return [line.split(" ", 3)[3] for line in self.files.list(self.uri + folder)]
+
+    def files_with(self, settings: dict[str, str]) -> Any:
+        """The same, with a client that has further settings of Hadoop."""
+        conf = self.jvm.org.apache.hadoop.conf.Configuration(self.conf)
+        for key, value in ({"fs.s3a.impl.disable.cache": "true"} | settings).items():
+            conf.set(key, value)
+        return self.jvm.io.holdfast.spark.PipelineFiles(conf)
 
     def pending_uploads(self) -> int:
         """Uploads of the whole bucket that were neither completed nor aborted."""
@@ -283,10 +291,7 @@ def test_a_file_that_is_being_written_is_read_as_far_as_it_can_be_seen(place: Pl
 
 
 def test_wrong_credentials_are_an_error_of_their_own(bucket: Place) -> None:
-    conf = bucket.jvm.org.apache.hadoop.conf.Configuration(bucket.conf)
-    conf.set("fs.s3a.secret.key", "wrong")
-    conf.set("fs.s3a.impl.disable.cache", "true")
-    files = bucket.jvm.io.holdfast.spark.PipelineFiles(conf)
+    files = bucket.files_with({"fs.s3a.secret.key": "wrong"})
     refused(lambda: files.read(f"{bucket.uri}/x"), REFUSED)
 
 
@@ -388,6 +393,12 @@ def test_another_file_with_the_final_name_is_not_overwritten(output: Output) -> 
     refused(lambda: output.publish(length=3), TAKEN)
 
 
+def test_a_file_without_content_is_published_as_well(output: Output, tmp_path: Path) -> None:
+    empty = staged_output(output.place, tmp_path, b"", "part-2")
+    empty.publish()
+    assert empty.content() == b""
+
+
 def test_a_file_that_was_staged_with_another_length_is_not_published(output: Output) -> None:
     said = refused(lambda: output.publish(length=99), OTHER)
     assert said.endswith(f"it was staged with 99 bytes and has {len(output.data)}")
@@ -410,9 +421,8 @@ def test_two_drivers_publish_the_same(output: Output) -> None:
     assert not output.is_staged()
 
 
-def test_what_a_crash_left_of_publishing_is_finished(output: Output, tmp_path: Path) -> None:
-    if output.place.kind == "hdfs":
-        pytest.skip("a rename is there or not")
+@pytest.mark.parametrize("output", ["file", "objects", "s3a"], indirect=True)
+def test_what_a_crash_left_of_publishing_is_finished(output: Output) -> None:
     before = bytes(output.place.files.read(output.staged))
     output.publish()
     # The crash: the staged name was not removed yet.
@@ -455,6 +465,17 @@ def test_an_upload_that_cannot_be_staged_leaves_nothing(bucket: Place, tmp_path:
     assert bucket.names() == ["staged"]
 
 
+def test_an_upload_that_fails_in_the_middle_leaves_nothing(bucket: Place) -> None:
+    once = {"fs.s3a.retry.limit": "1", "fs.s3a.attempts.maximum": "1"}
+    files = bucket.files_with(once | {"fs.s3a.retry.interval": "10ms"})
+    # Files of the kernel say that they are longer than they are.
+    cut = "/sys/devices/system/cpu/online"
+    said = refused(lambda: files.stage(cut, f"{bucket.uri}/s", f"{bucket.uri}/t"), OTHER)
+    assert "the file was cut at" in said
+    assert bucket.pending_uploads() == 0
+    assert files.status(bucket.uri) is None
+
+
 # --- segments ------------------------------------------------------------------------------------
 
 
@@ -475,7 +496,13 @@ def test_segments_are_written_into_a_new_folder_and_read_without_a_manager(place
     for created, payload in payloads.items():
         assert bytes(place.files.readSegment(folder, refs[created], *owner)) == payload
     assert bytes(place.files.readSegment(folder, in_flight, *owner)) == b"rows"
+    for created, payload in payloads.items():
+        assert place.files.segmentBytes(folder, refs[created], *owner) == len(payload)
     another = ("sales", "stats", "west", "default")
+    refused(
+        lambda: place.files.segmentBytes(folder, in_flight, *another),
+        "io.holdfast.spark.DamagedStateException",
+    )
     refused(
         lambda: place.files.readSegment(folder, in_flight, *another),
         "io.holdfast.spark.DamagedStateException",
@@ -487,6 +514,23 @@ def test_segments_are_written_into_a_new_folder_and_read_without_a_manager(place
     )
     with pytest.raises(Py4JJavaError, match="closed"):
         image.append(*owner, 1, "snapshot", 0, b"")
+
+
+def test_segments_are_copied_from_one_file_system_to_another(place: Place, tmp_path: Path) -> None:
+    owner = ("sales", "stats", "east", "default")
+    payload = content(200_000)
+    here, there = f"{place.uri}/segments", f"file:{tmp_path}/savepoint"
+    with closing(place.files.openImage(here, 1 << 20)) as image:
+        ref = bytes(image.append(*owner, 7, "snapshot", 1, payload))
+        image.persist(7)
+    with closing(place.files.openImage(there, 1 << 20)) as image:
+        copied = bytes(image.copy(here, ref, "sales", "turnover", *owner[1:], 7, "snapshot", 1))
+        image.persist(7)
+        refused(
+            lambda: image.copy(here, ref, "x", "turnover", *owner[1:], 7, "snapshot", 1),
+            "io.holdfast.spark.DamagedStateException",
+        )
+    assert bytes(place.files.readSegment(there, copied, "turnover", *owner[1:])) == payload
 
 
 # --- clean-up ------------------------------------------------------------------------------------

@@ -121,7 +121,7 @@ def written(folder: Path, count: int) -> list[list[Row]]:
         ("second-link",),
         pytest.param(REMOTE_POINTS, marks=[pytest.mark.full, pytest.mark.timeout(2400)]),
     ],
-    ids=["some", "all"],
+    ids=["one", "all"],
 )
 def test_driver_killed_at_one_point_after_the_other(
     spark: SparkSession, tmp_path: Path, remote: Remote, points: Sequence[str]

@@ -52,4 +52,4 @@ def _begin_jvm() -> None:
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     loader.addURL(jvm.java.io.File(str(plugin_jar())).toURI().toURL())
     settings = jvm.org.apache.spark.SparkConf()
-    use_jvm(jvm, jvm.org.apache.spark.deploy.SparkHadoopUtil.newConfiguration(settings))
+    use_jvm(jvm, jvm.org.apache.spark.deploy.SparkHadoopUtil.get().newConfiguration(settings))

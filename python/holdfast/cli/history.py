@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from holdfast._checks import require_int
 from holdfast.cli import documents, folders, report
-from holdfast.regions.base.checks import require_int
 from holdfast.regions.base.clock import now_ms
 from holdfast.regions.base.folders import HISTORY_FOLDER
 from holdfast.regions.checkpoint.history_pages import read_history

@@ -19,6 +19,7 @@ from holdfast.regions.base.folders import (
     RESTORED_FROM_PROPERTY,
 )
 from holdfast.regions.base.printable import printable
+from holdfast.regions.base.tables import aligned
 from holdfast.regions.checkpoint.query_folder import QueryCheckpoint
 from holdfast.regions.checkpoint.read import Summary, in_flight_rows
 from holdfast.regions.checkpoint.verify import Verdict
@@ -216,16 +217,8 @@ def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, words
     if sys.stdout.isatty() and find_spec("rich"):
         _print_rich(columns, rows, words)
         return
-    widths = [
-        max(len(cell) for cell in (column, *(row[number] for row in rows)))
-        for number, column in enumerate(columns)
-    ]
-    for line in (columns, *rows):
-        cells = (
-            cell.ljust(width) if column in words else cell.rjust(width)
-            for column, width, cell in zip(columns, widths, line, strict=True)
-        )
-        print("  ".join(cells).rstrip())
+    for line in aligned(columns, rows, words=words):
+        print(line)
 
 
 def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]], words: set[str]) -> None:

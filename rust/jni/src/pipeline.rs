@@ -36,18 +36,86 @@ extern "system" fn Java_io_holdfast_spark_Native_readSegment<'local>(
     store: JString<'local>,
 ) -> JByteArray<'local> {
     with_env(env, |env| {
-        let storage = storage(env, &dir, &files)?;
-        let reference = SegmentRef::from_bytes(&env.convert_byte_array(reference)?)?;
         let owner = owner(env, [&pipeline, &operator, &region, &store])?;
-        let segment = read_segment(storage.as_ref(), &reference, &owner)?;
-        Ok(env.byte_array_from_slice(&segment.payload)?)
+        let payload = stored(env, &dir, &files, reference, &owner)?;
+        Ok(env.byte_array_from_slice(&payload)?)
     })
+}
+
+/// `Native.segmentBytes(String dir, HadoopFiles files, byte[] reference, String pipeline, String
+/// operator, String region, String store): long`: size of the payload, after all of it was verified.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_segmentBytes<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    dir: JString<'local>,
+    files: JObject<'local>,
+    reference: JByteArray<'local>,
+    pipeline: JString<'local>,
+    operator: JString<'local>,
+    region: JString<'local>,
+    store: JString<'local>,
+) -> jlong {
+    with_env(env, |env| {
+        let owner = owner(env, [&pipeline, &operator, &region, &store])?;
+        let payload = stored(env, &dir, &files, reference, &owner)?;
+        Ok(payload.len() as jlong)
+    })
+}
+
+/// `Native.copySegment(long manager, String dir, HadoopFiles files, byte[] reference, String
+/// fromPipeline, String pipeline, String operator, String region, String store, long created, int
+/// kind, long entries): byte[]`: writes what was read and verified; returns the new reference.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_copySegment<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    manager: jlong,
+    dir: JString<'local>,
+    files: JObject<'local>,
+    reference: JByteArray<'local>,
+    from_pipeline: JString<'local>,
+    pipeline: JString<'local>,
+    operator: JString<'local>,
+    region: JString<'local>,
+    store: JString<'local>,
+    created: jlong,
+    kind: jint,
+    entries: jlong,
+) -> JByteArray<'local> {
+    with_env(env, |env| {
+        let before = owner(env, [&from_pipeline, &operator, &region, &store])?;
+        let new = NewSegment {
+            owner: &owner(env, [&pipeline, &operator, &region, &store])?,
+            created: CheckpointId(unsigned("checkpoint", created)?),
+            kind: segment_kind(kind)?,
+            lineage: &[],
+            replaced: None,
+            entries: unsigned("entries", entries)?,
+        };
+        let manager = REGIONAL.get(manager)?;
+        let payload = stored(env, &dir, &files, reference, &before)?;
+        let reference = manager.append(&new, &payload)?;
+        Ok(env.byte_array_from_slice(&reference.to_bytes())?)
+    })
+}
+
+/// The payload of a segment, after all of it was verified.
+fn stored<'local>(
+    env: &mut Env<'local>,
+    dir: &JString<'local>,
+    files: &JObject<'local>,
+    reference: JByteArray<'local>,
+    owner: &Owner,
+) -> Result<Vec<u8>, Failure> {
+    let storage = storage(env, dir, files)?;
+    let reference = SegmentRef::from_bytes(&env.convert_byte_array(reference)?)?;
+    Ok(read_segment(storage.as_ref(), &reference, owner)?.payload)
 }
 
 /// `Native.appendSegment(long manager, String pipeline, String operator, String region, String
 /// store, long created, int kind, long entries, byte[] payload): byte[]`: returns the reference.
 #[unsafe(no_mangle)]
-#[expect(clippy::too_many_arguments, reason = "they are those of the segment")]
 extern "system" fn Java_io_holdfast_spark_Native_appendSegment<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,

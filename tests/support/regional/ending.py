@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 
 import holdfast as hf
-from support.regional.pipelines import COUNTED, Row, RunningCount, expected, partitions_of, rows_of
+from support.regional.hooks import Hooks
+from support.regional.pipelines import COUNTED, Row, Troubled, expected, partitions_of, rows_of
 
 REGIONS = [f"r{number:02}" for number in range(4)]
 
@@ -17,29 +18,19 @@ REGIONS = [f"r{number:02}" for number in range(4)]
 NONE = -1
 
 
-class Summed(RunningCount):
+class Summed(Troubled):
     """Puts out every row, and at the end of data one with the number of all rows."""
 
-    #: Called when rows are taken in, and when data ends; to fail or to wait.
-    on_rows: ClassVar[Callable[[str, Sequence[int]], None] | None] = None
-    on_flush: ClassVar[Callable[[str], None] | None] = None
-    #: What became of instances: what, region, number of an attempt.
-    seen: ClassVar[list[tuple[str, str, int]]] = []
+    hooks: Hooks
 
     def open(self, ctx: hf.OperatorContext) -> None:
         super().open(ctx)
         self.note("opened")
 
-    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        on_rows = Summed.on_rows
-        if on_rows is not None:
-            on_rows(self.region, batch.column("id").to_pylist())
-        return super().process(batch)
-
     def on_end_of_data(self) -> Iterator[pa.RecordBatch]:
         self.note("flushed")
-        if Summed.on_flush is not None:
-            Summed.on_flush(self.region)
+        if self.hooks.on_flush is not None:
+            self.hooks.on_flush(self.region)
         row = {"region": [self.region], "id": [NONE], "seen": [self.rows.value], "of_key": [NONE]}
         # State that is changed by the flush is in the last checkpoint.
         self.rows.value = NONE
@@ -52,19 +43,13 @@ class Summed(RunningCount):
         self.note("closed")
 
     def note(self, what: str, number: int = 0) -> None:
-        Summed.seen.append((what, self.region, number))
+        self.hooks.seen.append((what, self.region, number))
 
 
-def calm() -> None:
-    """Let everything succeed, and forget what instances did."""
-    Summed.on_rows = Summed.on_flush = None
-    Summed.seen = []
-
-
-def pipeline(path: Path, **options: Any) -> hf.LocalQuery:
+def pipeline(path: Path, hooks: Hooks, **options: Any) -> hf.LocalQuery:
     return (
         hf.regional(region_by="region")
-        .apply(Summed(), schema=COUNTED, name="sum")
+        .apply(Summed(hooks), schema=COUNTED, name="sum")
         .write_parquet(path / options.pop("output", "out"))
         .open_local(path / options.pop("checkpoint", "ckpt"), **options)
     )
@@ -94,7 +79,3 @@ def all_of(batches: Sequence[Sequence[Row]]) -> list[tuple[str, int, int, int]]:
 
 def finished(query: hf.LocalQuery) -> list[str]:
     return [region for region, entry in query.latest.regions.items() if entry.finished]
-
-
-def happened(what: str, *, region: str | None = None) -> list[str]:
-    return [at for event, at, _ in Summed.seen if event == what and region in (None, at)]

@@ -63,6 +63,7 @@ class WithBallast(hf.Operator):
     """Put in front of an operator: adds a state that is kept in segments, and fails once."""
 
     def __init__(self, mark: Path) -> None:
+        super().__init__()
         self.mark = mark
 
     def open(self, ctx: hf.OperatorContext) -> None:

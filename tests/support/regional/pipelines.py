@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast import Operator, OperatorContext
+from support.regional.hooks import Hooked
 
 ROWS = pa.schema([("region", pa.string()), ("id", pa.int64()), ("key", pa.int64())])
 COUNTED = pa.schema(
@@ -48,15 +49,11 @@ class RunningCount(Operator):
         )
 
 
-class Troubled(RunningCount):
-    """Runs `trouble(region, ids)` before it takes in rows: by class, since instances are copied."""
-
-    trouble: ClassVar[Callable[[str, Sequence[int]], None] | None] = None
+class Troubled(Hooked, RunningCount):
+    """Runs `on_rows` of its hooks before it takes in rows."""
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        trouble = type(self).trouble
-        if trouble is not None:
-            trouble(self.region, batch.column("id").to_pylist())
+        self.before(batch)
         return super().process(batch)
 
 

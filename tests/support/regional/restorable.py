@@ -10,6 +10,7 @@ import pyarrow as pa
 
 import holdfast as hf
 from holdfast._core import CheckpointMetadata
+from support.regional.hooks import Hooks
 from support.regional.pipelines import COUNTED, Row, Troubled, partitions_of, rows_of
 
 REGIONS = [f"r{number:02}" for number in range(4)]
@@ -30,12 +31,14 @@ class Counting(Troubled):
             raise AssertionError(f"{self.region}: an array is not as old as a value")
 
 
-def open_pipeline(path: Path, *, checkpoint: str = "ckpt", **options: Any) -> hf.LocalQuery:
+def open_pipeline(
+    path: Path, *, checkpoint: str = "ckpt", hooks: Hooks | None = None, **options: Any
+) -> hf.LocalQuery:
     """The pipeline with its folders in `path`."""
     output = options.pop("output", "out")
     return (
         hf.regional(region_by="region")
-        .apply(Counting(), schema=COUNTED, name="count")
+        .apply(Counting(hooks), schema=COUNTED, name="count")
         .write_parquet(path / output)
         .open_local(path / checkpoint, **options)
     )
@@ -50,21 +53,6 @@ def run(query: hf.LocalQuery, rows: Sequence[Sequence[Row]], *, first: int = 0) 
     """Run these of the batches, from `first` to the end."""
     for number in range(first, len(rows)):
         query.run_batch(partitions_of(rows[number], 2), batch_id=number)
-
-
-def fail_for(region: str, ids: range) -> None:
-    """Let a region fail whenever it is given one of these ids."""
-
-    def trouble(at: str, seen: Sequence[int]) -> None:
-        if at == region and any(row_id in ids for row_id in seen):
-            raise RuntimeError(f"{region} is in trouble")
-
-    Troubled.trouble = trouble
-
-
-def no_trouble() -> None:
-    """Let every region succeed."""
-    Troubled.trouble = None
 
 
 def damage(folder: Path) -> Path:

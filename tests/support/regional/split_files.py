@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -17,6 +17,7 @@ import holdfast
 from holdfast._core import CheckpointMetadata
 from holdfast.regions.splits import FileSplit, SplitReader
 from holdfast.regions.splits.file_splits import SOURCE_OPERATOR
+from support.regional.hooks import Hooked
 
 IDS = pa.schema([("id", pa.int64())])
 PLACED = pa.schema([("id", pa.int64()), ("region", pa.string()), ("seen", pa.int64())])
@@ -37,23 +38,18 @@ def write_ids(folder: Path, number: int, *, rows: int = 40, schema: pa.Schema = 
     return ids
 
 
-class Placed(holdfast.Operator):
-    """Puts out who read a row, and how many rows that region has read; `trouble` may raise.
-
-    `trouble` is kept by class, since instances are copied.
-    """
+class Placed(Hooked):
+    """Puts out who read a row, and how many rows that region has read."""
 
     region_safe = True
-    trouble: ClassVar[Callable[[str, Sequence[int]], None] | None] = None
 
     def open(self, ctx: holdfast.OperatorContext) -> None:
         self.region = ctx.region
         self.rows = ctx.state.value("rows", 0)
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        self.before(batch)
         ids = batch.column("id").to_pylist()
-        if type(self).trouble is not None:
-            type(self).trouble(self.region, ids)
         seen = list(range(self.rows.value + 1, self.rows.value + 1 + len(ids)))
         self.rows.value += len(ids)
         yield pa.RecordBatch.from_pydict(

@@ -208,10 +208,17 @@ class World:
             found = {row[0]: [row[1], row[2]] for row in rows.collect()}
             assert found == undisturbed[self.inputs(batch) - 1], f"batch {batch}"
 
-    def go_on_until_reclaimed(self, job: Job, names: Iterable[str]) -> None:
+    def go_on_until_reclaimed(
+        self, job: Job, names: Iterable[str], *, idle_executors: bool = False
+    ) -> None:
         """Feeds batches until these files are gone; some may stay that retained batches still need
-        after two clean-ups."""
+        after two clean-ups. With ``idle_executors`` so may the newest file of each executor, which
+        stays open for as long as no task comes there."""
         wanted = set(names)
+        if idle_executors:
+            # Names of an executor's files begin with its term, and have their number behind it.
+            newest = {name.partition("-")[0]: name for name in sorted(wanted)}
+            wanted -= set(newest.values())
         done = self.clean_ups()
         for _ in range(MAX_BATCHES_TO_RECLAIM):
             self.feed(1)
@@ -226,10 +233,10 @@ class World:
         """Committed batches that a clean-up comes after."""
         return (self.last_committed() + 1) // BATCHES_BETWEEN_CLEAN_UPS
 
-    def settle(self, job: Job, spark: SparkSession) -> None:
+    def settle(self, job: Job, spark: SparkSession, *, idle_executors: bool = False) -> None:
         """Goes on with a job for some batches and ends it; then checks rows and files."""
         before = [path.name for path in merged_files(self.checkpoint)]
-        self.go_on_until_reclaimed(job, before)
+        self.go_on_until_reclaimed(job, before, idle_executors=idle_executors)
         job.finish()
         self.assert_rows()
         self.assert_no_file_is_missing(spark)

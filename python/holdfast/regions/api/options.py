@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Self
 
-from holdfast.regions.base.checks import not_allowed, require_bool, require_duration, require_int
+from holdfast._checks import not_allowed, require_bool, require_duration, require_int
+from holdfast._spark import DEFAULT_MAX_FILE_BYTES
 from holdfast.regions.coordinator import CoordinatorOptions, Staleness
 from holdfast.regions.protocol.orders import DEFAULT_CAPACITY_BATCHES, DEFAULT_THREADS, TaskOptions
 
@@ -96,7 +97,7 @@ class PipelineOptions:
     tolerable_failed_checkpoints: int = 0
     global_timeout: timedelta = timedelta(minutes=2)
     history_days: int = 7
-    max_file_bytes: int = 32 * 1024 * 1024
+    max_file_bytes: int = DEFAULT_MAX_FILE_BYTES
     bounded: bool = False
     verify_state: bool = True
     region_threads: int = DEFAULT_THREADS

@@ -159,10 +159,9 @@ class SegmentCopies:
         entries: int,
     ) -> SegmentRef:
         if (after, ref) not in self._copied:
-            payload = self.read(ref, before)
             self._created.add(created)
-            self._copied[after, ref] = self._store.append(
-                after, created, payload, kind=kind, entries=entries
+            self._copied[after, ref] = self._store.copy(
+                self._source, ref, before, after, created, kind=kind, entries=entries
             )
         return self._copied[after, ref]
 

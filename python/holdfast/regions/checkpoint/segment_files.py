@@ -43,8 +43,43 @@ def read_stored_segment(folder: AnyPath, ref: SegmentRef, owner: Owner) -> bytes
     )
 
 
+def stored_payload_bytes(folder: AnyPath, ref: SegmentRef, owner: Owner) -> int:
+    """Verify all of a segment, and return the size of its payload in bytes.
+
+    Parameters and errors are those of `read_stored_segment`.
+    """
+    if not isinstance(folder, HadoopPath):
+        return len(read_segment(folder, ref, owner))
+    return int(
+        call_jvm(
+            "reading a segment in",
+            folder,
+            lambda files, _: files.segmentBytes(str(folder), ref.to_bytes(), *_parts(owner)),
+        )
+    )
+
+
 class ImageStore(SegmentAppender, Protocol):
     """Takes the segments of one checkpoint in a folder of its own."""
+
+    def copy(
+        self,
+        source: AnyPath,
+        ref: SegmentRef,
+        before: Owner,
+        owner: Owner,
+        checkpoint: int,
+        *,
+        kind: Literal["snapshot", "in_flight"],
+        entries: int,
+    ) -> SegmentRef:
+        """Append a segment with the payload of one in the folder `source`, whose owner is `before`.
+
+        Raises
+        ------
+        FileNotFoundError, CorruptSegmentError
+            If that cannot be read.
+        """
 
     def persist(self, checkpoint: int) -> None:
         """Make all segments of a checkpoint durable."""
@@ -63,13 +98,37 @@ def new_image(folder: AnyPath, *, max_file_bytes: int) -> Iterator[ImageStore]:
     """
     if not isinstance(folder, HadoopPath):
         with SnapshotManager(folder, max_file_bytes=max_file_bytes) as manager:
-            yield manager
+            yield _LocalImage(manager)
         return
     image = _RemoteImage(folder, max_file_bytes)
     try:
         yield image
     finally:
         image.close()
+
+
+class _LocalImage:
+    """An image on a file system that is mounted."""
+
+    def __init__(self, manager: SnapshotManager) -> None:
+        self._manager = manager
+        self.append = manager.append
+        self.persist = manager.persist
+
+    def copy(
+        self,
+        source: AnyPath,
+        ref: SegmentRef,
+        before: Owner,
+        owner: Owner,
+        checkpoint: int,
+        *,
+        kind: Literal["snapshot", "in_flight"],
+        entries: int,
+    ) -> SegmentRef:
+        """See `ImageStore`."""
+        payload = read_stored_segment(source, ref, before)
+        return self._manager.append(owner, checkpoint, payload, kind=kind, entries=entries)
 
 
 class _RemoteImage:
@@ -98,6 +157,31 @@ class _RemoteImage:
             raise ValueError("the segments of an image have no lineage")
         written = self._call(
             lambda image: image.append(*_parts(owner), checkpoint, kind, entries, bytes(data))
+        )
+        return SegmentRef.from_bytes(bytes(written))
+
+    def copy(
+        self,
+        source: AnyPath,
+        ref: SegmentRef,
+        before: Owner,
+        owner: Owner,
+        checkpoint: int,
+        *,
+        kind: Literal["snapshot", "in_flight"],
+        entries: int,
+    ) -> SegmentRef:
+        """See `ImageStore`; the payload stays in the JVM."""
+        written = self._call(
+            lambda image: image.copy(
+                str(source),
+                ref.to_bytes(),
+                before.pipeline,
+                *_parts(owner),
+                checkpoint,
+                kind,
+                entries,
+            )
         )
         return SegmentRef.from_bytes(bytes(written))
 

@@ -14,7 +14,7 @@ from holdfast.regions.base.errors import RegionalQueryError
 from holdfast.regions.base.folders import PIPELINE_PROPERTY, SEGMENTS_FOLDER
 from holdfast.regions.base.paths import AnyPath
 from holdfast.regions.checkpoint.read import UNREADABLE, read_metadata
-from holdfast.regions.checkpoint.segment_files import read_stored_segment
+from holdfast.regions.checkpoint.segment_files import stored_payload_bytes
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Verification:
         known = self._payload_bytes.get((owner, ref))
         if known is None:
             try:
-                known = len(read_stored_segment(self.folder / SEGMENTS_FOLDER, ref, owner))
+                known = stored_payload_bytes(self.folder / SEGMENTS_FOLDER, ref, owner)
             except UNREADABLE as error:
                 known = str(error)
             self._payload_bytes[owner, ref] = known

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from holdfast.regions.base.checks import not_allowed, require_int
+from holdfast._checks import not_allowed, require_int
 from holdfast.regions.base.owners import IN_FLIGHT_OPERATOR
 
 

@@ -8,10 +8,12 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TextIO
 
+from holdfast._checks import require_int
 from holdfast.regions.base.folders import METADATA_FOLDER
 from holdfast.regions.base.metadata_files import list_metadata
 from holdfast.regions.base.paths import AnyPath
 from holdfast.regions.base.printable import printable
+from holdfast.regions.base.tables import GAP, aligned
 from holdfast.regions.checkpoint.read import read_metadata
 from holdfast.regions.coordinator import FailedRegion, HistoryRecord, Outcome
 
@@ -28,7 +30,6 @@ _COLUMNS: Final = (
 _WORDS: Final = {"outcome", "failed regions"}
 _COLOURS: Final = {"global": "green", "regional": "yellow", "aborted": "red"}
 _CAUSE_LENGTH: Final = 40
-_GAP: Final = "  "
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,16 +152,7 @@ def history_table(rows: Sequence[HistoryRow], *, max_failed: int = 1) -> str:
     id  batch  outcome   failed regions     in-flight rows  files  bytes  time ms
      5      4  regional  JFK at 4: expired               0      0      0        0
     """
-    lines = [_COLUMNS, *_cells(rows, max_failed=max_failed)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(_COLUMNS))]
-    aligned = [
-        _GAP.join(
-            cell.ljust(width) if name in _WORDS else cell.rjust(width)
-            for name, cell, width in zip(_COLUMNS, line, widths, strict=True)
-        ).rstrip()
-        for line in lines
-    ]
-    return "\n".join(aligned)
+    return "\n".join(aligned(_COLUMNS, _cells(rows, max_failed=max_failed), words=_WORDS))
 
 
 def print_history(
@@ -196,13 +188,12 @@ def print_history(
     console.print(Text(head, style="bold"))
     for row, line in zip(rows, lines, strict=True):
         styled = Text(line)
-        styled.highlight_words([f"{_GAP}{row.outcome}"], style=_COLOURS[row.outcome])
+        styled.highlight_words([f"{GAP}{row.outcome}"], style=_COLOURS[row.outcome])
         console.print(styled)
 
 
 def _cells(rows: Sequence[HistoryRow], *, max_failed: int) -> list[tuple[str, ...]]:
-    if max_failed < 1:
-        raise ValueError(f"max_failed={max_failed} is not allowed: expected 1 or more")
+    require_int("max_failed", max_failed, at_least=1)
     return [
         (
             str(row.id),

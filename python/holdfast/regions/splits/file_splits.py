@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast._checks import require_duration, require_int
 from holdfast.regions.base.paths import local_folder
 from holdfast.regions.base.schemas import arrow_schema
 from holdfast.regions.splits.enumerator import SplitEnumerator
@@ -81,12 +82,8 @@ class FileSplits:
     def __post_init__(self) -> None:
         file_format(self.kind)
         for option in ("regions", "split_bytes", "splits_per_region"):
-            if getattr(self, option) < 1:
-                raise ValueError(
-                    f"{option}={getattr(self, option)} is not allowed: expected at least 1"
-                )
-        if self.max_file_age < timedelta():
-            raise ValueError(f"max_file_age={self.max_file_age} is not allowed: expected >= 0")
+            require_int(option, getattr(self, option), at_least=1)
+        require_duration("max_file_age", self.max_file_age, zero=True)
         if not self.path.is_dir():
             raise FileNotFoundError(f"there is no folder {self.path} to read files from")
 

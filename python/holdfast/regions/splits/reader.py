@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast._checks import require_one_of
 from holdfast.regions.splits.file_split import FileSplit
 
 if TYPE_CHECKING:
@@ -103,6 +104,5 @@ def file_format(kind: str) -> Any:
         "csv": ds.CsvFileFormat,
         "json": ds.JsonFileFormat,
     }
-    if kind not in formats:
-        raise ValueError(f"kind={kind!r} is not allowed: expected one of {', '.join(formats)}")
+    require_one_of("kind", kind, formats)
     return formats[kind]()

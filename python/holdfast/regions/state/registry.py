@@ -6,13 +6,10 @@ pickled (R71).
 
 from __future__ import annotations
 
-import base64
 import copy
-import json
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 from holdfast.regions.state.arrays import ArrayState, Declared, FrozenArray, HostArray, SmallArray
 from holdfast.regions.state.bindings import Bindings
@@ -20,13 +17,10 @@ from holdfast.regions.state.chunks import Layout
 from holdfast.regions.state.device_arrays import Device, DeviceArray
 from holdfast.regions.state.keyed_map import MAP, MapState, decode_map, encode_map
 from holdfast.regions.state.saved import LeaseOf, SavedState, StateError, StateKind
+from holdfast.regions.state.values import decode_value, encode_value, plain, rich
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-# Data types of states that are no arrays: bytes of a JSON text in UTF-8, and bytes as they are.
-JSON: Final = "|u1"
-BYTES: Final = "|V1"
 
 T = TypeVar("T")
 
@@ -184,7 +178,7 @@ class StateRegistry:
                 f"{self._at(name)}: the checkpoint has a value there, the operator declares a map"
             )
         state = MapState[Any](
-            () if saved is None else decode_map(saved.data, _rich),
+            () if saved is None else decode_map(saved.data, rich),
             where=self._at(name),
             instance=self._instance,
             parallelism=self._parallelism,
@@ -303,12 +297,12 @@ class StateRegistry:
     ) -> ValueState[Any]:
         self._claim(name)
         saved = self._take(name, kind)
-        # The default may be one object for all instances, and an instance changes its state.
         if saved is not None and saved.dtype == MAP:
             raise StateError(
                 f"{self._at(name)}: the checkpoint has a map there, the operator declares a {kind}"
             )
-        content = copy.deepcopy(default) if saved is None else _decode_value(saved)
+        # The default may be one object for all instances, and an instance changes its state.
+        content = copy.deepcopy(default) if saved is None else decode_value(saved)
         state = ValueState[Any](content)
         self._others[name] = (kind, state)
         self._given[name] = state
@@ -317,13 +311,10 @@ class StateRegistry:
     def _freeze_other(self, name: str, kind: StateKind, state: AnyHandle) -> SavedState:
         try:
             if isinstance(state, MapState):
-                data = encode_map(state, _plain)
+                data = encode_map(state, plain)
                 return SavedState(name, kind, MAP, (len(data),), memoryview(data))
             content = state.items if isinstance(state, ListState) else state.value
-            if isinstance(content, (bytes, bytearray, memoryview)):
-                data, dtype = bytes(content), BYTES
-            else:
-                data, dtype = _to_json(content), JSON
+            data, dtype = encode_value(content)
             return SavedState(name, kind, dtype, (len(data),), memoryview(data))
         except StateError as e:
             raise StateError(f"{self._at(name)}: {e}") from None
@@ -331,7 +322,7 @@ class StateRegistry:
     def _list(self, name: str, kind: Literal["list", "union"]) -> ListState[Any]:
         self._claim(name)
         saved = self._take(name, kind)
-        state = ListState[Any](() if saved is None else _decode_value(saved))
+        state = ListState[Any](() if saved is None else decode_value(saved))
         self._others[name] = (kind, state)
         self._given[name] = state
         return state
@@ -361,79 +352,3 @@ def _device_of(xp: Any) -> Device | None:
     from holdfast.regions.state.gpu import cupy_device
 
     return cupy_device()
-
-
-# --- values as JSON -----------------------------------------------------------------------------
-#
-# JSON has no bytes, no NaN and no difference between a tuple and a list. Bytes and floats that JSON
-# lacks are written as an object with the one key "$"; a dict that has this key itself is wrapped.
-
-_MARK: Final = "$"
-
-
-def _to_json(value: object) -> bytes:
-    return json.dumps(_plain(value), separators=(",", ":"), allow_nan=False).encode()
-
-
-def _plain(value: object) -> object:
-    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
-        value = value.item()  # type: ignore[attr-defined]  # a scalar such as the sum of an array
-    encode: Callable[[Any], object] | None = _ENCODERS.get(type(value))
-    if encode is None:
-        raise StateError(
-            f"a value of type {type(value).__name__} cannot be kept; use None, bool, int, float, "
-            "str, bytes, and lists and dicts of these, or an array state"
-        )
-    return encode(value)
-
-
-def _plain_float(value: float) -> object:
-    return value if math.isfinite(value) else {_MARK: ["float", repr(value)]}
-
-
-def _plain_bytes(value: bytes) -> object:
-    return {_MARK: ["bytes", base64.b64encode(value).decode()]}
-
-
-def _plain_dict(value: Mapping[object, object]) -> object:
-    plain: dict[str, object] = {}
-    for key, item in value.items():
-        if not isinstance(key, str):
-            raise StateError(f"a dict with the key {key!r} cannot be kept; keys must be str")
-        plain[key] = _plain(item)
-    return {_MARK: ["dict", plain]} if _MARK in plain else plain
-
-
-_ENCODERS: Final[dict[type, Callable[[Any], object]]] = {
-    type(None): lambda value: value,
-    bool: lambda value: value,
-    int: lambda value: value,
-    str: lambda value: value,
-    float: _plain_float,
-    bytes: _plain_bytes,
-    list: lambda value: [_plain(item) for item in value],
-    dict: _plain_dict,
-}
-
-
-def _decode_value(saved: SavedState) -> Any:
-    if saved.dtype == BYTES:
-        return bytes(saved.data)
-    if saved.dtype != JSON:
-        raise StateError(f"state {saved.name!r} is encoded as {saved.dtype!r}, which is unknown")
-    return _rich(json.loads(bytes(saved.data)))
-
-
-def _rich(plain: Any) -> Any:
-    if isinstance(plain, list):
-        return [_rich(item) for item in plain]
-    if not isinstance(plain, dict):
-        return plain
-    if _MARK not in plain:
-        return {key: _rich(item) for key, item in plain.items()}
-    what, content = plain[_MARK]
-    if what == "bytes":
-        return base64.b64decode(content)
-    if what == "float":
-        return float(content)
-    return {key: _rich(item) for key, item in content.items()}

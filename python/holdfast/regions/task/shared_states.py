@@ -10,9 +10,9 @@ from typing import Any, Final
 from holdfast._core import OperatorEntry, RegionEntry
 from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.protocol.orders import StagePlan
-from holdfast.regions.state.registry import JSON
 from holdfast.regions.state.saved import SavedState, StateError, StateKind
 from holdfast.regions.state.segments import SegmentReader, read_operator
+from holdfast.regions.state.values import JSON
 
 SHARED: Final[frozenset[StateKind]] = frozenset({"union", "broadcast"})
 """Kinds of state that a new region, or a new instance, begins with a copy of."""

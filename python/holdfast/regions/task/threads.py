@@ -57,10 +57,12 @@ class _Steps:
 class RegionThreads:
     """Threads that give every region one step in turn: one, and more when that helps.
 
-    Threads of one process wait for each other's interpreter lock, and short steps of operators
-    that compute take longer on four threads than on one. So there is one until its steps are long,
-    or wait for something other than the processor; the thread that calls `take_on`, `wake` and
-    `wait` finds out about both, and is the only one that starts others.
+    No fixed number suits all operators. Threads of one process wait for each other's interpreter
+    lock, so operators that compute in short steps take more processor time on four threads than on
+    one. Operators that ask a service, even in short steps, and those that compute for long without
+    the lock take less time on four. So there is one thread until its steps are long, or wait for
+    something other than the processor. The thread that calls `take_on`, `wake` and `wait` finds
+    out about both, and is the only one that starts others.
 
     Parameters
     ----------

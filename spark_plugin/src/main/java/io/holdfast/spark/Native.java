@@ -282,6 +282,36 @@ public final class Native {
       String region,
       String store);
 
+  /** Size of the payload of a segment, after all of it was verified; see {@link #readSegment}. */
+  static native long segmentBytes(
+      String dir,
+      HadoopFiles files,
+      byte[] reference,
+      String pipeline,
+      String operator,
+      String region,
+      String store);
+
+  /**
+   * Writes what {@link #readSegment} reads with a regional manager; see {@link #appendSegment}.
+   *
+   * @param fromPipeline its owner's pipeline in the original
+   * @return its reference in the copy
+   */
+  static native byte[] copySegment(
+      long manager,
+      String dir,
+      HadoopFiles files,
+      byte[] reference,
+      String fromPipeline,
+      String pipeline,
+      String operator,
+      String region,
+      String store,
+      long created,
+      int kind,
+      long entries);
+
   /**
    * Writes a segment with a regional manager.
    *

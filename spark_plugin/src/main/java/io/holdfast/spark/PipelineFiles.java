@@ -235,6 +235,22 @@ public final class PipelineFiles {
   }
 
   /**
+   * Returns the size of a segment's payload in bytes, after all of it was verified. The payload does not
+   * leave the JVM. Errors are those of {@link #readSegment}.
+   */
+  public long segmentBytes(
+      String folder,
+      byte[] reference,
+      String pipeline,
+      String operator,
+      String region,
+      String store) {
+    SegmentFolder segments = SegmentFolder.at(folder, conf);
+    return Native.segmentBytes(
+        segments.name, segments.files(), reference, pipeline, operator, region, store);
+  }
+
+  /**
    * Begins a copy of a checkpoint's segments.
    *
    * @param folder a new folder, which nothing else writes to

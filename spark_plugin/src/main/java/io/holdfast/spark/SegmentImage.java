@@ -3,6 +3,7 @@ package io.holdfast.spark;
 import io.holdfast.spark.files.Compression;
 import io.holdfast.spark.files.SegmentFolder;
 import java.util.Map;
+import org.apache.hadoop.conf.Configuration;
 
 /**
  * Writes the segments of a copy of a checkpoint into a new folder, which nothing else writes to. Their
@@ -12,9 +13,11 @@ public final class SegmentImage implements AutoCloseable {
   /** Numbers of the kinds of segments that copies have, see rust/core/FORMAT.md. */
   private static final Map<String, Integer> KINDS = Map.of("snapshot", 3, "in_flight", 4);
 
+  private final Configuration conf;
   private long manager;
 
   SegmentImage(SegmentFolder folder, long maxFileBytes) {
+    conf = folder.conf;
     // Terms of managers are times: what goes on in this folder later gets a newer one.
     long term = System.currentTimeMillis();
     int compression = Compression.LZ4.code;
@@ -37,13 +40,55 @@ public final class SegmentImage implements AutoCloseable {
       String kind,
       long entries,
       byte[] payload) {
+    return Native.appendSegment(
+        manager, pipeline, operator, region, store, created, number(kind), entries, payload);
+  }
+
+  /**
+   * Copies a segment of another folder, after all of it was verified. The payload does not leave the
+   * JVM.
+   *
+   * @param fromFolder folder of the original, on any file system
+   * @param reference of the original
+   * @param fromPipeline its owner's pipeline in the original, where that has another name
+   * @return its reference in the copy
+   * @throws MissingStateException if the physical file of the original is missing
+   * @throws DamagedStateException if the original is not what was written, or another owner's
+   */
+  public byte[] copy(
+      String fromFolder,
+      byte[] reference,
+      String fromPipeline,
+      String pipeline,
+      String operator,
+      String region,
+      String store,
+      long created,
+      String kind,
+      long entries) {
+    SegmentFolder from = SegmentFolder.at(fromFolder, conf);
+    return Native.copySegment(
+        manager,
+        from.name,
+        from.files(),
+        reference,
+        fromPipeline,
+        pipeline,
+        operator,
+        region,
+        store,
+        created,
+        number(kind),
+        entries);
+  }
+
+  private static int number(String kind) {
     Integer number = KINDS.get(kind);
     if (number == null) {
       throw new IllegalArgumentException(
           "kind: expected one of " + KINDS.keySet() + ", found " + kind);
     }
-    return Native.appendSegment(
-        manager, pipeline, operator, region, store, created, number, entries, payload);
+    return number;
   }
 
   /** Makes everything that was written for a checkpoint survive a machine crash. */

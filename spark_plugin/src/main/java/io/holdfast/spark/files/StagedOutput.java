@@ -26,6 +26,9 @@ import org.apache.hadoop.util.functional.FutureIO;
  * <p>Where files are renamed, the staged one is. An object store receives the final object as an upload
  * in parts that is completed when it is published; its staged object only says which upload that is.
  * A store without uploads in parts is given a copy.
+ *
+ * <p>A process that is killed between the beginning of an upload and its staged object leaves parts
+ * that nothing knows of. The store's own rule for incomplete uploads removes them.
  */
 public final class StagedOutput {
   private static final int THREADS = 16;
@@ -205,12 +208,12 @@ public final class StagedOutput {
     if (!upload.target().equals(target)) {
       throw new IOException("it was staged to be published as " + upload.target());
     }
-    if (status(fileSystem, target) == null) {
+    if (!isObject(fileSystem, target)) {
       try {
         upload.complete(fileSystem);
         return;
       } catch (IOException e) {
-        if (status(fileSystem, target) == null) {
+        if (!isObject(fileSystem, target)) {
           throw e instanceof FileNotFoundException ? lost(e) : e;
         }
         // Completed after all: its answer was lost, or another driver was quicker.
@@ -254,8 +257,18 @@ public final class StagedOutput {
             + " the same checkpoint ids did before");
   }
 
+  /** Whether there is such an object: one request, while the status would ask for a folder as well. */
+  private static boolean isObject(FileSystem fileSystem, Path path) throws IOException {
+    try {
+      fileSystem.open(path).close();
+      return true;
+    } catch (FileNotFoundException absent) {
+      return false;
+    }
+  }
+
   /** Null without such a file. */
-  static FileStatus status(FileSystem fileSystem, Path path) throws IOException {
+  private static FileStatus status(FileSystem fileSystem, Path path) throws IOException {
     try {
       return fileSystem.getFileStatus(path);
     } catch (FileNotFoundException absent) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 
 
@@ -26,6 +27,12 @@ def require_duration(option: str, value: object, *, zero: bool) -> None:
     )
     if not allowed:
         raise not_allowed(option, value, f"a timedelta {'of at least' if zero else 'above'} 0")
+
+
+def require_one_of(option: str, value: object, allowed: Iterable[str]) -> None:
+    """Raise ValueError unless `value` is one of these."""
+    if value not in (names := tuple(allowed)):
+        raise not_allowed(option, value, f"one of {', '.join(names)}")
 
 
 def not_allowed(option: str, value: object, expected: str) -> ValueError:

@@ -1,0 +1,113 @@
+"""Values of states as bytes: JSON, or bytes as they are.
+
+JSON has no bytes, no NaN and no difference between a tuple and a list. Bytes and floats that JSON
+lacks are written as an object with the one key "$"; a dict that has this key itself is wrapped.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from holdfast.regions.state.saved import SavedState, StateError
+
+# Data types of states that are no arrays: bytes of a JSON text in UTF-8, and bytes as they are.
+JSON: Final = "|u1"
+BYTES: Final = "|V1"
+
+_MARK: Final = "$"
+
+
+def encode_value(content: object) -> tuple[bytes, str]:
+    """Return the content of a state, and the data type that says how it is encoded.
+
+    Raises
+    ------
+    StateError
+        If it holds something that cannot be kept.
+    """
+    if isinstance(content, (bytes, bytearray, memoryview)):
+        return bytes(content), BYTES
+    return json.dumps(plain(content), separators=(",", ":"), allow_nan=False).encode(), JSON
+
+
+def plain(value: object) -> object:
+    """Return a value as JSON has it.
+
+    Raises
+    ------
+    StateError
+        If it cannot be kept.
+    """
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
+        value = value.item()  # type: ignore[attr-defined]  # a scalar such as the sum of an array
+    encode: Callable[[Any], object] | None = _ENCODERS.get(type(value))
+    if encode is None:
+        raise StateError(
+            f"a value of type {type(value).__name__} cannot be kept; use None, bool, int, float, "
+            "str, bytes, and lists and dicts of these, or an array state"
+        )
+    return encode(value)
+
+
+def _plain_float(value: float) -> object:
+    return value if math.isfinite(value) else {_MARK: ["float", repr(value)]}
+
+
+def _plain_bytes(value: bytes) -> object:
+    return {_MARK: ["bytes", base64.b64encode(value).decode()]}
+
+
+def _plain_dict(value: Mapping[object, object]) -> object:
+    content: dict[str, object] = {}
+    for key, item in value.items():
+        if not isinstance(key, str):
+            raise StateError(f"a dict with the key {key!r} cannot be kept; keys must be str")
+        content[key] = plain(item)
+    return {_MARK: ["dict", content]} if _MARK in content else content
+
+
+_ENCODERS: Final[dict[type, Callable[[Any], object]]] = {
+    type(None): lambda value: value,
+    bool: lambda value: value,
+    int: lambda value: value,
+    str: lambda value: value,
+    float: _plain_float,
+    bytes: _plain_bytes,
+    list: lambda value: [plain(item) for item in value],
+    dict: _plain_dict,
+}
+
+
+def decode_value(saved: SavedState) -> Any:
+    """Return the content of a state that is no array and no map.
+
+    Raises
+    ------
+    StateError
+        If its data type is none of `encode_value`.
+    """
+    if saved.dtype == BYTES:
+        return bytes(saved.data)
+    if saved.dtype != JSON:
+        raise StateError(f"state {saved.name!r} is encoded as {saved.dtype!r}, which is unknown")
+    return rich(json.loads(bytes(saved.data)))
+
+
+def rich(value: Any) -> Any:
+    """Undo `plain`."""
+    if isinstance(value, list):
+        return [rich(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if _MARK not in value:
+        return {key: rich(item) for key, item in value.items()}
+    what, content = value[_MARK]
+    if what == "bytes":
+        return base64.b64decode(content)
+    if what == "float":
+        return float(content)
+    return {key: rich(item) for key, item in content.items()}
