@@ -74,6 +74,7 @@ DOCUMENTS = {
     ),
     "docs/regional-pipelines.md": (
         Step("pasted", "source = holdfast.FileSplits(", everywhere=True),
+        Step("not run", '.write_parquet("s3a://reports', "needs a cluster with HDFS and S3"),
         Step("not run", "id  batch  outcome   failed regions", _DEMO_OUTPUT),
         # The metadata has paths, so its size varies; of the history the times and the run do.
         Step(
