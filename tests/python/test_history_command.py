@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.cli.main import main
 from holdfast.regions.base.clock import now_ms
-from support.regional.pipelines import Troubled
-from support.regional.restorable import batches, fail_for, no_trouble, open_pipeline
+from support.regional.hooks import Hooks
+from support.regional.restorable import batches, open_pipeline
 from support.regional.restorable import run as run_batches
 
 FIXTURE = Path(__file__).resolve().parents[1] / "fixtures" / "history-v1"
@@ -33,11 +33,10 @@ def copied(folder: Path) -> Path:
 def two_runs(tmp_path: Path) -> Path:
     """A checkpoint folder: in the first run r01 falls back, in the second it has caught up."""
     rows = batches(3)
-    with open_pipeline(tmp_path) as query:
-        fail_for("r01", range(1000, 2000))
+    hooks = Hooks()
+    with open_pipeline(tmp_path, hooks=hooks) as query:
+        hooks.fail_for("r01", range(1000, 2000))
         run_batches(query, rows[:2])
-        no_trouble()
-    assert Troubled.trouble is None
     with open_pipeline(tmp_path) as query:
         run_batches(query, rows, first=2)
     return tmp_path / "ckpt"

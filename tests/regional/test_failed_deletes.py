@@ -17,8 +17,9 @@ from holdfast.regions.base.sparing_log import SparingLog
 from holdfast.regions.checkpoint.read import checkpoint_ids, read_metadata
 from holdfast.regions.checkpoint.verify import Verification
 from holdfast.regions.runners import local
+from support.regional.hooks import Hooks
 from support.regional.pipelines import COUNTED, RunningCount, expected, output_of
-from support.regional.restorable import batches, fail_for, no_trouble, open_pipeline, run
+from support.regional.restorable import batches, open_pipeline, run
 
 Refuse = Callable[[Callable[[int], bool]], list[int]]
 
@@ -317,16 +318,16 @@ def test_a_folder_that_is_lost_or_damaged_is_no_failed_delete(
 
 
 def test_regions_that_fell_back_are_whole_in_a_checkpoint_that_cannot_be_deleted(
-    tmp_path: Path, refuse: Refuse
+    tmp_path: Path, refuse: Refuse, hooks: Hooks
 ) -> None:  # R76
     rows = batches(6)
     ckpt = tmp_path / "ckpt"
-    options = {"num_retained": 1, "max_file_bytes": 1}
-    with open_pipeline(tmp_path, **options) as query:
+    options: Any = {"num_retained": 1, "max_file_bytes": 1}
+    with open_pipeline(tmp_path, hooks=hooks, **options) as query:
         run(query, rows[:2])
-        fail_for("r01", range(2000, 3000))
+        hooks.fail_for("r01", range(2000, 3000))
         run(query, rows[:3], first=2)
-        no_trouble()
+        hooks.calm()
         refuse(lambda id: id == 4)
         run(query, rows, first=3)
         query.manager.wait_for_deletes()

@@ -13,20 +13,21 @@ import pytest
 import holdfast as hf
 from holdfast.regions.base.clock import now_ms
 from holdfast.regions.checkpoint.ownership import discard_unstarted
-from support.regional.pipelines import Troubled, expected, output_of
-from support.regional.restorable import batches, fail_for, no_trouble, open_pipeline, run
+from support.regional.hooks import Hooks
+from support.regional.pipelines import expected, output_of
+from support.regional.restorable import batches, open_pipeline, run
 
 
 def test_attempts_of_earlier_runs_are_told_with_outcome_failed_regions_and_causes(
-    tmp_path: Path,
+    tmp_path: Path, hooks: Hooks
 ) -> None:
     rows = batches(4)
     began_ms = now_ms()
-    with open_pipeline(tmp_path, tolerable_failed_checkpoints=1) as query:
+    with open_pipeline(tmp_path, hooks=hooks, tolerable_failed_checkpoints=1) as query:
         run(query, rows[:1])
-        fail_for("r01", range(1000, 2000))
+        hooks.fail_for("r01", range(1000, 2000))
         run(query, rows[:2], first=1)
-        no_trouble()
+        hooks.calm()
     with open_pipeline(tmp_path) as query:
         run(query, rows, first=2)
         history = query.history()
@@ -44,16 +45,16 @@ def test_attempts_of_earlier_runs_are_told_with_outcome_failed_regions_and_cause
         assert query.history(last=4) == history[1:]
 
 
-def test_a_pipeline_that_was_killed_leaves_its_attempts(tmp_path: Path) -> None:
+def test_a_pipeline_that_was_killed_leaves_its_attempts(tmp_path: Path, hooks: Hooks) -> None:
     rows = batches(3)
 
     def to_its_death() -> None:
         def die(region: str, ids: object) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
-        query = open_pipeline(tmp_path)
+        query = open_pipeline(tmp_path, hooks=hooks)
         run(query, rows[:2])
-        Troubled.trouble = die
+        hooks.on_rows = die
         run(query, rows, first=2)
 
     process = multiprocessing.get_context("fork").Process(target=to_its_death)
@@ -69,13 +70,15 @@ def test_a_pipeline_that_was_killed_leaves_its_attempts(tmp_path: Path) -> None:
     assert output_of(tmp_path / "out") == expected(rows)
 
 
-def test_an_attempt_that_ended_the_pipeline_is_told_with_its_cause(tmp_path: Path) -> None:
-    fail_for("r01", range(1000))
-    query = open_pipeline(tmp_path, max_consecutive_failures=0)
+def test_an_attempt_that_ended_the_pipeline_is_told_with_its_cause(
+    tmp_path: Path, hooks: Hooks
+) -> None:
+    hooks.fail_for("r01", range(1000))
+    query = open_pipeline(tmp_path, hooks=hooks, max_consecutive_failures=0)
     with pytest.raises(hf.RegionalQueryError):
         run(query, batches(1))
     query.close()
-    no_trouble()
+    hooks.calm()
     with open_pipeline(tmp_path) as query:
         last = query.history()[-1]
         assert last.outcome == "aborted"
