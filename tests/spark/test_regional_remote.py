@@ -147,6 +147,11 @@ def test_driver_killed_at_one_point_after_the_other(
     assert (checkpoint["batch"], checkpoint["in_flight_rows"]) == (len(batches) - 1, 0)
     verified = remote.command(tmp_path, "verify", "--json", f"{remote.uri}/ckpt")
     assert verified.returncode == 0, verified.stdout + verified.stderr
+    told = remote.command(tmp_path, "history", "--json", f"{remote.uri}/ckpt")
+    assert told.returncode == 0, told.stdout + told.stderr
+    attempts = json.loads(told.stdout)["attempts"]
+    assert attempts[-1]["id"] == checkpoint["id"]
+    assert len({attempt["run"] for attempt in attempts}) > 1
 
 
 @pytest.mark.full

@@ -155,7 +155,9 @@ def take_lease(folder: HadoopPath, leases: HadoopPath) -> FolderLease:
             continue
         for older in _all(leases):
             if older < path:
-                older.unlink(missing_ok=True)
+                # The next holder tries again; only the newest lease counts.
+                with suppress(OSError):
+                    older.unlink(missing_ok=True)
         return FolderLease(folder, path, holder)
 
 
