@@ -17,12 +17,15 @@ from flights.rolling import REGION_BY, SCHEMA, RollingDelays, batch_computation
 from flights.trouble import HANGING, Trouble, TroubledDelays
 from harness.process import Reporter, report_to_parent
 from harness.providers import start_session
+from holdfast.regions.base.folders import CheckpointFolders
 from holdfast.regions.checkpoint.read import in_flight_rows, read_metadata
 from holdfast.regions.coordinator import HistoryRecord
 from holdfast.regions.driver.history import history_rows
 from holdfast.regions.sinks.layout import STAGED_FOLDER
 
 _POLL_S = 0.1
+#: More than may end between two looks.
+_NEWEST_ATTEMPTS = 100
 #: Small, so that the rows of a region come in several pieces and a barrier has what to overtake.
 _ROWS_PER_ARROW_BATCH = 2_048
 
@@ -63,8 +66,10 @@ def run(spec: RegionalSpec, report: Reporter) -> None:
     extra = {"spark.sql.execution.arrow.maxRecordsPerBatch": str(_ROWS_PER_ARROW_BATCH)}
     spark = start_session(provider="holdfast", partitions=2, extra=extra)
     report("started", spark=spark.version)
+    # The history of the folder begins with the attempts of earlier runs.
+    before = CheckpointFolders(Path(spec.checkpoint)).read_last_attempt()
     query = _started(spec, spark)
-    follower = _Follower(spec, query, report)
+    follower = _Follower(spec, query, report, before=before)
     while not query.awaitTermination(_POLL_S):
         follower.look()
     follower.look()
@@ -100,16 +105,18 @@ def _started(spec: RegionalSpec, spark: SparkSession) -> RegionalQuery:
 class _Follower:
     """Reports attempts that ended, and when the failing region hangs."""
 
-    def __init__(self, spec: RegionalSpec, query: RegionalQuery, report: Reporter) -> None:
+    def __init__(
+        self, spec: RegionalSpec, query: RegionalQuery, report: Reporter, *, before: int
+    ) -> None:
         self._spec = spec
         self._query = query
         self._report = report
-        self._last = 0
+        self._last = before
         self._hangs = False
 
     def look(self) -> None:
         """Report what happened since the last look."""
-        for record in self._query.history():
+        for record in self._query.history(last=_NEWEST_ATTEMPTS):
             if record.id > self._last:
                 self._last = record.id
                 self._report("attempt", row=self._row(record), in_flight=self._in_flight(record))

@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 
-def require_int(option: str, value: object, *, at_least: int) -> None:
-    """Raise ValueError unless `value` is an integer of at least so much."""
+def require_int(option: str, value: object, *, at_least: int, at_most: int | None = None) -> None:
+    """Raise ValueError unless `value` is an integer in these bounds."""
     if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
         raise not_allowed(option, value, f"an integer of at least {at_least}")
+    if at_most is not None and value > at_most:
+        raise not_allowed(option, value, f"an integer of at most {at_most}")
 
 
 def require_bool(option: str, value: object) -> None:

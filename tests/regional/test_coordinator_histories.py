@@ -44,6 +44,7 @@ RATES = st.builds(
     repeat=RATE,
     coordinator=RARELY,
     publish=RARELY,
+    undeleted=RATE,
     lost_message=RATE,
     drain=RARELY,
     unaligned=RATE,
@@ -165,6 +166,7 @@ def test_managers_keep_exactly_the_segments_in_very_many_histories(**history: An
             lambda world: "global_timeout" in (world.failed_query or "")
         ),
         "lost tasks in regional checkpoints": lambda world: world.survived_lost_tasks > 0,
+        "deletes that were refused": lambda world: world.refused_deletes > 0,
         "histories to the end": lambda world: world.failed_query is None,
     }.items(),
 )
@@ -177,6 +179,7 @@ def test_histories_are_of_every_kind(what: str, seen: Callable[[World], bool]) -
         repeat=0.1,
         coordinator=0.01,
         publish=0.02,
+        undeleted=0.05,
         drain=0.4,
         unaligned=0.05,
         lost_task=0.05,

@@ -19,6 +19,7 @@ from holdfast.regions.coordinator import (
     FailQuery,
     FallbackSnapshot,
     FallbackSnapshotFailed,
+    MetadataDropped,
     NoticeDelivered,
     NotifyCoordinator,
     NotifyManagers,
@@ -168,6 +169,7 @@ def test_a_restart_repeats_what_follows_a_publication() -> None:  # R74
     publish = one(Publish, job.handle(fallback))
     job.disk[3] = publish.metadata
     expected = job.handle(Published(attempt=3, now_ms=9))
+    expected += job.handle(MetadataDropped(ids=one(DropMetadata, expected).ids))
     job.last_id = 5  # Two attempts of which nothing was published.
     repeated = job.restart()
     for kind in (CommitSinks, DropMetadata, NotifyCoordinator):
@@ -256,6 +258,44 @@ def test_the_newest_checkpoints_stay(num_retained: int) -> None:  # R70
     assert sorted(job.disk) == newest
     assert [metadata.id for metadata in job.coordinator.retained] == newest
     assert dropped == list(range(1, 8))[:-num_retained]
+
+
+def test_a_checkpoint_that_cannot_be_deleted_stays_retained_until_it_can() -> None:  # R76
+    job = Job(CoordinatorOptions(num_retained=1))
+    job.batch(healthy="ab")
+    job.undeletable = {2}
+    for dropped in ((2,), (2, 3), (2, 4)):
+        actions = job.batch(healthy="ab")
+        assert one(DropMetadata, actions) == DropMetadata(ids=dropped, required=False)
+        newest = job.latest.id
+        assert set(one(NotifyManagers, actions).retained) == {2, newest}
+        assert [metadata.id for metadata in job.coordinator.retained] == [2, newest]
+    job.batch(healthy="a", failed="b")
+    assert sorted(job.disk) == [2, 6]
+    # A restart finds it, and tries again.
+    actions = job.restart()
+    assert set(one(NotifyManagers, actions).retained) == {2, 6}
+    job.undeletable = set()
+    assert set(one(NotifyManagers, job.batch(healthy="ab")).retained) == {7}
+    assert sorted(job.disk) == [7]
+
+
+def test_nothing_begins_while_metadata_is_dropped() -> None:  # R76
+    job = Job(CoordinatorOptions(num_retained=1), started=False)
+    publication = job.handle(Start(now_ms=1))
+    job.settle(publication)
+    job.trigger()
+    job.ack("a")
+    (publish,) = job.handle(TasksEnded(attempt=2, now_ms=2))
+    assert isinstance(publish, Publish)
+    actions = job.handle(Published(attempt=2, now_ms=3))
+    assert [type(action) for action in actions] == [CommitSinks, DropMetadata]
+    with pytest.raises(RuntimeError, match="expected MetadataDropped"):
+        job.handle(Trigger(batch_id=1, kind="checkpoint", now_ms=4))
+    rest = job.handle(MetadataDropped(ids=(1,)))
+    assert [type(action) for action in rest] == [NotifyManagers, Ended]
+    assert job.handle(MetadataDropped(ids=(2,))) == []
+    assert job.coordinator.latest is not None
 
 
 def test_an_old_origin_keeps_segments_and_no_checkpoint() -> None:  # R70

@@ -25,6 +25,9 @@ from holdfast.regions.api.options import PipelineOptions
         ("region_threads", 0, "an integer of at least 1"),
         ("channel_batches", 2.5, "an integer of at least 1"),
         ("max_file_bytes", 0, "an integer of at least 1"),
+        ("history_days", 0, "an integer of at least 1"),
+        ("history_days", 7.0, "an integer of at least 1"),
+        ("history_days", 3651, "an integer of at most 3650"),
         ("region_timeout", timedelta(), "a timedelta above 0"),
         ("region_timeout", 60, "a timedelta above 0"),
         ("task_grace", timedelta(seconds=-1), "a timedelta of at least 0"),
@@ -48,6 +51,7 @@ def test_the_edges_are_allowed() -> None:
         region_threads=1,
         channel_batches=1,
         max_file_bytes=1,
+        history_days=3650,
         max_region_staleness=(1, timedelta(milliseconds=1)),
     )
     assert options.tasks(gpu=False).aligned_timeout_ms == 0

@@ -87,18 +87,21 @@ def nothing_released(patch: Patch) -> None:
 
 
 def one_too_few_retained(patch: Patch) -> None:
-    """One retained checkpoint goes too early."""
-    subsume = Retention.subsume
+    """A checkpoint is let go of although it is one of the newest `num_retained`."""
+    subsumed = Retention.subsumed
 
     def early(self: Retention) -> tuple[int, ...]:
-        gone = subsume(self)
-        if len(self._kept) == self.num_retained > 1:
-            oldest = min(self._kept)
-            del self._kept[oldest]
-            gone = (*gone, oldest)
-        return gone
+        gone = subsumed(self)
+        rest = sorted(self._kept.keys() - set(gone))
+        return (*gone, rest[0]) if len(rest) == self.num_retained > 1 else gone
 
-    patch(Retention, "subsume", early)
+    patch(Retention, "subsumed", early)
+
+
+def undeleted_forgotten(patch: Patch) -> None:
+    """A checkpoint whose metadata cannot be deleted is let go of all the same (R76)."""
+    let_go = Retention.let_go
+    patch(Retention, "let_go", lambda self, ids: let_go(self, self.subsumed()))
 
 
 def forced_global_accepted(patch: Patch) -> None:
@@ -148,6 +151,7 @@ FAULTS = [
     completed_for_all,
     nothing_released,
     one_too_few_retained,
+    undeleted_forgotten,
     forced_global_accepted,
     tasks_go_on,
     reset_with_the_newest_id,
@@ -234,6 +238,7 @@ def history(seed: int) -> None:
                 repeat=0.1,
                 coordinator=0.03,
                 publish=0.02,
+                undeleted=0.1,
                 drain=0.1,
                 lost_task=0.03,
             ),

@@ -135,9 +135,10 @@ def test_files_that_no_retained_batch_needs_are_reclaimed(
     assert rows[0][0] == batches * 400
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("master", "point"),
-    [(LOCAL, "task"), pytest.param(CLUSTER, "publish", marks=pytest.mark.full)],
+    [(LOCAL, "task"), (CLUSTER, "publish")],
 )
 def test_driver_killed_in_the_middle_of_a_batch(
     hdfs_world: World, spark: SparkSession, master: str, point: str

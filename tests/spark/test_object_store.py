@@ -21,7 +21,6 @@ from support.spark.state_files import merged_files
 pytestmark = pytest.mark.timeout(900)
 
 BATCHES = 5
-ON_S3 = pytest.param("s3a", marks=pytest.mark.full)
 
 
 def names(world: World) -> set[str]:
@@ -112,7 +111,8 @@ def test_objects_that_a_killed_driver_left_are_reclaimed(
     world.assert_no_file_is_missing(spark)
 
 
-@pytest.mark.parametrize("object_world", ["objects", ON_S3], indirect=True)
+@pytest.mark.full
+@pytest.mark.parametrize("object_world", ["objects", "s3a"], indirect=True)
 def test_an_executor_lost_before_it_seals_fails_the_batch_and_a_restart_replays_it(
     object_world: World, spark: SparkSession
 ) -> None:

@@ -74,9 +74,15 @@ DOCUMENTS = {
     ),
     "docs/regional-pipelines.md": (
         Step("pasted", "source = holdfast.FileSplits(", everywhere=True),
+        Step("not run", '.write_parquet("s3a://reports', "needs a cluster with HDFS and S3"),
         Step("not run", "id  batch  outcome   failed regions", _DEMO_OUTPUT),
-        # The metadata has paths, so its size varies.
-        Step("terminal", "$ holdfast show checkpoints/dev", varies=r"\d+(?= -$)", everywhere=True),
+        # The metadata has paths, so its size varies; of the history the times and the run do.
+        Step(
+            "terminal",
+            "$ holdfast show checkpoints/dev",
+            varies=r"\d+(?= -$)|\d{4}-\d\d-\d\dT[\d:]+Z \d+|[0-9a-f]{8}(?= -$)",
+            everywhere=True,
+        ),
         Step("pasted", 'query = pipeline.write_parquet("deviations")', everywhere=True),
     ),
     "CONTRIBUTING.md": (

@@ -28,6 +28,7 @@ from support.spark.object_stores import S3Server
 from support.spark.regional_input import regional_source, write_rows
 from support.spark.regional_job import DRAINING, POINTS, REGIONS
 from support.spark.regional_run import log_of, run_job
+from support.spark.unreliable import UnreliableProxy
 
 # Several Spark applications in a row: for when the machine is busy.
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -79,7 +80,8 @@ class Remote:
 @pytest.fixture(scope="module")
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniHdfs]:
     with skipped_without_jars():
-        running = MiniHdfs(tmp_path_factory.mktemp("hdfs"), data_nodes=3)
+        # Two to spare, so that HDFS can replace lost ones in a pipeline of three.
+        running = MiniHdfs(tmp_path_factory.mktemp("hdfs"), data_nodes=5)
     yield running
     running.close()
 
@@ -92,7 +94,7 @@ def s3(helpers: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Se
     running.close()
 
 
-@pytest.fixture(params=["hdfs", "s3a"])
+@pytest.fixture(params=[pytest.param("hdfs", marks=pytest.mark.full), "s3a"])
 def remote(request: pytest.FixtureRequest, tmp_path: Path) -> Remote:
     if request.param == "hdfs":
         return Remote(f"{request.getfixturevalue('hdfs').uri}/{tmp_path.name}", {}, None)
@@ -145,6 +147,11 @@ def test_driver_killed_at_one_point_after_the_other(
     assert (checkpoint["batch"], checkpoint["in_flight_rows"]) == (len(batches) - 1, 0)
     verified = remote.command(tmp_path, "verify", "--json", f"{remote.uri}/ckpt")
     assert verified.returncode == 0, verified.stdout + verified.stderr
+    told = remote.command(tmp_path, "history", "--json", f"{remote.uri}/ckpt")
+    assert told.returncode == 0, told.stdout + told.stderr
+    attempts = json.loads(told.stdout)["attempts"]
+    assert attempts[-1]["id"] == checkpoint["id"]
+    assert len({attempt["run"] for attempt in attempts}) > 1
 
 
 @pytest.mark.full
@@ -187,6 +194,49 @@ def test_savepoint_restore_and_going_back_on_hdfs(
     query = start("next", checkpoint_id=back, trigger=NOW, num_retained=5)
     query.awaitTermination()
     assert remote.rows() == expected(batches)
+
+
+@pytest.mark.full
+def test_a_data_node_that_stops_between_batches_changes_nothing(
+    spark: SparkSession, hdfs: MiniHdfs, tmp_path: Path
+) -> None:
+    uri = f"{hdfs.uri}/{tmp_path.name}"
+    batches = written(tmp_path, 1)
+    query = (
+        holdfast.regional(regional_source(spark, tmp_path / "in"), region_by="region")
+        .apply(Counting(), schema=COUNTED, name="count")
+        .write_parquet(f"{uri}/out")
+        .start(f"{uri}/ckpt")
+    )
+    for count in (2, 3):
+        query.processAllAvailable()
+        # Open for the next checkpoint, with a replica on three of the data nodes.
+        newest = max(path.name for path in HadoopPath(f"{uri}/ckpt/segments").iterdir())
+        hdfs.stop_data_node_of(f"{uri}/ckpt/segments/{newest}")
+        batches = written(tmp_path, count)
+    query.processAllAvailable()
+    query.stop()
+    assert Remote(uri, {}, None).rows() == expected(batches)
+
+
+@pytest.mark.full
+def test_requests_that_fail_and_are_late_cost_time_and_no_row(
+    spark: SparkSession, tmp_path: Path, s3: S3Server
+) -> None:
+    batches = written(tmp_path, 3)
+    store = s3.store("troubled")
+    endpoint = "spark.hadoop.fs.s3a.endpoint"
+    port = int(store.settings[endpoint].rpartition(":")[2])
+    with UnreliableProxy(port, delay_ms=10, pieces_per_break=30) as proxy:
+        late = {endpoint: f"http://127.0.0.1:{proxy.port}"}
+        remote = Remote(store.uri, store.settings | late, store.folder)
+        assert job(tmp_path, remote, "--master", "local[2]") == 0, log_of(tmp_path)
+    assert proxy.breaks > 10
+    assert remote.rows() == expected(batches)
+    verified = Remote(store.uri, store.settings, None).command(
+        tmp_path, "verify", f"{remote.uri}/ckpt"
+    )
+    assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
 def test_a_second_pipeline_in_the_same_folders_is_refused(

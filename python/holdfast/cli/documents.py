@@ -14,6 +14,7 @@ from holdfast._core import CheckpointMetadata, RegionEntry
 from holdfast.regions.checkpoint.query_folder import QueryCheckpoint
 from holdfast.regions.checkpoint.read import Summary, in_flight_rows
 from holdfast.regions.checkpoint.verify import Verdict
+from holdfast.regions.coordinator import HistoryRecord
 
 
 def print_document(document: dict[str, Any]) -> None:
@@ -76,6 +77,30 @@ def _region(entry: RegionEntry) -> dict[str, Any]:
 def of_query(query: QueryCheckpoint) -> dict[str, Any]:
     """Return the checkpoint of an ordinary query."""
     return {"query": {**asdict(query), "folder": str(query.folder)}}
+
+
+def of_history(records: Sequence[HistoryRecord]) -> dict[str, Any]:
+    """Return what became of attempts, oldest first."""
+    return {"attempts": [_attempt(record) for record in records]}
+
+
+def _attempt(record: HistoryRecord) -> dict[str, Any]:
+    return {
+        "id": record.id,
+        "batch": record.batch_id,
+        "kind": record.kind,
+        "outcome": record.outcome,
+        "run": record.run,
+        "started_ms": record.started_ms,
+        "ended_ms": record.ended_ms,
+        "in_flight_rows": record.in_flight_rows,
+        "failed": [
+            {"region": failed.region, "origin": failed.origin, "cause": failed.cause}
+            for failed in record.failed
+        ],
+        "unnamed_failed": record.unnamed,
+        "cause": record.cause or None,
+    }
 
 
 def of_verdicts(verdicts: Sequence[Verdict]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import holdfast
 from holdfast._spark import DEFAULT_MAX_FILE_BYTES
-from holdfast.cli import checkpoints, folders, settings
+from holdfast.cli import checkpoints, folders, history, settings
 
 USAGE_ERROR = 2
 
@@ -61,7 +61,17 @@ def parser() -> argparse.ArgumentParser:
     )
     verified.set_defaults(run=checkpoints.verify)
 
-    for command in (conf, jar, shown, verified):
+    told = commands.add_parser(
+        "history", help="print what became of the attempts at checkpoints of a regional pipeline"
+    )
+    folders.add_argument(told, of=" of the pipeline")
+    told.add_argument("--last", type=int, metavar="N", help="print the newest N attempts only")
+    told.add_argument(
+        "--days", type=int, metavar="D", help="print attempts that ended in the last D days only"
+    )
+    told.set_defaults(run=history.print_attempts)
+
+    for command in (conf, jar, shown, verified, told):
         command.add_argument("--json", action="store_true", help="print one JSON document")
     return top
 

@@ -18,16 +18,22 @@ from holdfast.regions.base.folders import (
     RESTORED_CHECKPOINT_PROPERTY,
     RESTORED_FROM_PROPERTY,
 )
+from holdfast.regions.base.printable import printable
 from holdfast.regions.base.tables import aligned
 from holdfast.regions.checkpoint.query_folder import QueryCheckpoint
 from holdfast.regions.checkpoint.read import Summary, in_flight_rows
 from holdfast.regions.checkpoint.verify import Verdict
+from holdfast.regions.coordinator import HistoryRecord
+from holdfast.regions.driver.history import failed_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 #: So many failed regions are named in the line of a checkpoint.
 _NAMED_REGIONS = 3
+
+#: So much of its random name tells a run of a pipeline from others.
+_RUN_LENGTH = 8
 
 
 def print_checkpoints(summaries: Sequence[Summary]) -> None:
@@ -58,14 +64,14 @@ def print_beginning(metadata: CheckpointMetadata) -> None:
     path = metadata.properties.get(RESTORED_FROM_PROPERTY)
     if path is None:
         return
-    id = _printable(metadata.properties.get(RESTORED_CHECKPOINT_PROPERTY, "?"))
+    id = printable(metadata.properties.get(RESTORED_CHECKPOINT_PROPERTY, "?"))
     fate = (
         "which it has claimed and deletes"
         if metadata.properties.get(RESTORE_MODE_PROPERTY) == "claim"
         else "which it copied and does not need: that folder may be deleted"
     )
     print(
-        f"holdfast: the pipeline began with checkpoint {id} of {_printable(path)}, {fate}",
+        f"holdfast: the pipeline began with checkpoint {id} of {printable(path)}, {fate}",
         file=sys.stderr,
     )
 
@@ -76,7 +82,7 @@ def print_regions(metadata: CheckpointMetadata) -> None:
     columns += ["in-flight bytes", "operators", "segments", "staged", "cause"]
     rows = [
         [
-            _printable(entry.region),
+            printable(entry.region),
             _state(entry),
             str(entry.origin),
             str(entry.fallbacks),
@@ -86,7 +92,7 @@ def print_regions(metadata: CheckpointMetadata) -> None:
             str(len(entry.operators)),
             str(len(entry.refs())),
             str(len(entry.staged)),
-            _printable(entry.cause) or "-",
+            printable(entry.cause) or "-",
         ]
         for entry in metadata.regions.values()
     ]
@@ -110,12 +116,33 @@ def print_verdicts(verdicts: Sequence[Verdict]) -> None:
     _print_table(columns, rows, words={"verdict"})
     for verdict in verdicts:
         for damage in verdict.damage:
-            print(f"checkpoint {damage.checkpoint}: {_printable(damage.message)}")
+            print(f"checkpoint {damage.checkpoint}: {printable(damage.message)}")
+
+
+def print_attempts(records: Sequence[HistoryRecord]) -> None:
+    """Print one line per attempt."""
+    columns = ["id", "batch", "kind", "outcome", "ended", "time ms", "in-flight rows", "run"]
+    columns += ["failed regions"]
+    rows = [
+        [
+            str(record.id),
+            str(record.batch_id),
+            record.kind,
+            record.outcome,
+            _time(record.ended_ms),
+            str(record.ended_ms - record.started_ms),
+            str(record.in_flight_rows),
+            printable(record.run[:_RUN_LENGTH]) or "-",
+            failed_text(record, max_failed=_NAMED_REGIONS) or "-",
+        ]
+        for record in records
+    ]
+    _print_table(columns, rows, words={"kind", "outcome", "ended", "run", "failed regions"})
 
 
 def print_query(query: QueryCheckpoint) -> None:
     """Print what the checkpoint of an ordinary query says, and on stderr what it is."""
-    print(f"holdfast: {_printable(query.describe())}", file=sys.stderr)
+    print(f"holdfast: {printable(query.describe())}", file=sys.stderr)
     columns = ["planned batch", "committed batch", "partitions", "files", "bytes"]
     found = (query.planned, query.committed, query.partitions, query.files, query.file_bytes)
     _print_table(
@@ -160,7 +187,7 @@ class _RichBars:
 
 def _failed(failed: dict[str, int]) -> str:
     named = [
-        f"{_printable(region)} ({origin})"
+        f"{printable(region)} ({origin})"
         for region, origin in list(failed.items())[:_NAMED_REGIONS]
     ]
     if len(failed) > _NAMED_REGIONS:
@@ -183,11 +210,6 @@ def _time(ms: int | None) -> str:
         # Past the year 9999: no time, but shown as what is stored.
         return f"{ms} ms"
     return time.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _printable(text: str) -> str:
-    """One line, without control characters: names come from data, causes from anywhere."""
-    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, words: set[str]) -> None:

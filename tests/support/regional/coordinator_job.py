@@ -26,6 +26,7 @@ from holdfast.regions.coordinator import (
     DropMetadata,
     Event,
     FallbackSnapshot,
+    MetadataDropped,
     Publish,
     Published,
     RegionStarted,
@@ -92,7 +93,10 @@ def one(kind: type[A], actions: Iterable[Action]) -> A:
 
 
 class Job:
-    """One pipeline; `disk` is the metadata that its driver has written and not deleted."""
+    """One pipeline; `disk` is the metadata that its driver has written and not deleted.
+
+    The driver cannot delete what is `undeletable`.
+    """
 
     state_kind = "array"
 
@@ -106,6 +110,7 @@ class Job:
         self.options = options or CoordinatorOptions(tolerable_failed_checkpoints=100)
         self.topology = topology
         self.disk: dict[int, CheckpointMetadata] = {}
+        self.undeletable: set[int] = set()
         self.now_ms = 1_000
         self.last_id = 0
         self.batch_id = -1
@@ -166,8 +171,11 @@ class Job:
                     self.disk[action.attempt] = action.metadata
                     queue += self.handle(Published(attempt=action.attempt, now_ms=self.now_ms))
                 case DropMetadata():
-                    for id in action.ids:
+                    gone = tuple(id for id in action.ids if id not in self.undeletable)
+                    for id in gone:
                         self.disk.pop(id, None)
+                    if not action.required:
+                        queue += self.handle(MetadataDropped(ids=gone))
         return done
 
     def start(self, *regions: str) -> None:

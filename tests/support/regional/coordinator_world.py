@@ -25,6 +25,7 @@ from holdfast.regions.coordinator import (
     Topology,
 )
 from holdfast.regions.driver.coordinator_host import CoordinatorHost
+from holdfast.regions.driver.history_log import HistoryLog
 from holdfast.regions.driver.pipeline_driver import PipelineDriver
 from holdfast.regions.protocol.orders import PipelinePlan, StagePlan
 from support.regional.coordinator_enumerator import SPLITS, Enumerator
@@ -55,6 +56,7 @@ class Rates:
     coordinator: float = 0.0
     publish: float = 0.0
     lost_message: float = 0.0
+    undeleted: float = 0.0
     drain: float = 0.0
     unaligned: float = 0.0
     lost_task: float = 0.0
@@ -78,6 +80,9 @@ class World:
     broken: AssertionError | None = None
     attempts: int = 0
     survived_lost_tasks: int = 0
+    refused_deletes: int = 0
+    # Metadata that could not be deleted when it was last tried.
+    undeleted: set[int] = field(default_factory=set)
     # Of the attempt under way.
     attempt: int = 0
     kind: str = "checkpoint"
@@ -180,6 +185,7 @@ class World:
                 self.runner,
                 Output(self),
                 self.host,
+                history=HistoryLog(self.folders, run="0" * 32, days=7),
                 clock=self.clock,
             )
             try:
@@ -356,7 +362,7 @@ class World:
         assert newest.batch_id == self.batches - 1
         assert all(entry.finished for entry in newest.regions.values())
         assert newest.kind == ("final" if newest.regions else "checkpoint")
-        assert sorted(self.disk) == self.oracle.retained()
+        assert self.disk.keys() == {*self.oracle.retained(), *self.undeleted}
 
 
 class HostileClock(Clock):
@@ -435,18 +441,21 @@ class HostileFolders(CheckpointFolders):
             raise OSError("boom")
         world.published(metadata)
 
-    def drop(self, ids: Iterable[int]) -> None:
+    def drop(self, id: int) -> None:
         world = self.world
-        ids = list(ids)
+        known = {id for id, _, _ in world.oracle.published()}
         if world.chance(world.rates.crash):
             # What may not have been published was: a restart finds it.
-            known = {id for id, _, _ in world.oracle.published()}
-            for id in set(ids) & world.disk.keys() - known:
+            if id in world.disk and id not in known:
                 world.published(world.disk[id])
             raise CrashError
-        super().drop(ids)
-        for id in ids:
-            world.disk.pop(id, None)
+        if id in known and world.chance(world.rates.undeleted):
+            world.refused_deletes += 1
+            world.undeleted.add(id)
+            raise OSError("the file system refuses")
+        super().drop(id)
+        world.disk.pop(id, None)
+        world.undeleted.discard(id)
 
 
 def names(count: int) -> Iterable[str]:

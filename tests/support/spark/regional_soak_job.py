@@ -21,6 +21,7 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 import holdfast
+from holdfast.regions.base.folders import CheckpointFolders
 from support.regional import pipelines
 from support.regional.pipelines import COUNTED, RunningCount
 from support.spark.queries import builder
@@ -78,15 +79,17 @@ class Soaked(RunningCount):
             raise RuntimeError(f"in trouble, {nth + 1} of {times}")
 
 
-def follow(query: holdfast.RegionalQuery, file: Path) -> None:
-    """Append every attempt that ended, until the query has."""
-    written = 0
+def follow(query: holdfast.RegionalQuery, file: Path, before: int) -> None:
+    """Append every attempt behind `before` that ended, until the query has."""
+    newest = before
     ended = False
     with file.open("a") as lines:
         while not ended:
             ended = not query.isActive
-            for record in query.history()[written:]:
-                written += 1
+            for record in query.history(last=100):
+                if record.id <= newest:
+                    continue
+                newest = record.id
                 attempt = {
                     "id": record.id,
                     "outcome": record.outcome,
@@ -116,6 +119,7 @@ def main() -> None:
     )
     spark = holdfast.configure(settings).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    before = CheckpointFolders(folder / "ckpt").read_last_attempt()
     query = (
         holdfast.regional(regional_source(spark, folder / "in"), region_by="region")
         .apply(Soaked(folder / "marks", args.seed), schema=COUNTED, name="count")
@@ -131,7 +135,7 @@ def main() -> None:
             max_file_bytes=16 * 1024,
         )
     )
-    follower = threading.Thread(target=follow, args=[query, folder / "history.jsonl"])
+    follower = threading.Thread(target=follow, args=[query, folder / "history.jsonl", before])
     follower.start()
     query.awaitTermination()
     follower.join()

@@ -16,6 +16,7 @@ from holdfast.regions.protocol.orders import DEFAULT_CAPACITY_BATCHES, DEFAULT_T
 DEFAULT_NAME = "pipeline"
 
 _MAX_NAME_BYTES = 1024
+_MAX_HISTORY_DAYS = 3650
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +57,8 @@ class PipelineOptions:
         Time for which attempts that need every region are repeated, whatever fails in them: at the
         end of data, when the pipeline stops, for a savepoint, and where regions depend on each
         other. Then the pipeline ends; without the savepoint, it goes on.
+    history_days : int, default 7
+        Days for which the checkpoint folder keeps what became of attempts, 1 to 3,650.
     max_file_bytes : int, default 32 MiB
         Size at which a merged file is sealed.
     bounded : bool, default False
@@ -93,6 +96,7 @@ class PipelineOptions:
     num_retained: int = 3
     tolerable_failed_checkpoints: int = 0
     global_timeout: timedelta = timedelta(minutes=2)
+    history_days: int = 7
     max_file_bytes: int = DEFAULT_MAX_FILE_BYTES
     bounded: bool = False
     verify_state: bool = True
@@ -106,6 +110,7 @@ class PipelineOptions:
             require_bool(option, getattr(self, option))
         for option in ("max_file_bytes", "region_threads", "channel_batches"):
             require_int(option, getattr(self, option), at_least=1)
+        require_int("history_days", self.history_days, at_least=1, at_most=_MAX_HISTORY_DAYS)
         require_duration("region_timeout", self.region_timeout, zero=False)
         require_duration("task_grace", self.task_grace, zero=True)
         require_duration("global_timeout", self.global_timeout, zero=True)

@@ -24,6 +24,7 @@ from holdfast.regions.checkpoint.read import choose
 from holdfast.regions.checkpoint.stream_log import settle_stream
 from holdfast.regions.coordinator import Topology
 from holdfast.regions.driver.coordinator_host import CoordinatorHost
+from holdfast.regions.driver.history_log import HistoryLog
 from holdfast.regions.driver.pipeline_driver import PipelineDriver
 from holdfast.regions.driver.task_runner import TaskRunner
 from holdfast.regions.protocol.orders import PipelinePlan
@@ -37,6 +38,7 @@ from holdfast.regions.sinks import (
     BatchFunction,
     GuardedPublisher,
     ParquetSink,
+    PatientPublisher,
     Publisher,
     SinkPublisher,
     TwoPhaseSink,
@@ -300,8 +302,17 @@ class RegionalWriter:
             publisher = GuardedPublisher(publisher, partial(output.require_still, owner))
         runner = runner_of(plan)
         opened.callback(runner.close)
+        history = HistoryLog(folders, run=plan.run, days=settings.history_days)
+        opened.callback(history.close)
         driver = PipelineDriver(
-            plan, topology, settings.coordinator(), folders, runner, publisher, host
+            plan,
+            topology,
+            settings.coordinator(),
+            folders,
+            runner,
+            publisher,
+            host,
+            history=history,
         )
         driver.start(checkpoint_id=checkpoint_id, verify=settings.verify_state)
         return driver, runner
@@ -338,9 +349,9 @@ class RegionalWriter:
     ) -> tuple[TwoPhaseSink, Publisher]:
         """Return both halves of the sink: what travels to workers, and what stays."""
         if isinstance(self._output, ParquetSink):
-            return self._output, SinkPublisher(self._output)
+            return self._output, PatientPublisher(SinkPublisher(self._output))
         function = BatchFunction(folders.output, delivery(self._output))
-        return function.staging, function
+        return function.staging, PatientPublisher(function)
 
     def _output_folder(self) -> OutputFolder | None:
         """Return the folder of the output, if that is not in the checkpoint folder."""

@@ -92,8 +92,9 @@ class FolderLease:
             return
         self._ended.set()
         self._thread.join()
-        # A lease that cannot be given back expires.
-        with suppress(OSError, RuntimeError):
+        # A lease that cannot be given back expires: also where the JVM is gone, for which py4j has
+        # errors of its own.
+        with suppress(Exception):
             self._renew(released=True)
 
     def __enter__(self) -> Self:
@@ -154,7 +155,9 @@ def take_lease(folder: HadoopPath, leases: HadoopPath) -> FolderLease:
             continue
         for older in _all(leases):
             if older < path:
-                older.unlink(missing_ok=True)
+                # The next holder tries again; only the newest lease counts.
+                with suppress(OSError):
+                    older.unlink(missing_ok=True)
         return FolderLease(folder, path, holder)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast._core import CheckpointMetadata
@@ -14,6 +13,7 @@ from holdfast.regions.base.paths import AnyPath
 
 METADATA_FOLDER = "metadata"
 SEGMENTS_FOLDER = "segments"
+HISTORY_FOLDER = "history"
 
 #: Property of the metadata that names the pipeline in the owners of its segments.
 PIPELINE_PROPERTY = "pipeline"
@@ -74,6 +74,11 @@ class CheckpointFolders:
         return self.root / "output"
 
     @property
+    def history(self) -> AnyPath:
+        """What became of attempts, for people, see `checkpoint.history_pages`."""
+        return self.root / HISTORY_FOLDER
+
+    @property
     def last_attempt(self) -> AnyPath:
         """Number of the newest attempt: one that was aborted leaves no other trace (R2)."""
         return self.root / "last-attempt"
@@ -103,10 +108,9 @@ class CheckpointFolders:
         """
         write_metadata(metadata, self.metadata)
 
-    def drop(self, ids: Iterable[int]) -> None:
-        """Delete the metadata of checkpoints; what is gone already is no error."""
-        for id in ids:
-            delete_metadata(self.metadata, id)
+    def drop(self, id: int) -> None:
+        """Delete the metadata of a checkpoint; what is gone already is no error."""
+        delete_metadata(self.metadata, id)
 
     def read_identity(self) -> str | None:
         """Return what identifies the pipeline; None if nothing does yet."""

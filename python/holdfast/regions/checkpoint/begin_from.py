@@ -200,7 +200,15 @@ def finish_claim(origin: Restore, folders: CheckpointFolders) -> None:
     """
     began = _first_of(folders)
     if origin.mode == "claim" and began is not None:
-        delete_claimed(origin.path, began)
+        try:
+            delete_claimed(origin.path, began)
+        except OSError as error:
+            LOG.warning(
+                "the claimed folder %s is not deleted yet, and the next start with the same "
+                "restore= tries again: %s",
+                origin.path,
+                error,
+            )
 
 
 def _require_apart(one: AnyPath, other: AnyPath) -> None:

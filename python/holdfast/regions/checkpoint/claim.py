@@ -19,6 +19,7 @@ from holdfast.regions.base.folders import (
 from holdfast.regions.base.hadoop_path import HadoopPath
 from holdfast.regions.base.metadata_files import delete_metadata, list_metadata
 from holdfast.regions.base.paths import AnyPath, entries
+from holdfast.regions.checkpoint.history_pages import PAGE_NAME
 from holdfast.regions.checkpoint.read import read_metadata
 from holdfast.regions.sinks.delivered import forget_delivered
 from holdfast.regions.sinks.parquet import ParquetSink
@@ -51,7 +52,8 @@ def held(claimed: AnyPath) -> Iterator[None]:
     folders = CheckpointFolders(claimed)
     with ExitStack() as locked:
         if folders.metadata.is_dir():
-            for part in (folders.metadata, folders.segments, folders.stream, folders.output):
+            parts = (folders.metadata, folders.segments, folders.stream, folders.output)
+            for part in (*parts, folders.history):
                 if part.is_symlink():
                     raise OSError(
                         errno.ELOOP, "a folder with symbolic links cannot be claimed", str(part)
@@ -83,6 +85,7 @@ def delete_claimed(claimed: AnyPath, began: dict[str, str]) -> None:
         return
     _delete_own(folders.stream, _STREAM)
     _delete_own(folders.segments, _SEGMENTS)
+    _delete_own(folders.history, PAGE_NAME)
     if folders.output.is_dir():
         _delete_output(folders.output)
     for file in (folders.last_attempt, folders.identity):

@@ -24,6 +24,7 @@ from holdfast.regions.base.folders import (
 from holdfast.regions.base.hadoop_path import HadoopPath
 from holdfast.regions.base.metadata_files import list_metadata
 from holdfast.regions.base.paths import AnyPath
+from holdfast.regions.checkpoint.history_pages import list_pages
 from holdfast.regions.checkpoint.read import UNREADABLE, read_metadata
 from holdfast.regions.protocol.orders import PipelinePlan
 from holdfast.regions.sinks.owner import Candidate, OutputFolder, Owner
@@ -101,7 +102,7 @@ def discard_unstarted(root: AnyPath) -> None:
     """Remove what a start left in a checkpoint folder that came to no checkpoint."""
     folders = CheckpointFolders(root)
     empty = (folders.metadata, folders.segments)
-    ours = {folders.lock.name, folders.identity.name, *(folder.name for folder in empty)}
+    ours = {path.name for path in (*empty, folders.history, folders.lock, folders.identity)}
     if root.is_dir() and {path.name for path in root.iterdir()} <= ours:
         for folder in empty:
             with suppress(OSError):
@@ -110,6 +111,10 @@ def discard_unstarted(root: AnyPath) -> None:
             with ExitStack() as held:
                 held.enter_context(lock_folder(root, folders.lock))
                 folders.identity.unlink(missing_ok=True)
+                for page in list_pages(folders.history):
+                    page.path.unlink(missing_ok=True)
+                with suppress(OSError):
+                    folders.history.rmdir()
                 if not isinstance(folders.lock, HadoopPath):
                     folders.lock.unlink()
             if isinstance(folders.lock, HadoopPath):

@@ -120,9 +120,17 @@ class Publish:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DropMetadata:
-    """Delete the metadata of these checkpoints; what is gone already is no error."""
+    """Delete the metadata of these checkpoints; what is gone already is no error.
+
+    Attributes
+    ----------
+    required : bool
+        Whether a restart must not find them. If not, they are only too old: answer with
+        `MetadataDropped`, and say there what is gone.
+    """
 
     ids: tuple[int, ...]
+    required: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -176,6 +176,20 @@ class PublishFailed:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class MetadataDropped:
+    """The answer to a `DropMetadata` that is not required.
+
+    Attributes
+    ----------
+    ids : tuple of int
+        The checkpoints whose metadata is gone. The others stay retained, and so do their segments:
+        a restart finds them. The next checkpoint asks for them again.
+    """
+
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class NoticeDelivered:
     """A finished region has had the notice, and its sinks the commit, of this checkpoint (R62)."""
 
@@ -197,5 +211,6 @@ Event = (
     | FallbackSnapshotFailed
     | Published
     | PublishFailed
+    | MetadataDropped
     | NoticeDelivered
 )

@@ -37,13 +37,17 @@ class HistoryRecord:
     Attributes
     ----------
     failed : tuple of FailedRegion
-        By name.
+        By name; of very many, the first ones.
+    unnamed : int
+        How many further regions failed.
     in_flight_rows : int
         Rows that the checkpoint stores as in-flight data, over all regions; 0 where aborted.
     cause : str
         Why it was aborted; empty otherwise.
     started_ms, ended_ms : int
-        Milliseconds since the epoch, as far as events said the time.
+        Milliseconds since the epoch by the driver's clock, as far as events said the time.
+    run : str
+        Start of the pipeline that made the attempt; empty where the coordinator has no name for it.
     """
 
     id: int
@@ -55,6 +59,8 @@ class HistoryRecord:
     cause: str
     started_ms: int
     ended_ms: int
+    unnamed: int = 0
+    run: str = ""
 
     @classmethod
     def of(cls, attempt: PendingAttempt, outcome: Outcome, cause: str = "") -> HistoryRecord:

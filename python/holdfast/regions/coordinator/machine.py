@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from holdfast._core import CheckpointMetadata, Owner, RegionEntry, SegmentRef
 from holdfast.regions.coordinator import another_attempt, evaluation, planning, settlement
@@ -30,6 +31,7 @@ from holdfast.regions.coordinator.events import (
     Event,
     FallbackSnapshot,
     FallbackSnapshotFailed,
+    MetadataDropped,
     NoticeDelivered,
     Published,
     PublishFailed,
@@ -119,6 +121,8 @@ class CheckpointCoordinator:
         # Failed regions of the latest checkpoint whose operators' coordinators have not heard yet.
         self._restarting: tuple[str, ...] = ()
         self._pending: PendingAttempt | None = None
+        # What follows the latest checkpoint, while the driver drops metadata.
+        self._unsettled: Callable[[], Iterable[Action]] | None = None
         self._error: str | None = None
 
     @property
@@ -128,7 +132,7 @@ class CheckpointCoordinator:
 
     @property
     def retained(self) -> tuple[CheckpointMetadata, ...]:
-        """The retained checkpoints, oldest first (R70)."""
+        """The retained checkpoints, oldest first (R70), with those that cannot be dropped (R76)."""
         return self._retention.checkpoints
 
     def handle(self, event: Event) -> list[Action]:
@@ -158,6 +162,8 @@ class CheckpointCoordinator:
                 return self._trigger(event)
             case NoticeDelivered():
                 return self._notice_delivered(event)
+            case MetadataDropped():
+                return self._metadata_dropped(event)
         attempt = self._pending
         if attempt is None or attempt.id != event.attempt:
             return []
@@ -195,8 +201,8 @@ class CheckpointCoordinator:
         )
         # Whatever was open when the last driver died is decided: it is not in the metadata.
         decided = self._last_id
-        return actions + list(
-            self._after_publication(self.latest, entries, committed, decided=decided, released={})
+        return actions + self._after_publication(
+            self.latest, entries, committed, decided=decided, released={}
         )
 
     def _reset_coordinators(self) -> list[Action]:
@@ -224,6 +230,8 @@ class CheckpointCoordinator:
             raise RuntimeError(f"the query failed: {self._error}")
         if self._pending is not None:
             raise RuntimeError(f"checkpoint attempt {self._pending.id} is under way")
+        if self._unsettled is not None:
+            raise RuntimeError("metadata is being dropped: expected MetadataDropped")
 
     def _begin(self, event: Trigger) -> list[Action]:
         """Open an attempt: operator coordinators first, then the tasks (R1)."""
@@ -389,12 +397,14 @@ class CheckpointCoordinator:
         self.history.append(HistoryRecord.of(attempt, outcome))
         healthy = frozenset(attempt.regions.keys() - fallbacks.keys())
         self._restarting = tuple(fallbacks)
-        return [
-            *self._after_publication(
-                metadata, entries, healthy, decided=attempt.id, released=attempt.released()
-            ),
-            Ended(attempt=attempt.id, outcome=outcome),
-        ]
+        return self._after_publication(
+            metadata,
+            entries,
+            healthy,
+            decided=attempt.id,
+            released=attempt.released(),
+            ended=(Ended(attempt=attempt.id, outcome=outcome),),
+        )
 
     def _after_publication(
         self,
@@ -404,19 +414,31 @@ class CheckpointCoordinator:
         *,
         decided: int,
         released: Mapping[Owner, Sequence[SegmentRef]],
-    ) -> Iterator[Action]:
-        dropped = self._given_up + self._retention.subsume()
-        self._given_up = ()
-        return settlement.after_publication(
+        ended: tuple[Ended, ...] = (),
+    ) -> list[Action]:
+        given_up, self._given_up = self._given_up, ()
+        first = settlement.after_publication(metadata.id, committed=committed, given_up=given_up)
+        notices = partial(
+            settlement.after_drop,
             metadata.id,
             entries,
             self._retention,
-            committed=committed,
-            dropped=dropped,
             decided=decided,
             operators=self._topology.coordinators,
             released=released,
         )
+        subsumed = self._retention.subsumed()
+        if not subsumed:
+            return [*first, *notices(), *ended]
+        self._unsettled = lambda: (*notices(), *ended)
+        return [*first, DropMetadata(ids=subsumed, required=False)]
+
+    def _metadata_dropped(self, event: MetadataDropped) -> list[Action]:
+        unsettled, self._unsettled = self._unsettled, None
+        if unsettled is None:
+            return []
+        self._retention.let_go(event.ids)
+        return list(unsettled())
 
     # --- the other end --------------------------------------------------------------------------
 

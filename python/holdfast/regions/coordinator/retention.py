@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from holdfast._core import CheckpointMetadata, Owner, RegionEntry
@@ -56,16 +56,18 @@ class Retention:
         """Take in a checkpoint that is newer than all others."""
         self._kept[metadata.id] = Kept(metadata, self._moved(metadata.id, entries))
 
-    def subsume(self) -> tuple[int, ...]:
-        """Let go of checkpoints that are too old, and return their ids, oldest first.
+    def subsumed(self) -> tuple[int, ...]:
+        """Return the ids of checkpoints that are too old, oldest first. They stay until `let_go`.
 
         Savepoints stay for ever. The latest checkpoint stays because at least one does.
         """
         ordinary = [id for id, kept in self._kept.items() if kept.metadata.kind != "savepoint"]
-        gone = tuple(ordinary[: -self.num_retained])
-        for id in gone:
-            del self._kept[id]
-        return gone
+        return tuple(ordinary[: -self.num_retained])
+
+    def let_go(self, ids: Iterable[int]) -> None:
+        """Let go of checkpoints whose metadata is gone: no restart finds them any more."""
+        for id in ids:
+            self._kept.pop(id, None)
 
     @property
     def checkpoints(self) -> tuple[CheckpointMetadata, ...]:

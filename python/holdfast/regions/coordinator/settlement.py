@@ -17,17 +17,37 @@ from holdfast.regions.coordinator.retention import Retention
 
 
 def after_publication(
+    checkpoint: int, *, committed: frozenset[str], given_up: tuple[int, ...]
+) -> Iterator[Action]:
+    """Yield what follows a publication first; it may be repeated after a restart (R74).
+
+    Parameters
+    ----------
+    checkpoint : int
+        The id that is published.
+    committed : frozenset of str
+        Regions that took a snapshot for it.
+    given_up : tuple of int
+        Checkpoints that a restart must not find.
+    """
+    yield CommitSinks(attempt=checkpoint, regions=committed)
+    if given_up:
+        yield DropMetadata(ids=given_up)
+
+
+def after_drop(
     checkpoint: int,
     entries: Mapping[str, RegionEntry],
     retention: Retention,
     *,
-    committed: frozenset[str],
-    dropped: tuple[int, ...],
     decided: int,
     operators: Collection[str],
     released: Mapping[Owner, Sequence[SegmentRef]],
 ) -> Iterator[Action]:
-    """Yield what follows a publication; all of it may be repeated after a restart (R74).
+    """Yield the notices of a publication, once the metadata of subsumed checkpoints was dropped.
+
+    Not before: a restart must not find metadata without segments, so what could not be dropped is
+    in the view of the managers (R76). All of it may be repeated after a restart (R74).
 
     Parameters
     ----------
@@ -35,10 +55,8 @@ def after_publication(
         The id that is published, and in ``retention``.
     entries : mapping of str to RegionEntry
         Its regions.
-    committed : frozenset of str
-        Regions that took a snapshot for it.
-    dropped : tuple of int
-        Checkpoints that are not retained any more.
+    retention : Retention
+        What a restart finds.
     decided : int
         The last attempt that is decided.
     operators : collection of str
@@ -48,10 +66,6 @@ def after_publication(
     """
     view = retention.view()
     moved = view[checkpoint]
-    yield CommitSinks(attempt=checkpoint, regions=committed)
-    if dropped:
-        # Before the managers hear of it: a restart must not find metadata without segments.
-        yield DropMetadata(ids=dropped)
     yield NotifyManagers(
         message="partially_completed" if moved else "completed",
         checkpoint=checkpoint,

@@ -26,6 +26,7 @@ from holdfast.regions.coordinator import (
     Event,
     FailQuery,
     GiveUp,
+    MetadataDropped,
     NoticeDelivered,
     NotifyCoordinator,
     NotifyManagers,
@@ -42,7 +43,9 @@ from holdfast.regions.coordinator import (
 )
 from holdfast.regions.driver.attempt_tasks import run_tasks
 from holdfast.regions.driver.attempt_watch import AttemptWatch
+from holdfast.regions.driver.cleanup import CleanUp
 from holdfast.regions.driver.coordinator_host import CoordinatorHost
+from holdfast.regions.driver.history_log import HistoryLog
 from holdfast.regions.driver.problem_log import ProblemLog
 from holdfast.regions.driver.task_runner import TaskRunner
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, EndedAttempt
@@ -70,6 +73,8 @@ class Attempts:
         Coordinators of operators.
     clock : Clock
         What time it is, and how long a pause takes.
+    history : HistoryLog
+        Keeps what became of the attempts.
     properties : mapping of str to str
         Goes into the metadata of every checkpoint.
     """
@@ -84,6 +89,7 @@ class Attempts:
         publisher: Publisher,
         host: CoordinatorHost,
         clock: Clock,
+        history: HistoryLog,
         properties: Mapping[str, str],
     ) -> None:
         self.machine = machine
@@ -93,10 +99,13 @@ class Attempts:
         self._publisher = publisher
         self._host = host
         self._clock = clock
+        self._history = history
+        self._noted = 0
         self._properties = properties
         # Ends of attempts, for the next order: instances of operators have not heard of them.
         self._ended: list[EndedAttempt] = []
         self._problems = ProblemLog()
+        self._clean_up = CleanUp(folders)
         self._failed = False
         # What the coordinator wants where no checkpoint completed.
         self._again: Retry | GiveUp | None = None
@@ -167,10 +176,20 @@ class Attempts:
             # Operators' coordinators and managers hear of it: no later one may have its id (R2).
             self._folders.note_attempt(attempt)
         todo = deque(actions)
-        while todo:
-            todo.extend(self._execute(todo.popleft(), source, at_ms))
+        try:
+            while todo:
+                todo.extend(self._execute(todo.popleft(), source, at_ms))
+        finally:
+            self._note_ended()
         self._failed = False
         return self._again
+
+    def _note_ended(self) -> None:
+        """Keep attempts that have ended, also if what follows their end went wrong."""
+        for record in self.machine.history:
+            if record.id > self._noted:
+                self._noted = record.id
+                self._history.note(record)
 
     def _execute(self, action: Action, source: object | None, at_ms: int) -> Iterable[Action]:
         """Carry out one action; returns those that the coordinator decides on because of it."""
@@ -184,8 +203,11 @@ class Attempts:
                 events = [self._host.fallback(action)]
             case Publish():
                 events = [self._publish(action)]
+            case DropMetadata(required=True):
+                for id in action.ids:
+                    self._folders.drop(id)
             case DropMetadata():
-                self._folders.drop(action.ids)
+                events = [MetadataDropped(ids=self._clean_up.drop(action.ids))]
             case NotifyManagers():
                 self._runner.tell_managers(action)
                 self._runner.reclaim(list(self.machine.retained))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TextIO
 
 from holdfast._checks import require_int
+from holdfast.regions.base.folders import METADATA_FOLDER
+from holdfast.regions.base.metadata_files import list_metadata
 from holdfast.regions.base.paths import AnyPath
+from holdfast.regions.base.printable import printable
 from holdfast.regions.base.tables import GAP, aligned
 from holdfast.regions.checkpoint.read import read_metadata
 from holdfast.regions.coordinator import FailedRegion, HistoryRecord, Outcome
@@ -43,7 +46,9 @@ class HistoryRow:
         Whether every region contributed, some fell back to an older state, or nothing was
         published.
     failed
-        The regions that failed.
+        The regions that failed; of very many, the first ones.
+    unnamed
+        How many further regions failed.
     in_flight_rows
         Rows that the checkpoint covers and that no state reflects yet.
     files
@@ -60,6 +65,7 @@ class HistoryRow:
     batch: int
     outcome: Outcome
     failed: tuple[FailedRegion, ...] = ()
+    unnamed: int = 0
     in_flight_rows: int = 0
     files: int | None = 0
     bytes: int | None = 0
@@ -87,16 +93,21 @@ def history_rows(records: Iterable[HistoryRecord], *, checkpoint: AnyPath) -> li
     OSError, NotImplementedError
         If the metadata of a retained checkpoint cannot be read.
     """
-    return [_row(record, checkpoint) for record in records]
+    retained = frozenset(list_metadata(checkpoint / METADATA_FOLDER))
+    return [_row(record, checkpoint, retained) for record in records]
 
 
-def _row(record: HistoryRecord, checkpoint: AnyPath) -> HistoryRow:
-    files, size = (0, 0) if record.outcome == "aborted" else _stored(checkpoint, record.id)
+def _row(record: HistoryRecord, checkpoint: AnyPath, retained: Collection[int]) -> HistoryRow:
+    files: int | None = 0
+    size: int | None = 0
+    if record.outcome != "aborted":
+        files, size = _stored(checkpoint, record.id) if record.id in retained else (None, None)
     return HistoryRow(
         id=record.id,
         batch=record.batch_id,
         outcome=record.outcome,
         failed=record.failed,
+        unnamed=record.unnamed,
         in_flight_rows=record.in_flight_rows,
         files=files,
         bytes=size,
@@ -188,7 +199,7 @@ def _cells(rows: Sequence[HistoryRow], *, max_failed: int) -> list[tuple[str, ..
             str(row.id),
             str(row.batch),
             row.outcome,
-            _failed(row, max_failed),
+            failed_text(row, max_failed=max_failed),
             f"{row.in_flight_rows:,}",
             _figure(row.files),
             _figure(row.bytes),
@@ -202,11 +213,20 @@ def _figure(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
 
 
-def _failed(row: HistoryRow, max_failed: int) -> str:
+def failed_text(row: HistoryRow | HistoryRecord, *, max_failed: int) -> str:
+    """Say in one line why an attempt was aborted, and which regions failed.
+
+    Parameters
+    ----------
+    row : HistoryRow or HistoryRecord
+        The attempt.
+    max_failed : int
+        How many regions are named.
+    """
     parts = [_short(row.cause, _CAUSE_LENGTH)] if row.cause else []
     parts += [_region(failed) for failed in row.failed[:max_failed]]
     text = "; ".join(parts)
-    rest = len(row.failed) - max_failed
+    rest = len(row.failed[max_failed:]) + row.unnamed
     return f"{text} +{rest:,} more" if rest > 0 else text
 
 
@@ -217,5 +237,5 @@ def _region(failed: FailedRegion) -> str:
 
 def _short(text: str, length: int) -> str:
     """Return the text on one line, cut if it is long."""
-    line = " ".join(text.split())
+    line = printable(" ".join(text.split()))
     return line if len(line) <= length else line[: length - 1].rstrip() + "…"

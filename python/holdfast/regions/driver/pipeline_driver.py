@@ -27,6 +27,7 @@ from holdfast.regions.coordinator import (
 )
 from holdfast.regions.driver.attempts import Attempts, finished_regions
 from holdfast.regions.driver.coordinator_host import CoordinatorHost
+from holdfast.regions.driver.history_log import HistoryLog
 from holdfast.regions.driver.task_runner import TaskRunner
 from holdfast.regions.protocol.orders import PipelinePlan
 from holdfast.regions.sinks import Publisher
@@ -51,6 +52,8 @@ class PipelineDriver:
         The driver's half of the sink.
     host : CoordinatorHost
         Coordinators of operators; `topology` names the same ones.
+    history : HistoryLog
+        Keeps what became of attempts.
     clock : Clock, optional
         What time it is, and how long a pause takes.
     """
@@ -65,6 +68,7 @@ class PipelineDriver:
         publisher: Publisher,
         host: CoordinatorHost,
         *,
+        history: HistoryLog,
         clock: Clock | None = None,
     ) -> None:
         self._plan = plan
@@ -74,6 +78,7 @@ class PipelineDriver:
         self._runner = runner
         self._publisher = publisher
         self._host = host
+        self._history = history
         self._clock = clock or Clock()
         self._started: Attempts | None = None
         self._properties: dict[str, str] = {
@@ -118,6 +123,7 @@ class PipelineDriver:
         identity = self._folders.read_identity()
         if identity is not None:
             self._properties[IDENTITY_PROPERTY] = identity
+        self._history.begin()
         self._runner.restore(retained)
         machine = CheckpointCoordinator(
             self._options,
@@ -134,6 +140,7 @@ class PipelineDriver:
             publisher=self._publisher,
             host=self._host,
             clock=self._clock,
+            history=self._history,
             properties=self._properties,
         )
         self._started.start()
@@ -143,9 +150,15 @@ class PipelineDriver:
         """Metadata of the latest completed checkpoint."""
         return self._attempts.latest
 
-    def history(self) -> Sequence[HistoryRecord]:
-        """Return the ended attempts, oldest first."""
-        return tuple(self._attempts.machine.history)
+    def history(self, *, last: int | None = None) -> Sequence[HistoryRecord]:
+        """Return the attempts that are kept, of all runs, oldest first.
+
+        Parameters
+        ----------
+        last : int, optional
+            Return so many at most, the newest.
+        """
+        return self._history.records(last=last)
 
     def run_batch(self, batch_id: int, source: object, *, global_only: bool = False) -> None:
         """Run one batch to a completed checkpoint, in as many attempts as it takes.
@@ -243,7 +256,8 @@ class PipelineDriver:
                     self.latest.batch_id, "final", None, optional=True
                 )
             if given_up is not None:
-                raise SavepointError(path, given_up.attempts, self.history()[-1].cause)
+                cause = self._attempts.machine.history[-1].cause
+                raise SavepointError(path, given_up.attempts, cause)
             write_image(
                 self._folders,
                 self.latest,

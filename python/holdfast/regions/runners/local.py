@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from holdfast._core import CheckpointMetadata, SnapshotManager
+from holdfast._core import (
+    CheckpointMetadata,
+    CorruptSegmentError,
+    FencedError,
+    SnapshotManager,
+)
 from holdfast.regions.base.paths import local_folder
+from holdfast.regions.base.sparing_log import SparingLog
 from holdfast.regions.coordinator import HistoryRecord, NotifyManagers
 from holdfast.regions.driver.managers import tell
 from holdfast.regions.driver.pipeline_driver import PipelineDriver
@@ -28,6 +35,8 @@ if TYPE_CHECKING:
     from holdfast.regions.splits import SplitEnumerator
 
     Partitions = Sequence[Iterable[pa.RecordBatch]]
+
+LOG: Final = logging.getLogger(__name__)
 
 
 class LocalRunner:
@@ -52,6 +61,8 @@ class LocalRunner:
         self._tasks = tasks
         self._cache = OperatorCache()
         self.manager = SnapshotManager(segments, max_file_bytes=max_file_bytes)
+        self._warnings = SparingLog(LOG)
+        self._refused = 0
 
     def run(
         self, order: AttemptOrder, source: object | None, owed: Sequence[str]
@@ -100,12 +111,29 @@ class LocalRunner:
     def tell_managers(self, message: NotifyManagers) -> None:
         """See `TaskRunner`."""
         tell(self.manager, message)
+        refused = self.manager.stats().delete_failures
+        if refused > self._refused:
+            self._warnings.warn(
+                "segments",
+                f"{refused - self._refused} times a file of segments could not be deleted; the "
+                "manager tries again with the next checkpoint",
+            )
+        self._refused = refused
 
     def restore(self, retained: Sequence[CheckpointMetadata]) -> None:
         """See `TaskRunner`."""
         pipeline = self._plan.pipeline
         self.manager.restore({metadata.id: metadata.segments(pipeline) for metadata in retained})
-        self.manager.sweep()
+        try:
+            self.manager.sweep()
+        except (CorruptSegmentError, FencedError):
+            raise
+        except OSError as error:
+            self._warnings.warn(
+                "sweep",
+                "files of earlier runs cannot be deleted yet, and the next start tries again: "
+                f"{error}",
+            )
 
     def reclaim(self, retained: Sequence[CheckpointMetadata]) -> None:
         """See `TaskRunner`. The only manager lives as long as this."""
@@ -284,9 +312,15 @@ class LocalQuery:
         """Metadata of the latest completed checkpoint."""
         return self._driver.latest
 
-    def history(self) -> Sequence[HistoryRecord]:
-        """Return the ended attempts, oldest first."""
-        return self._driver.history()
+    def history(self, *, last: int | None = None) -> Sequence[HistoryRecord]:
+        """Return the attempts of the last ``history_days``, see `RegionalQuery.history`.
+
+        Parameters
+        ----------
+        last : int, optional
+            Return so many at most, the newest.
+        """
+        return self._driver.history(last=last)
 
     @property
     def manager(self) -> SnapshotManager:

@@ -14,6 +14,7 @@ from holdfast.regions.sinks.parquet import (
 )
 from holdfast.regions.sinks.sink import (
     GuardedPublisher,
+    PatientPublisher,
     Publisher,
     SinkPublisher,
     Stage,
@@ -27,6 +28,7 @@ __all__ = [
     "GuardedPublisher",
     "ParquetSink",
     "ParquetStage",
+    "PatientPublisher",
     "Publisher",
     "SinkPublisher",
     "Stage",

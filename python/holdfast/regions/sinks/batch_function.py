@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from holdfast._core import Staged
@@ -56,7 +57,9 @@ class BatchFunction(Publisher):
         self._deliver(paths, checkpoint)
         note_delivered(self.staging.root, checkpoint)
         for path in paths:
-            path.unlink()
+            # The sweep removes what stays, or says why it cannot.
+            with suppress(OSError):
+                path.unlink()
 
     def sweep(self, before_attempt: int) -> None:
         """Remove what earlier attempts staged, and what a crash left of delivered files."""

@@ -70,11 +70,13 @@ def publish(root: AnyPath, staged: Iterable[Staged], suffix: str) -> None:
     with explained(f"cannot make the published files in {root} durable"):
         for folder in sorted({target.parent for _, target, _ in files}):
             sync_folder(folder)
-    with explained(f"cannot remove staged files in {root} that are published"):
-        for source, _, _ in files:
+    # The sweep that follows removes what stays, or says why it cannot.
+    for source, _, _ in files:
+        with suppress(OSError):
             source.unlink(missing_ok=True)
-        for folder in sorted({source.parent for source, _, _ in files}):
-            _remove_if_empty(folder)
+    for folder in sorted({source.parent for source, _, _ in files}):
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def unpublished(root: AnyPath, staged: Iterable[Staged], suffix: str) -> Sequence[AnyPath]:

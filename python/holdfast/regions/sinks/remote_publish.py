@@ -1,7 +1,7 @@
 """Publish staged files on a file system that only the JVM reaches; see `sinks.publish`.
 
 Where files can be renamed, a staged file is renamed. On an object store it is an upload of which
-nobody sees anything until it is completed, and what has the staged name says which one it is.
+no reader sees anything until it is completed, and what has the staged name says which one it is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ def publish(root: HadoopPath, staged: Iterable[Staged], suffix: str) -> None:
     if files:
         root.publish(files)
         for folder in sorted({source.parent for source, _, _ in files}):
-            _remove_if_empty(folder)
+            # The sweep that follows removes what stays, or says why it cannot.
+            with suppress(OSError):
+                _remove_if_empty(folder)
 
 
 def unpublished(root: HadoopPath, staged: Iterable[Staged], suffix: str) -> list[HadoopPath]:

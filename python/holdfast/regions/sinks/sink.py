@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
 import pyarrow as pa
 
 from holdfast._core import Staged
 from holdfast.regions.base.paths import AnyPath
+from holdfast.regions.base.sparing_log import SparingLog
 from holdfast.regions.sinks.delivered import last_delivered
+
+LOG: Final = logging.getLogger(__name__)
 
 
 class Stage(Protocol):
@@ -111,6 +115,41 @@ class SinkPublisher(Publisher):
                 "and the new one has no function: start the old pipeline once more and stop it, or "
                 "give the new one the function, with foreach_batch()"
             )
+
+
+class PatientPublisher(Publisher):
+    """A publisher whose sweeps end no query: what storage refuses to throw away, it keeps.
+
+    No reader sees it, and every later sweep tries again.
+
+    Parameters
+    ----------
+    publisher : Publisher
+        Who does it.
+    """
+
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
+        self._warnings = SparingLog(LOG)
+
+    def commit(self, checkpoint: int, staged: Iterable[Staged]) -> None:
+        """Publish what the healthy regions of a checkpoint staged."""
+        self._publisher.commit(checkpoint, staged)
+
+    def sweep(self, before_attempt: int) -> None:
+        """Throw away what earlier attempts staged, as far as storage lets it."""
+        try:
+            self._publisher.sweep(before_attempt)
+        except OSError as error:
+            self._warnings.warn(
+                "sweep",
+                "output that no reader sees cannot be removed yet, and the next checkpoint tries "
+                f"again: {error}",
+            )
+
+    def take_over(self, folder: AnyPath, checkpoint: int, staged: Iterable[Staged]) -> None:
+        """See `Publisher.take_over`."""
+        self._publisher.take_over(folder, checkpoint, staged)
 
 
 class GuardedPublisher(Publisher):

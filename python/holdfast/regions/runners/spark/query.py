@@ -28,6 +28,9 @@ LOG: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+#: How many attempts `RegionalQuery.print_history` prints.
+PRINTED_ATTEMPTS: Final = 100
+
 
 class _BatchFailedError(Exception):
     """What Spark gets of a batch that failed: a line, since Spark repeats it."""
@@ -134,13 +137,30 @@ class RegionalQuery:
             "message": message,
         }
 
-    def history(self) -> Sequence[HistoryRecord]:
-        """Return the attempts that ended since the start, oldest first."""
-        return self._driver.history()
+    def history(self, *, last: int | None = None) -> Sequence[HistoryRecord]:
+        """Return the attempts that ended in the last ``history_days``, oldest first.
 
-    def print_history(self) -> None:
-        """Print these attempts as a table: outcome, failed regions, in-flight rows, size, time."""
-        print_history(history_rows(self.history(), checkpoint=self._folders.root))
+        Those of earlier runs of the pipeline in this checkpoint folder are among them; ``run``
+        tells the runs apart. Times are those of the driver's clock. An attempt that a crash ended
+        is missing, and where only the JVM reaches the folder, so are those of the ten seconds
+        before that.
+
+        Parameters
+        ----------
+        last : int, optional
+            Return so many at most, the newest; that reads no files that it does not need.
+        """
+        return self._driver.history(last=last)
+
+    def print_history(self, *, last: int = PRINTED_ATTEMPTS) -> None:
+        """Print these attempts as a table: outcome, failed regions, in-flight rows, size, time.
+
+        Parameters
+        ----------
+        last : int, default 100
+            Print so many at most, the newest.
+        """
+        print_history(history_rows(self.history(last=last), checkpoint=self._folders.root))
 
     def exception(self) -> BaseException | None:
         """Why the pipeline ended, if by an error."""

@@ -11,9 +11,15 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast._core import CheckpointMetadata, manager_message
+from holdfast._core import (
+    CheckpointMetadata,
+    CorruptSegmentError,
+    FencedError,
+    manager_message,
+)
 from holdfast.regions.base.clock import now_ms
 from holdfast.regions.base.folders import CheckpointFolders
+from holdfast.regions.base.sparing_log import SparingLog
 from holdfast.regions.coordinator import NotifyManagers
 from holdfast.regions.driver.task_runner import TasksLostError
 from holdfast.regions.protocol import answers
@@ -81,6 +87,7 @@ class SparkRunner:
         self._plan = plan
         self._folder = str(folders.segments)
         self._max_file_bytes = max_file_bytes
+        self._warnings = SparingLog(LOG)
         jvm: Any = self._context._jvm
         self._bridge = jvm.io.holdfast.spark.RegionalBridge
         self._open()
@@ -141,15 +148,20 @@ class SparkRunner:
 
     def restore(self, retained: Sequence[CheckpointMetadata]) -> None:
         """See `TaskRunner`."""
-        self._reclaim(retained)
+        try:
+            self._reclaim(retained)
+        except (CorruptSegmentError, FencedError):
+            raise
+        except OSError as error:
+            self._not_reclaimed(error)
 
     def reclaim(self, retained: Sequence[CheckpointMetadata]) -> None:
         """See `TaskRunner`."""
         try:
             self._reclaim(retained)
-        except OSError:
+        except OSError as error:
             # What the next batch cannot do without, it will miss by itself.
-            LOG.warning("files of lost executors could not be reclaimed", exc_info=True)
+            self._not_reclaimed(error)
 
     def close(self) -> None:
         """Let go of the cluster's side, as far as there still is one."""
@@ -183,6 +195,13 @@ class SparkRunner:
         slices = min(len(owed), self._context.defaultParallelism)
         rows = self._context.parallelize([(region,) for region in owed], slices)
         return self._spark.createDataFrame(rows, "region string")
+
+    def _not_reclaimed(self, error: OSError) -> None:
+        self._warnings.warn(
+            "reclaim",
+            "files of executors that are gone cannot be deleted yet, and the next checkpoint tries "
+            f"again: {error}",
+        )
 
     def _open(self) -> None:
         from py4j.protocol import Py4JJavaError

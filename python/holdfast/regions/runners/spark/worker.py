@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast._core import ManagerClient, executor_socket
 from holdfast.regions.protocol.answers import Answer, encode
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, PipelinePlan
+from holdfast.regions.runners.spark.staging import Staging
 from holdfast.regions.task.region_task import OperatorCache, RegionTask
 
 if TYPE_CHECKING:
@@ -56,9 +57,13 @@ def run_region_task(
         raise RuntimeError("a region task runs in a Spark task only")
     partition = context.partitionId()
     cache = _CACHES.setdefault(plan.pipeline, OperatorCache())
-    with ManagerClient(
-        executor_socket(), pipeline=plan.pipeline, folder=folder, max_file_bytes=max_file_bytes
-    ) as client:
+
+    def connect() -> ManagerClient:
+        return ManagerClient(
+            executor_socket(), pipeline=plan.pipeline, folder=folder, max_file_bytes=max_file_bytes
+        )
+
+    with connect() as client, Staging(connect) as staging:
 
         def tell(answers: Sequence[Answer]) -> None:
             for message in encode(plan.run, answers):
@@ -71,7 +76,7 @@ def run_region_task(
             store=client,
             tell=tell,
             cache=cache,
-            output=client,
+            output=staging,
         )
         if owed:
             names = [name for batch in batches for name in batch.column(0).to_pylist()]

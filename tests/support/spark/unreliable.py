@@ -1,0 +1,82 @@
+"""A connection on loopback that is slow and breaks: what a network does to requests."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+import time
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+CHUNK_BYTES = 64 << 10
+
+
+class UnreliableProxy:
+    """Passes bytes on to a port, late, and closes a connection now and then in the middle of them.
+
+    So a request may not arrive, arrive in part, or be carried out without an answer.
+
+    Parameters
+    ----------
+    port
+        Where to, on this machine.
+    delay_ms
+        By which each piece of a request is late.
+    pieces_per_break
+        Pieces of requests and answers after which a connection breaks, on average.
+    seed
+        Of the random choice.
+    """
+
+    def __init__(self, port: int, *, delay_ms: int, pieces_per_break: int, seed: int = 1) -> None:
+        self._port = port
+        self._delay_s = delay_ms / 1000
+        self._pieces_per_break = pieces_per_break
+        self._random = random.Random(seed)  # noqa: S311
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.breaks = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            with suppress(OSError):
+                server = socket.create_connection(("127.0.0.1", self._port))
+                for one, other, delay_s in (
+                    (client, server, self._delay_s),
+                    (server, client, 0.0),
+                ):
+                    threading.Thread(
+                        target=self._pass_on, args=(one, other, delay_s), daemon=True
+                    ).start()
+
+    def _pass_on(self, one: socket.socket, other: socket.socket, delay_s: float) -> None:
+        with suppress(OSError):
+            while piece := one.recv(CHUNK_BYTES):
+                time.sleep(delay_s)
+                if self._random.randrange(self._pieces_per_break) == 0:
+                    self.breaks += 1
+                    other.sendall(piece[: len(piece) // 2])
+                    break
+                other.sendall(piece)
+        for each in (one, other):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
