@@ -150,7 +150,8 @@ class SparkRunner:
         """See `TaskRunner`."""
         try:
             self._reclaim(retained)
-        except (CorruptSegmentError, FencedError):
+        except (CorruptSegmentError, FencedError, FileNotFoundError):
+            # Files that the checkpoint needs are missing or damaged, or another application's.
             raise
         except OSError as error:
             self._not_reclaimed(error)
