@@ -16,6 +16,7 @@ from typing import IO, Any
 
 import pyspark
 import pytest
+from py4j import java_gateway, protocol
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from pyspark.sql import SparkSession
 
@@ -191,7 +192,11 @@ def gateway(path: str) -> Iterator[Any]:
         java_path=tool("java"),
     )
     opened = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
+    # After a session was begun, PySpark asks its JVM about all errors, also those of this one.
+    of_pyspark = java_gateway.get_return_value
+    java_gateway.get_return_value = protocol.get_return_value
     try:
         yield opened.jvm
     finally:
+        java_gateway.get_return_value = of_pyspark
         opened.shutdown()

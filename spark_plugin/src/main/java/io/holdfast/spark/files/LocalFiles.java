@@ -85,7 +85,8 @@ final class LocalFiles extends AtomicFiles {
     } else {
       Files.createLink(to, from);
       sync(to.getParent());
-      Files.delete(from);
+      // Another driver, which is about to be fenced, may do the same.
+      Files.deleteIfExists(from);
       Files.deleteIfExists(checksumOf(from));
     }
     sync(to.getParent());

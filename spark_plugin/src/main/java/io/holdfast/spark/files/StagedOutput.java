@@ -2,6 +2,7 @@ package io.holdfast.spark.files;
 
 import java.io.FileNotFoundException;
 import java.io.IOException;
+import java.nio.file.NoSuchFileException;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -175,7 +176,7 @@ public final class StagedOutput {
     try {
       requireLength(files.fileSystem(staged).getFileStatus(staged).getLen(), length);
       atomic.renameNew(staged, target);
-    } catch (FileNotFoundException gone) {
+    } catch (FileNotFoundException | NoSuchFileException gone) {
       requirePublished(target, length);
     } catch (FileAlreadyExistsException | java.nio.file.FileAlreadyExistsException taken) {
       settle(atomic, staged, target, length);
@@ -188,7 +189,7 @@ public final class StagedOutput {
     boolean both;
     try {
       both = atomic.leavesBothNames() && atomic.same(staged, target);
-    } catch (FileNotFoundException gone) {
+    } catch (FileNotFoundException | NoSuchFileException gone) {
       // Another driver, which is about to be fenced, publishes the same.
       requirePublished(target, length);
       return;
