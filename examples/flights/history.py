@@ -85,15 +85,17 @@ def _failing(rows: Sequence[HistoryRow], failing: str, failures: int) -> tuple[s
     origins = sorted({region.origin for row, region in failed if region.origin is not None})
     regional = [row for row, _ in failed if row.outcome == "regional"]
     aborted = [row for row, _ in failed if row.outcome == "aborted"]
+    # On a slow machine rows wait until an attempt that must be global: then two of them fail.
+    attempts = "1 attempt" if len(aborted) == 1 else f"{len(aborted)} attempts"
     return (
         f"{failing} alone failed, {len(failed)} times: {len(regional)} regional checkpoints kept "
-        f"its state of checkpoint {', '.join(map(str, origins))}, {len(aborted)} attempt that had "
-        "to be global was aborted",
+        f"its state of checkpoint {', '.join(map(str, origins))}, {attempts} that had to be global "
+        f"{'was' if len(aborted) == 1 else 'were'} aborted",
         {region.region for _, region in failed} == {failing}
         and len(failed) == failures
         and len(origins) == 1
         and len(regional) >= 2
-        and len(aborted) == 1,
+        and len(aborted) >= 1,
     )
 
 
