@@ -235,10 +235,9 @@ def test_what_the_other_side_raises_is_raised_here(
 
 
 def test_only_executors_of_spark_stage_files(client: ManagerClient) -> None:
-    with pytest.raises(NotImplementedError, match="only an executor of Spark stages files"):
+    said = "hdfs://host/staged: only an executor of Spark stages files"
+    with pytest.raises(NotImplementedError, match=said):
         client.stage("rows", "hdfs://host/staged", "hdfs://host/rows")
-    with pytest.raises(NotImplementedError, match="hdfs://host/staged"):
-        client.discard(["hdfs://host/staged"])
 
 
 def test_a_message_that_is_too_long_is_refused_here(client: ManagerClient, driver: Driver) -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from support.spark.faults import World
+    from support.spark.mini_hdfs import MiniHdfs
+    from support.spark.object_stores import S3Server
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -82,6 +84,33 @@ def helpers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     with skipped_without_jars():
         return compile_helpers(tmp_path_factory.mktemp("classes"), *jars("hdfs"))
+
+
+@pytest.fixture(scope="module")
+def hdfs(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[MiniHdfs]:
+    """HDFS with as many data nodes as the module says in ``DATA_NODES``, or one."""
+    from support.spark.java_side import skipped_without_jars
+    from support.spark.mini_hdfs import MiniHdfs
+
+    nodes = getattr(request.module, "DATA_NODES", 1)
+    with skipped_without_jars():
+        running = MiniHdfs(tmp_path_factory.mktemp("hdfs"), data_nodes=nodes)
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="session")
+def s3(helpers: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A server of the S3 protocol; every test has buckets of its own."""
+    from support.spark.java_side import skipped_without_jars
+    from support.spark.object_stores import S3Server
+
+    with skipped_without_jars():
+        running = S3Server(tmp_path_factory.mktemp("s3"), helpers)
+    yield running
+    running.close()
 
 
 @pytest.fixture

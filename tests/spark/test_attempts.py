@@ -141,5 +141,5 @@ def test_the_duplicate_of_a_slow_attempt_changes_nothing(
     job.wait_until_processed()
     # The slow attempt of batch 2 committed its state, and waited for a duplicate that did as well.
     assert (world.control / "duplicate").exists()
-    # The executor of the duplicates may have no task from here on.
+    # The executor of the duplicates may have no task from here on, and closes its manager later.
     world.settle(job, spark, idle_executors=True)

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from support.spark.faults import ALL_EXECUTORS, CLUSTER, LOCAL, World
-from support.spark.java_side import check_conformance, skipped_without_jars
+from support.spark.java_side import check_conformance
 from support.spark.mini_hdfs import MiniHdfs
 from support.spark.object_stores import Store
 from support.spark.queries import STATE, canonical, drain, source, write_batch
@@ -22,14 +22,6 @@ from support.spark.remote_folder import RemoteFolder, RemotePath
 BATCHES = 5
 #: Two to spare, so that HDFS can replace lost ones in a pipeline of three.
 DATA_NODES = 5
-
-
-@pytest.fixture(scope="module")
-def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniHdfs]:
-    with skipped_without_jars():
-        running = MiniHdfs(tmp_path_factory.mktemp("hdfs"), data_nodes=DATA_NODES)
-    yield running
-    running.close()
 
 
 @pytest.fixture

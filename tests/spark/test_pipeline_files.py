@@ -19,8 +19,6 @@ from pyspark.sql import SparkSession
 from holdfast import SegmentRef
 from holdfast._core import CheckpointMetadata, OperatorEntry, Piece, RegionEntry, StateEntry
 from support.spark.java_side import classpath, gateway, jars, skipped_without_jars
-from support.spark.mini_hdfs import MiniHdfs
-from support.spark.object_stores import S3Server
 
 MIB = 1 << 20
 NOT_FOUND = "java.io.FileNotFoundException"
@@ -61,22 +59,6 @@ class Place:
             uploads.next()
             found += 1
         return found
-
-
-@pytest.fixture(scope="module")
-def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniHdfs]:
-    with skipped_without_jars():
-        running = MiniHdfs(tmp_path_factory.mktemp("hdfs"), data_nodes=1)
-    yield running
-    running.close()
-
-
-@pytest.fixture(scope="module")
-def s3(helpers: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with skipped_without_jars():
-        running = S3Server(tmp_path_factory.mktemp("s3"), helpers)
-    yield running
-    running.close()
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +146,6 @@ def local_file(tmp_path: Path, data: bytes, name: str = "local") -> str:
 def test_a_folder_has_one_whole_uri(place: Place) -> None:
     files, uri = place.files, place.uri
     assert files.qualify(f"{uri}/a/./b/../c/") == f"{uri}/a/c"
-    assert files.isLocal(uri) == (place.kind == "file")
     assert files.renames(uri) == (place.kind != "s3a")
     said = refused(lambda: files.qualify("moon://crater/x"), OTHER)
     assert said.startswith("cannot resolve moon://crater/x: Spark reaches no files of the scheme")
@@ -264,20 +245,6 @@ def test_a_folder_gets_another_name_where_files_are_renamed(place: Place) -> Non
     files.renameNew(f"{uri}/a", f"{uri}/c")
     assert bytes(files.read(f"{uri}/c/x")) == b"x"
     assert place.names() == ["b", "c"]
-
-
-def test_local_files_are_copied_there_and_back(place: Place, tmp_path: Path) -> None:
-    data = content(6 * MIB)
-    local = local_file(tmp_path, data)
-    place.files.upload(local, f"{place.uri}/copy")
-    refused(lambda: place.files.upload(local, f"{place.uri}/copy"), TAKEN)
-    place.files.download(f"{place.uri}/copy", str(tmp_path / "back"))
-    assert (tmp_path / "back").read_bytes() == data
-    gone = str(tmp_path / "none")
-    refused(lambda: place.files.upload(gone, f"{place.uri}/none"), NOT_FOUND)
-    refused(lambda: place.files.download(f"{place.uri}/none", gone), NOT_FOUND)
-    assert place.names() == ["copy"]
-    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["back", "local"]
 
 
 @pytest.mark.parametrize("place", [ON_HDFS], indirect=True)
@@ -441,8 +408,7 @@ def test_a_large_file_goes_up_in_parts(bucket: Place, tmp_path: Path) -> None:
     assert not output.is_published()
     output.publish()
     assert bucket.pending_uploads() == 0
-    bucket.files.download(output.target, str(tmp_path / "published"))
-    assert (tmp_path / "published").read_bytes() == data
+    assert output.content() == data
     assert bucket.names() == ["part-1"], "no folder is made in place of the staged objects"
 
 

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,6 @@ from holdfast.regions.base.paths import AnyPath
 from support import environment
 from support.regional.pipelines import COUNTED, Row, expected, rows_of
 from support.regional.restorable import Counting
-from support.spark.java_side import skipped_without_jars
 from support.spark.mini_hdfs import MiniHdfs
 from support.spark.object_stores import S3Server
 from support.spark.regional_input import regional_source, write_rows
@@ -34,6 +33,8 @@ from support.spark.unreliable import UnreliableProxy
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 NOW = {"availableNow": True}
+#: Two to spare, so that HDFS can replace lost ones in a pipeline of three.
+DATA_NODES = 5
 
 #: All but the one between two logs of Spark, which holds Spark up by a pipe in a local folder.
 REMOTE_POINTS = tuple(point for point in POINTS if point != "planned")
@@ -75,23 +76,6 @@ class Remote:
             text=True,
             check=False,
         )
-
-
-@pytest.fixture(scope="module")
-def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniHdfs]:
-    with skipped_without_jars():
-        # Two to spare, so that HDFS can replace lost ones in a pipeline of three.
-        running = MiniHdfs(tmp_path_factory.mktemp("hdfs"), data_nodes=5)
-    yield running
-    running.close()
-
-
-@pytest.fixture(scope="module")
-def s3(helpers: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with skipped_without_jars():
-        running = S3Server(tmp_path_factory.mktemp("s3"), helpers)
-    yield running
-    running.close()
 
 
 @pytest.fixture(params=[pytest.param("hdfs", marks=pytest.mark.full), "s3a"])

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,6 @@ from support.spark.java_side import (
     QUICK_START,
     check_conformance,
     classpath,
-    skipped_without_jars,
     tool,
 )
 from support.spark.object_stores import S3Server
@@ -38,28 +36,20 @@ PARTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def server(helpers: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with skipped_without_jars():
-        running = S3Server(tmp_path_factory.mktemp("s3"), helpers)
-    yield running
-    running.close()
+def test_the_storage_conformance_suite_passes_on_s3a(helpers: Path, s3: S3Server) -> None:
+    s3.bucket("conformance")
+    settings = [f"{key}={value}" for key, value in s3.settings.items()]
+    check_conformance(classpath(helpers, *s3.client), "s3a://conformance/suite", *settings)
 
 
-def test_the_storage_conformance_suite_passes_on_s3a(helpers: Path, server: S3Server) -> None:
-    server.bucket("conformance")
-    settings = [f"{key}={value}" for key, value in server.settings.items()]
-    check_conformance(classpath(helpers, *server.client), "s3a://conformance/suite", *settings)
-
-
-def big_object(server: S3Server, bucket: str, commits: int, end: str) -> dict[str, int]:
+def big_object(s3: S3Server, bucket: str, commits: int, end: str) -> dict[str, int]:
     """Runs ``BigObject.java``, with a bucket of its own; returns what it saw."""
-    folder = server.bucket(bucket)
+    folder = s3.bucket(bucket)
     # Parts wait in files: that is the default, and what keeps them out of memory.
-    settings = server.settings | PARTS | {"fs.s3a.buffer.dir": str(server.folder / "parts")}
+    settings = s3.settings | PARTS | {"fs.s3a.buffer.dir": str(s3.folder / "parts")}
     # All of the heap is taken at once, so that what grows later is not the heap.
     heap = ["-Xms64m", "-Xmx64m", "-XX:+AlwaysPreTouch"]
-    path = classpath(server.helpers, *server.client)
+    path = classpath(s3.helpers, *s3.client)
     program = ["io.holdfast.spark.files.BigObject", f"s3a://{bucket}/state", str(commits), end]
     done = subprocess.run(
         [
@@ -81,8 +71,8 @@ def big_object(server: S3Server, bucket: str, commits: int, end: str) -> dict[st
     return seen
 
 
-def test_memory_does_not_grow_with_an_object_that_goes_up_in_parts(server: S3Server) -> None:
-    seen = big_object(server, "growing", commits=24, end="seal")
+def test_memory_does_not_grow_with_an_object_that_goes_up_in_parts(s3: S3Server) -> None:
+    seen = big_object(s3, "growing", commits=24, end="seal")
     assert seen["state_bytes"] == 96 * MIB, "more than the heap"
     full_parts = seen["state_bytes"] // PART_BYTES
     # While the object was being written: all full parts were up, and nothing could be seen.
@@ -100,9 +90,9 @@ def test_memory_does_not_grow_with_an_object_that_goes_up_in_parts(server: S3Ser
 
 
 def test_a_writer_that_gives_up_leaves_neither_an_object_nor_a_pending_upload(
-    server: S3Server,
+    s3: S3Server,
 ) -> None:
-    seen = big_object(server, "given-up", commits=6, end="abandon")
+    seen = big_object(s3, "given-up", commits=6, end="abandon")
     assert seen["object_put_request_completed.open"] == 24 * MIB // PART_BYTES == 4
     assert (seen["pending_uploads.open"], seen["objects.open"]) == (1, 0)
     assert seen["object_multipart_aborted.open"] == 0
@@ -114,9 +104,9 @@ def test_a_writer_that_gives_up_leaves_neither_an_object_nor_a_pending_upload(
 
 @pytest.mark.full
 def test_a_batch_goes_up_in_parts_while_its_tasks_write_and_is_there_when_it_is_committed(
-    server: S3Server, tmp_path: Path
+    s3: S3Server, tmp_path: Path
 ) -> None:
-    store = server.store("parts")
+    store = s3.store("parts")
     folder = tmp_path / "job"
     (folder / "input").mkdir(parents=True)
     random = np.random.default_rng(1)

@@ -271,14 +271,4 @@ impl Session for Worker {
             Ok(())
         })
     }
-
-    fn discard(&self, staged: &[String]) -> Result<(), Error> {
-        self.worker.call(|env, worker| {
-            let names = java_strings(env, staged)?;
-            let names = [JValue::Object(&names)];
-            let signature = jni_sig!("([Ljava/lang/String;)V");
-            env.call_method(worker, jni_str!("discard"), signature, &names)?;
-            Ok(())
-        })
-    }
 }

@@ -172,26 +172,6 @@ impl ManagerClient {
             .map_err(to_py)
     }
 
-    /// Let the executor throw away what was staged.
-    ///
-    /// Parameters
-    /// ----------
-    /// staged : sequence of str
-    ///     URIs that were staged. Those that are not there are left out.
-    ///
-    /// Raises
-    /// ------
-    /// NotImplementedError
-    ///     If the other process is no executor of Spark.
-    /// ConnectionError
-    ///     If the connection broke.
-    /// OSError
-    ///     If a file system failed. All others are gone.
-    fn discard(&self, py: Python<'_>, staged: Vec<String>) -> PyResult<()> {
-        let client = self.client.open().map_err(to_py)?;
-        py.detach(|| client.discard(&staged)).map_err(to_py)
-    }
-
     fn __repr__(&self) -> String {
         self.client.repr("ManagerClient")
     }

@@ -13,8 +13,8 @@ use super::MAX_MESSAGE_BYTES;
 use super::channel::{Channel, Outgoing, announce, broken};
 use super::failure::Fate;
 use super::protocol::{
-    Answer, AppendCall, Call, DiscardCall, Hello, HelloMessage, ReadCall, Request, Response,
-    SegmentsCall, StageCall, check_version, ref_bytes,
+    Answer, AppendCall, Call, Hello, HelloMessage, ReadCall, Request, Response, SegmentsCall,
+    StageCall, check_version, ref_bytes,
 };
 
 /// A manager in another process of the same user, through one connection. Several threads may use it;
@@ -159,16 +159,6 @@ impl Client {
             local: local.to_owned(),
             staged: staged.to_owned(),
             target: target.to_owned(),
-        }))
-    }
-
-    /// Lets the executor throw away what was staged. What is not there is left out.
-    ///
-    /// # Errors
-    /// As [`Client::stage`].
-    pub fn discard(&self, staged: &[String]) -> Result<()> {
-        self.done(Call::Discard(DiscardCall {
-            staged: staged.to_vec(),
         }))
     }
 

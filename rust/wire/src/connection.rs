@@ -51,26 +51,11 @@ pub trait Session {
     /// reaches local files only, which the client writes itself.
     fn stage(&self, local: &str, staged: &str, target: &str) -> Result<()> {
         let _ = (local, target);
-        Err(local_files_only(staged))
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("{staged}: only an executor of Spark stages files of other file systems"),
+        ))
     }
-
-    /// Throws away what was staged under these names; those that are not there are left out.
-    ///
-    /// # Errors
-    /// As [`Session::stage`].
-    fn discard(&self, staged: &[String]) -> Result<()> {
-        match staged.first() {
-            None => Ok(()),
-            Some(first) => Err(local_files_only(first)),
-        }
-    }
-}
-
-fn local_files_only(staged: &str) -> Error {
-    Error::new(
-        ErrorKind::Unsupported,
-        format!("{staged}: only an executor of Spark stages files of other file systems"),
-    )
 }
 
 /// What is sent back.
@@ -237,10 +222,6 @@ impl<'a> Incoming<'a> {
             }
             Call::Stage(call) => {
                 session.stage(&call.local, &call.staged, &call.target)?;
-                Answer::Done(())
-            }
-            Call::Discard(call) => {
-                session.discard(&call.staged)?;
                 Answer::Done(())
             }
         };

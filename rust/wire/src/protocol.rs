@@ -105,7 +105,7 @@ pub(super) fn check_version(peer: &str, version: u32) -> Result<()> {
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Request {
-    #[prost(oneof = "Call", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
+    #[prost(oneof = "Call", tags = "1, 2, 3, 4, 5, 6, 7")]
     pub call: Option<Call>,
 }
 
@@ -125,8 +125,6 @@ pub(super) enum Call {
     Send(Vec<u8>),
     #[prost(message, tag = "7")]
     Stage(StageCall),
-    #[prost(message, tag = "8")]
-    Discard(DiscardCall),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -172,12 +170,6 @@ pub(super) struct StageCall {
     pub staged: String,
     #[prost(string, tag = "3")]
     pub target: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct DiscardCall {
-    #[prost(string, repeated, tag = "1")]
-    pub staged: Vec<String>,
 }
 
 /// Announces a payload: in the bytes that follow, or in the descriptor that came with the message.

@@ -28,6 +28,8 @@ ROWS, KEYS = 80, 53
 # Base images move on every few batches.
 BATCHES_BETWEEN_CLEAN_UPS = 10
 MAX_BATCHES_TO_RECLAIM = 60
+# An executor closes a manager 60 to 90 s after maintenance has unloaded its last store.
+IDLE_SECONDS = 180
 LOCAL, CLUSTER = "local[2]", "local-cluster[2,1,1024]"
 #: No batch begins before all executors are there, so that each has a part of it.
 ALL_EXECUTORS = {"spark.scheduler.minRegisteredResourcesRatio": "1.0"}
@@ -212,16 +214,15 @@ class World:
         self, job: Job, names: Iterable[str], *, idle_executors: bool = False
     ) -> None:
         """Feeds batches until these files are gone; some may stay that retained batches still need
-        after two clean-ups. With ``idle_executors`` so may the newest file of each executor, which
-        stays open for as long as no task comes there."""
+        after two clean-ups. With ``idle_executors`` it goes on until executors without tasks have
+        closed their managers, which takes them longer than a number of batches."""
         wanted = set(names)
-        if idle_executors:
-            # Names of an executor's files begin with its term, and have their number behind it.
-            newest = {name.partition("-")[0]: name for name in sorted(wanted)}
-            wanted -= set(newest.values())
         done = self.clean_ups()
-        for _ in range(MAX_BATCHES_TO_RECLAIM):
+        closed = time.monotonic() + (IDLE_SECONDS if idle_executors else 0)
+        batches = 0
+        while batches < MAX_BATCHES_TO_RECLAIM or time.monotonic() < closed:
             self.feed(1)
+            batches += 1
             job.wait_until_processed()
             left = wanted & {path.name for path in merged_files(self.checkpoint)}
             orphans = left - self.needed_files()

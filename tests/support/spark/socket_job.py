@@ -127,21 +127,19 @@ def floods(folder: str) -> Callable[..., Iterator[pa.RecordBatch]]:
 
 
 def stages(folder: str) -> Callable[..., Iterator[pa.RecordBatch]]:
-    """A task that lets its executor stage two files, and discard one of them."""
+    """A task that lets its executor stage a file; two more are refused."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         region_of(batches)
         local, out = Path(folder, "../rows"), Path(folder, "../out")
         local.write_bytes(b"rows of a region")
-        staged = [f"file:{out}/staged/{name}" for name in "ab"]
+        staged, target = f"file:{out}/staged/a", f"file:{out}/rows"
         said = []
         with ManagerClient(executor_socket(), pipeline=PIPELINE, folder=folder) as client:
-            for name in staged:
-                client.stage(str(local), name, f"file:{out}/rows")
-            client.discard(staged[1:])
-            for path, name in ((f"{local}-none", staged[1]), (str(local), staged[0])):
+            client.stage(str(local), staged, target)
+            for path, name in ((f"{local}-none", f"{staged}-none"), (str(local), staged)):
                 try:
-                    client.stage(path, name, f"file:{out}/rows")
+                    client.stage(path, name, target)
                 except OSError as refused:
                     said.append(type(refused).__name__)
         yield pa.RecordBatch.from_pydict({"said": said})

@@ -5,7 +5,7 @@ use std::thread;
 
 use super::*;
 
-/// Keeps what clients stage and discard. A file named `slow` waits until the test lets it go on.
+/// Keeps what clients stage. A file named `slow` waits until the test lets it go on.
 struct Stages {
     executor: Arc<Executor>,
     done: Arc<Mutex<Vec<String>>>,
@@ -45,11 +45,6 @@ impl Session for Stages {
         self.done.lock().push(format!("{local} {staged} {target}"));
         Ok(())
     }
-
-    fn discard(&self, staged: &[String]) -> Result<()> {
-        self.done.lock().push(staged.join(" "));
-        Ok(())
-    }
 }
 
 struct World {
@@ -82,7 +77,7 @@ fn world() -> World {
 }
 
 #[test]
-fn the_executor_stages_and_discards_what_its_client_names() {
+fn the_executor_stages_what_its_client_names() {
     let world = world();
     let client = world.executor.client();
     client
@@ -92,12 +87,7 @@ fn the_executor_stages_and_discards_what_its_client_names() {
     let missing = missing.unwrap_err();
     assert_eq!(missing.kind(), ErrorKind::NotFound);
     assert_eq!(missing.to_string(), "there is no such file");
-    client.discard(&["x".to_owned(), "y".to_owned()]).unwrap();
-    client.discard(&[]).unwrap();
-    assert_eq!(
-        *world.done.lock(),
-        ["/tmp/a s3a://b/staged s3a://b/a", "x y", ""]
-    );
+    assert_eq!(*world.done.lock(), ["/tmp/a s3a://b/staged s3a://b/a"]);
 }
 
 #[test]
@@ -132,7 +122,4 @@ fn a_server_without_other_file_systems_says_so() {
         staged.to_string().contains("hdfs://host/staged"),
         "{staged}"
     );
-    let discarded = client.discard(&["hdfs://host/staged".to_owned()]);
-    assert_eq!(discarded.unwrap_err().kind(), ErrorKind::Unsupported);
-    client.discard(&[]).unwrap();
 }

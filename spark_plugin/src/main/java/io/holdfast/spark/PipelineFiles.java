@@ -49,12 +49,6 @@ public final class PipelineFiles {
     return qualified.endsWith("/") ? qualified.substring(0, qualified.length() - 1) : qualified;
   }
 
-  /** Returns whether local files are meant. */
-  public boolean isLocal(String uri) throws IOException {
-    return FileErrors.explained(
-        "cannot resolve " + uri, () -> ReachedFiles.isLocal(files.path(uri)));
-  }
-
   /** Returns whether files and folders can be renamed in one step, which they cannot on object stores. */
   public boolean renames(String uri) throws IOException {
     return FileErrors.explained(
@@ -179,20 +173,6 @@ public final class PipelineFiles {
     explained(
         "cannot rename " + from + " to " + to,
         () -> files.renameNew(files.path(from), files.path(to)));
-  }
-
-  /** Makes a file with the content of a local one, as {@link #create}. */
-  public void upload(String localFile, String uri) throws IOException {
-    explained(
-        "cannot copy " + localFile + " to " + uri,
-        () -> files.upload(java.nio.file.Path.of(localFile), files.path(uri)));
-  }
-
-  /** Copies a file to a local one, durable on return; a local file that is there is replaced at once. */
-  public void download(String uri, String localFile) throws IOException {
-    explained(
-        "cannot copy " + uri + " to " + localFile,
-        () -> files.download(files.path(uri), java.nio.file.Path.of(localFile)));
   }
 
   /** See {@link StagedOutput#stage}. */

@@ -4,7 +4,6 @@ import io.holdfast.spark.files.StagedOutput;
 import io.holdfast.spark.rpc.DriverLink;
 import io.holdfast.spark.rpc.RegionalMessages;
 import java.io.IOException;
-import java.util.List;
 import java.util.function.LongConsumer;
 
 /** A Python worker of a regional pipeline that is connected to this executor. */
@@ -63,11 +62,6 @@ final class RegionalWorker implements WorkerHost.Worker {
   @Override
   public void stage(String local, String staged, String target) throws IOException {
     output.stage(local, staged, target);
-  }
-
-  @Override
-  public void discard(String[] staged) throws IOException {
-    output.discard(List.of(staged));
   }
 
   /** An answer that is no refusal. */

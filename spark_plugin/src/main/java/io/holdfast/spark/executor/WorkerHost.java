@@ -26,8 +26,5 @@ public interface WorkerHost {
 
     /** See {@link StagedOutput#stage}. */
     void stage(String local, String staged, String target) throws IOException;
-
-    /** See {@link StagedOutput#discard}. */
-    void discard(String[] staged) throws IOException;
   }
 }

@@ -94,17 +94,6 @@ public final class ReachedFiles {
     at(path).write(path, out -> out.write(data), replace);
   }
 
-  /** Makes a file with the content of a local one. */
-  public void upload(java.nio.file.Path local, Path path) throws IOException {
-    at(path).write(path, AtomicFiles.contentOf(local), false);
-  }
-
-  /** Makes or replaces a local file, durable on return. */
-  public void download(Path path, java.nio.file.Path local) throws IOException {
-    LocalFiles.write(
-        local.toAbsolutePath(), AtomicFiles.contentOf(fileSystem(path), path), true);
-  }
-
   public void renameNew(Path from, Path to) throws IOException {
     at(from).renameNew(from, to);
   }
