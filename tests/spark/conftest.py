@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark import cloudpickle
 
-from support.spark.java_side import QUICK_START
+from support.spark.class_archive import archive, ensure, java_options, quick_start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 # For the applications that tests start, too.
-os.environ.setdefault(
-    "PYSPARK_SUBMIT_ARGS",
-    " ".join(
-        f"--conf spark.{process}.defaultJavaOptions={QUICK_START}"
-        for process in ("driver", "executor")
-    )
-    + " pyspark-shell",
-)
+CLASSES = archive()
+os.environ.setdefault("PYSPARK_SUBMIT_ARGS", java_options(quick_start(CLASSES)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def class_archive() -> None:
+    """Spark's classes are archived before the first test starts Spark."""
+    ensure(CLASSES)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,108 @@
+"""Spark's classes as a JVM has them after start-up, in a file that the JVMs of the tests map.
+
+Loading and verifying them takes half of the processor time of an application that lives for some
+seconds, and the tests start about a hundred (class data sharing, JEP 350). A JVM with another class
+path than the one that wrote the file, or without the file, starts as ever.
+
+Run as ``class_archive.py FOLDER`` it is the application whose classes are taken; the folder is for
+scratch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+import pyspark
+
+from support import TESTS, environment, program
+from support.spark.java_side import QUICK_START, tool
+
+WAIT_SECONDS = 300
+# What the JVM says of an archive that it does not use goes to standard output otherwise.
+QUIET = "-Xlog:disable -Xlog:all=error:stderr"
+PROCESSES = ("driver", "executor")
+
+
+def archive() -> Path:
+    """Where the file is, or will be: beside what else is built, by all that it depends on."""
+    version = subprocess.run(
+        [tool("java"), "-version"], capture_output=True, check=True, timeout=WAIT_SECONDS
+    )
+    spark = f"{pyspark.__file__} {pyspark.__version__}"
+    key = hashlib.sha256(version.stderr + spark.encode()).hexdigest()[:16]
+    return TESTS.parent / "build" / "tests" / f"spark-classes-{key}.jsa"
+
+
+def quick_start(file: Path) -> str:
+    """Options of a JVM that lives for some seconds or minutes and runs Spark."""
+    return f"{QUICK_START} -XX:SharedArchiveFile={file} {QUIET}"
+
+
+def java_options(options: str) -> str:
+    """``PYSPARK_SUBMIT_ARGS`` that give drivers and executors options of the JVM."""
+    conf = (f"--conf 'spark.{process}.defaultJavaOptions={options}'" for process in PROCESSES)
+    return f"{' '.join(conf)} pyspark-shell"
+
+
+def ensure(file: Path) -> None:
+    """Write the file, unless it is there."""
+    if file.exists():
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=file.parent) as scratch:
+        written = Path(scratch, "classes.jsa")
+        options = f"{QUICK_START} -XX:ArchiveClassesAtExit={written} {QUIET}"
+        done = subprocess.run(
+            [sys.executable, program("spark/class_archive.py"), scratch],
+            env=environment({"PYSPARK_SUBMIT_ARGS": java_options(options)}),
+            capture_output=True,
+            text=True,
+            timeout=WAIT_SECONDS,
+            check=False,
+        )
+        if done.returncode != 0 or not written.exists():
+            said = (done.stdout + done.stderr)[-2000:]
+            warnings.warn(f"Spark's classes were not archived: {said}", stacklevel=2)
+            return
+        # Of several test runs that get here, each has the same.
+        written.replace(file)
+
+
+def load_classes(folder: Path) -> None:
+    """Run what most applications of the tests have in common."""
+    from pyspark.sql import functions as F
+
+    from support.spark.queries import local_session
+
+    (folder / "in").mkdir()
+    rows = [{"key": key, "value": key} for key in range(4)]
+    (folder / "in" / "rows.json").write_text("\n".join(map(json.dumps, rows)))
+    spark = local_session(folder / "warehouse")
+    counted = (
+        spark.readStream.schema("key int, value int")
+        .json(str(folder / "in"))
+        .groupBy("key")
+        .agg(F.count("*").alias("count"), F.sum("value").alias("sum"))
+    )
+    query = (
+        counted.writeStream.outputMode("complete")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .foreachBatch(lambda rows, _: rows.write.parquet(str(folder / "out")))
+        .start()
+    )
+    query.awaitTermination()
+    spark.read.parquet(str(folder / "out")).mapInArrow(
+        lambda batches: batches, counted.schema
+    ).collect()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    load_classes(Path(sys.argv[1]))
