@@ -6,7 +6,6 @@ every checkpoint has it too, so that what goes on from a savepoint may go on wit
 
 from __future__ import annotations
 
-import os
 import uuid
 from contextlib import ExitStack, suppress
 
@@ -23,7 +22,7 @@ from holdfast.regions.base.folders import (
 )
 from holdfast.regions.base.hadoop_path import HadoopPath
 from holdfast.regions.base.metadata_files import list_metadata
-from holdfast.regions.base.paths import AnyPath
+from holdfast.regions.base.paths import AnyPath, is_there
 from holdfast.regions.checkpoint.history_pages import list_pages
 from holdfast.regions.checkpoint.read import UNREADABLE, read_metadata
 from holdfast.regions.protocol.orders import PipelinePlan
@@ -107,7 +106,7 @@ def discard_unstarted(root: AnyPath) -> None:
         for folder in empty:
             with suppress(OSError):
                 folder.rmdir()
-        if not any(map(_is_there, empty)):
+        if not any(map(is_there, empty)):
             with ExitStack() as held:
                 held.enter_context(lock_folder(root, folders.lock))
                 folders.identity.unlink(missing_ok=True)
@@ -119,10 +118,6 @@ def discard_unstarted(root: AnyPath) -> None:
                     folders.lock.unlink()
             if isinstance(folders.lock, HadoopPath):
                 remove_leases(folders.lock)
-
-
-def _is_there(path: AnyPath) -> bool:
-    return path.exists() if isinstance(path, HadoopPath) else os.path.lexists(path)
 
 
 def _candidate(folders: CheckpointFolders, plan: PipelinePlan, identity: str) -> Candidate:
