@@ -26,7 +26,7 @@ from holdfast.regions.base.paths import AnyPath, is_there
 from holdfast.regions.checkpoint.history_pages import list_pages
 from holdfast.regions.checkpoint.read import UNREADABLE, read_metadata
 from holdfast.regions.protocol.orders import PipelinePlan
-from holdfast.regions.sinks.owner import Candidate, OutputFolder, Owner
+from holdfast.regions.sinks.owner import Candidate, Owner, Ownership
 
 
 def new_identity() -> str:
@@ -35,7 +35,7 @@ def new_identity() -> str:
 
 
 def own_folders(
-    folders: CheckpointFolders, plan: PipelinePlan, output: OutputFolder | None, opened: ExitStack
+    folders: CheckpointFolders, plan: PipelinePlan, output: Ownership | None, opened: ExitStack
 ) -> tuple[Owner, CheckpointFolders]:
     """Make the folders of a pipeline its own for as long as it runs.
 
@@ -45,8 +45,8 @@ def own_folders(
         Its checkpoint folder; created if it is not there.
     plan : PipelinePlan
         The pipeline.
-    output : OutputFolder or None
-        Its output folder; None if that is not outside of its checkpoint folder.
+    output : Ownership or None
+        Where it writes; None if that is not outside of its checkpoint folder.
     opened : ExitStack
         Takes the locks.
 
