@@ -137,7 +137,7 @@ def test_only_names_that_the_sink_generates_are_published(
     sink = ParquetSink(tmp_path / "out")
     good = staged_file(tmp_path / "out", GOOD)
     with pytest.raises(ValueError, match="expected a path inside"):
-        sink.commit([Staged(path, target, 1, good.bytes)])
+        sink.commit(1, [Staged(path, target, 1, good.bytes)])
     assert [file.name for file in tmp_path.rglob("*") if file.is_file()] == [Path(GOOD).name]
 
 
@@ -151,7 +151,7 @@ def test_links_out_of_the_staging_folder_are_not_followed(
     before = everything(tmp_path / "moved")
     sink = ParquetSink(tmp_path / "out")
     with pytest.raises(OSError, match="link"):
-        sink.commit([staged])
+        sink.commit(1, [staged])
     sink.sweep(10)
     assert everything(tmp_path / "moved") == before
     assert not list((tmp_path / "out").glob("*.parquet"))

@@ -62,7 +62,7 @@ def test_staged_rows_are_not_seen_before_the_commit(sink: ParquetSink) -> None:
     # R81
     staged = stage(sink, "JFK", 1, 1, 2, 3)
     assert visible(sink) == []
-    sink.commit([staged])
+    sink.commit(1, [staged])
     assert visible(sink) == [1, 2, 3]
     assert staged_files(sink) == []
     assert list(sink.root.glob("_holdfast/staged/*")) == []
@@ -73,7 +73,7 @@ def test_what_a_failed_region_staged_is_not_published_by_the_commit_of_others(
 ) -> None:
     # R80
     healthy, failed = stage(sink, "a", 4, 1), stage(sink, "b", 4, 2)
-    sink.commit([healthy])
+    sink.commit(1, [healthy])
     assert visible(sink) == [1]
     assert staged_files(sink) == [sink.root / failed.path]
 
@@ -205,7 +205,7 @@ def test_rows_with_other_columns_are_refused(sink: ParquetSink, count: int) -> N
 )
 def test_every_region_has_a_safe_name_of_its_own(sink: ParquetSink, region: str) -> None:
     staged = stage(sink, region, 1, 1)
-    sink.commit([staged, stage(sink, "another", 1, 2)])
+    sink.commit(1, [staged, stage(sink, "another", 1, 2)])
     assert visible(sink) == [1, 2]
     assert (sink.root / staged.target).parent == sink.root
     assert (region in staged.target) == (region in ("JFK", ""))
@@ -217,7 +217,7 @@ def test_regions_and_attempts_do_not_share_a_name(sink: ParquetSink) -> None:
         stage(sink, region, attempt, 1) for region in ("é", "è", "A", "a") for attempt in (1, 11)
     ]
     assert len({staged.target.lower() for staged in made}) == 8
-    sink.commit(made)
+    sink.commit(1, made)
     assert visible(sink) == [1] * 8
 
 
@@ -225,7 +225,7 @@ def test_of_two_tasks_of_one_region_the_acknowledged_one_is_published(sink: Parq
     # R3, R5: a task that was given up may still be running.
     lost, counted = stage(sink, "a", 1, 1), stage(sink, "a", 1, 2)
     assert lost.target == counted.target
-    sink.commit([counted])
+    sink.commit(1, [counted])
     sink.sweep(2)
     assert visible(sink) == [2]
     assert staged_files(sink) == []
@@ -233,10 +233,10 @@ def test_of_two_tasks_of_one_region_the_acknowledged_one_is_published(sink: Parq
 
 def test_a_commit_may_be_repeated(sink: ParquetSink) -> None:
     staged = stage(sink, "a", 1, 1)
-    sink.commit([staged])
+    sink.commit(1, [staged])
     before = (sink.root / staged.target).stat()
-    sink.commit([staged])
-    sink.recover([staged])
+    sink.commit(1, [staged])
+    sink.recover(1, [staged])
     assert (sink.root / staged.target).stat() == before
 
 
@@ -247,7 +247,7 @@ def test_a_folder_that_was_copied_in_the_middle_of_a_commit_is_finished(
     shutil.copyfile(sink.root / staged.path, sink.root / staged.target)
     sink.root.rename(tmp_path / "moved")
     moved = ParquetSink(tmp_path / "moved")
-    moved.recover([staged])
+    moved.recover(1, [staged])
     assert visible(moved) == [1]
     assert staged_files(moved) == []
 
@@ -273,7 +273,7 @@ def test_another_file_under_the_final_name_is_an_error_and_stays(
     if not still_staged:
         source.unlink()
     with pytest.raises(FileExistsError, match="another file has the final name") as error:
-        sink.commit([staged])
+        sink.commit(1, [staged])
     assert error.value.filename == str(target)
     assert target.read_bytes() == other
     assert source.exists() == still_staged
@@ -283,7 +283,7 @@ def test_a_file_that_is_nowhere_is_an_error(sink: ParquetSink) -> None:
     staged = stage(sink, "a", 1, 1)
     sink.sweep(2)
     with pytest.raises(FileNotFoundError, match=r"neither of the two is there") as error:
-        sink.commit([staged])
+        sink.commit(1, [staged])
     assert staged.path in str(error.value)
     assert staged.target in str(error.value)
 
@@ -292,7 +292,7 @@ def test_a_damaged_staged_file_is_not_published(sink: ParquetSink) -> None:
     staged = stage(sink, "a", 1, 1)
     os.truncate(sink.root / staged.path, 10)
     with pytest.raises(OSError, match=rf"staged with {staged.bytes} bytes and has 10") as error:
-        sink.commit([staged])
+        sink.commit(1, [staged])
     assert error.value.errno == errno.EIO
     assert visible(sink) == []
 
@@ -302,14 +302,14 @@ def test_a_path_that_leads_out_of_the_folder_is_refused(sink: ParquetSink, path:
     staged = stage(sink, "a", 1, 1)
     for wrong in (Staged(path, staged.target, 1, 1), Staged(staged.path, path, 1, 1)):
         with pytest.raises(ValueError, match="expected a path inside"):
-            sink.commit([wrong])
+            sink.commit(1, [wrong])
     assert (sink.root / staged.path).exists()
 
 
 def test_a_sweep_removes_earlier_attempts_only(sink: ParquetSink) -> None:
     sink.sweep(5)  # nothing was ever staged
     made = {attempt: stage(sink, "a", attempt, attempt) for attempt in (1, 9, 10, 11, 100)}
-    sink.commit([made.pop(1)])
+    sink.commit(1, [made.pop(1)])
     (sink.root / "_holdfast/staged/notes").mkdir()
     for _ in range(2):
         sink.sweep(10)
@@ -413,7 +413,7 @@ def test_a_folder_above_that_must_not_be_read_does_no_harm(
         return opened(path, *arguments)
 
     monkeypatch.setattr(os, "open", guarded)
-    sink.commit([stage(sink, "a", 1, 1)])
+    sink.commit(1, [stage(sink, "a", 1, 1)])
     assert visible(sink) == [1]
     refused.add(sink.root / "_holdfast" / "staged")
     with pytest.raises(PermissionError, match=r"cannot stage .*/_holdfast/staged'$"):
@@ -451,7 +451,7 @@ def test_staged_names_go_only_when_the_final_ones_are_durable(
         unlink(path, **options)
 
     monkeypatch.setattr(os, "unlink", checked)
-    sink.commit(made)
+    sink.commit(1, made)
     assert len(unlinked) == 2
 
 
@@ -524,9 +524,9 @@ def test_a_file_system_without_hard_links_is_named_as_the_cause(
     staged = stage(sink, "a", 1, 1)
     monkeypatch.setattr(os, "link", refusing)
     with pytest.raises(PermissionError, match=r"must allow hard links"):
-        sink.commit([staged])
+        sink.commit(1, [staged])
     monkeypatch.undo()
-    sink.commit([staged])
+    sink.commit(1, [staged])
     assert visible(sink) == [1]
 
 
@@ -539,7 +539,7 @@ def test_a_folder_that_cannot_be_made_is_an_error_with_its_path(tmp_path: Path) 
 def test_a_sink_travels_by_pickling(sink: ParquetSink) -> None:
     copy = pickle.loads(pickle.dumps(sink))  # noqa: S301
     assert copy == sink
-    sink.commit([stage(copy, "a", 1, 1)])
+    sink.commit(1, [stage(copy, "a", 1, 1)])
     assert visible(sink) == [1]
 
 

@@ -61,7 +61,7 @@ def test_a_commit_that_was_killed_anywhere_is_finished_by_recovery(tmp_path: Pat
     (template / "staged.json").write_text(json.dumps(fields))
     undisturbed = tmp_path / "undisturbed"
     shutil.copytree(template, undisturbed)
-    ParquetSink(undisturbed / "out").commit(staged)
+    ParquetSink(undisturbed / "out").commit(1, staged)
     expected = published(undisturbed / "out")
     assert sorted(expected) == sorted(one.target for one in staged)
     visible = set()
@@ -71,7 +71,7 @@ def test_a_commit_that_was_killed_anywhere_is_finished_by_recovery(tmp_path: Pat
         assert len(before) + len(staged_files(run / "out")) >= 3, "no file is lost"
         visible.add(len(before))
         for _ in range(2):
-            ParquetSink(run / "out").recover(staged)
+            ParquetSink(run / "out").recover(1, staged)
             assert published(run / "out") == expected
             assert staged_files(run / "out") == []
     assert visible == {0, 1, 2, 3}
@@ -89,7 +89,7 @@ def test_a_task_that_was_killed_anywhere_leaves_nothing_that_is_seen_or_stays(
         sink = ParquetSink(run / "out")
         assert published(sink.root) == {}
         staged = stage(sink, "a", 7)
-        sink.commit([staged])
+        sink.commit(1, [staged])
         sink.sweep(8)
         assert ds.dataset(sink.root, format="parquet").to_table() == pa.Table.from_batches(
             [rows("a", 7)]
@@ -100,7 +100,7 @@ def test_a_task_that_was_killed_anywhere_leaves_nothing_that_is_seen_or_stays(
 def test_a_sweep_that_was_killed_anywhere_is_finished_by_the_next(tmp_path: Path) -> None:
     template = tmp_path / "template"
     sink = ParquetSink(template / "out")
-    sink.commit([stage(sink, "a", 2)])
+    sink.commit(1, [stage(sink, "a", 2)])
     for attempt, region in [(1, "a"), (1, "b"), (2, "b"), (3, "a"), (11, "a")]:
         stage(sink, region, attempt)
     expected = published(sink.root)

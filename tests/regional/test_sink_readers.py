@@ -64,7 +64,7 @@ def test_a_reader_beside_commits_sees_all_rows_of_a_region_and_attempt_or_none(
     try:
         for attempt in itertools.count(1):
             staged = {region: stage(sink, region, attempt, ROWS) for region in ("a", "b", "failed")}
-            sink.commit([one for region, one in staged.items() if one and region != "failed"])
+            sink.commit(1, [one for region, one in staged.items() if one and region != "failed"])
             published.update((attempt, region) for region in ("a", "b"))
             sink.sweep(attempt)
             if enough.is_set():
@@ -129,11 +129,11 @@ def test_after_any_history_the_folder_holds_the_committed_rows_once(
         )
         try:
             with crashing(-1 if lives is None else lives):
-                sink.commit(owed)
+                sink.commit(1, owed)
                 sink.sweep(attempt)
         except CrashError:
             assert read(sink) <= expected
-            sink.recover(owed)
+            sink.recover(1, owed)
             sink.sweep(attempt)
         assert read(sink) == expected
         left = {file.parent.name for file in sink.root.glob("_holdfast/staged/*/*")}

@@ -20,7 +20,7 @@ def write(sink: ParquetSink, region: str, attempt: int) -> str:
         writer.write(pa.record_batch([pa.array([attempt])], schema=SCHEMA))
         staged = writer.close()
     assert staged is not None
-    sink.commit([staged])
+    sink.commit(1, [staged])
     return staged.target
 
 

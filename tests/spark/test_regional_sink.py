@@ -43,7 +43,7 @@ def test_spark_reads_published_rows_and_leaves_out_staged_ones(
             writer.write(pa.RecordBatch.from_pylist(ROWS, SCHEMA))
             staged[region] = writer.close()
     assert staged["JFK"] is not None
-    sink.commit([staged["JFK"]])
+    sink.commit(1, [staged["JFK"]])
     # A stream of files looks into the folder by itself, as a reader of tables does.
     for reader in (spark.read, spark.read.option("recursiveFileLookup", "true")):
         found = reader.parquet(str(tmp_path / "out")).orderBy("row").collect()

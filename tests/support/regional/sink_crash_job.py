@@ -56,7 +56,7 @@ def stage(folder: Path) -> None:
 
 def commit(folder: Path) -> None:
     staged = [Staged(*fields) for fields in json.loads((folder / "staged.json").read_text())]
-    ParquetSink(folder / "out").commit(staged)
+    ParquetSink(folder / "out").commit(1, staged)
 
 
 def sweep(folder: Path) -> None:

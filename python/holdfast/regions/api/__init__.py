@@ -11,12 +11,14 @@ from holdfast.regions.base.errors import (
     RegionFinishedError,
     RegionInTwoTasksError,
     SavepointError,
+    SinkFailedError,
 )
 from holdfast.regions.checkpoint.begin_from import Restore, restore
 from holdfast.regions.checkpoint.verify import DamagedCheckpointError
 from holdfast.regions.coordinator import CheckpointInfo
 from holdfast.regions.runners.local import LocalQuery
 from holdfast.regions.runners.spark.query import RegionalQuery
+from holdfast.regions.sinks import Stage, Staged, TwoPhaseSink
 from holdfast.regions.splits import FileSplits
 from holdfast.regions.state.keyed_map import MapState
 from holdfast.regions.state.registry import ListState, ValueState
@@ -43,7 +45,11 @@ __all__ = [
     "RegionalWriter",
     "Restore",
     "SavepointError",
+    "SinkFailedError",
+    "Stage",
+    "Staged",
     "StateError",
+    "TwoPhaseSink",
     "ValueState",
     "regional",
     "restore",

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pickle
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast.regions.protocol.orders import PipelinePlan, StagePlan, TaskOptions
+from holdfast.regions.protocol.orders import PipelinePlan, StagePlan, TaskOptions, code_of
 from holdfast.regions.sinks import TwoPhaseSink
 from holdfast.regions.splits import FileSplits
 from holdfast.regions.task.operators import Operator
@@ -56,7 +55,7 @@ class Chain:
         stages = tuple(
             StagePlan(
                 stage.name,
-                _code_of(stage.operator),
+                code_of(stage.operator),
                 stage.schema,
                 stage.parallelism,
                 stage.route_by,
@@ -72,13 +71,3 @@ class Chain:
             options=options,
             splits=self.source.reader() if isinstance(self.source, FileSplits) else None,
         )
-
-
-def _code_of(operator: Operator) -> bytes:
-    """Encode an operator for its way to workers, which run this very version of everything."""
-    try:
-        from pyspark import cloudpickle
-    except ImportError:
-        return pickle.dumps(operator)
-    code: bytes = cloudpickle.dumps(operator)
-    return code

@@ -10,7 +10,8 @@ from typing import Any
 from holdfast.regions.api.chain import Chain, ChainedOperator
 from holdfast.regions.api.writer import RegionalWriter
 from holdfast.regions.base.schemas import arrow_schema
-from holdfast.regions.sinks import DEFAULT_COMPRESSION, Compression, ParquetSink
+from holdfast.regions.sinks import DEFAULT_COMPRESSION, Compression, ParquetSink, TwoPhaseSink
+from holdfast.regions.sinks.destination import FunctionDestination, SinkDestination
 from holdfast.regions.splits import FileSplits
 from holdfast.regions.task.operators import Operator
 
@@ -105,7 +106,32 @@ class RegionalPipeline:
         -------
         RegionalWriter
         """
-        return RegionalWriter(self._chain, ParquetSink(path, compression=compression))
+        return self.write_to(ParquetSink(path, compression=compression))
+
+    def write_to(self, sink: TwoPhaseSink) -> RegionalWriter:
+        """Write the last operator's rows to a two-phase sink, such as one of your own.
+
+        Parameters
+        ----------
+        sink : TwoPhaseSink
+            Stages rows on workers and commits them on the driver, checkpoint by checkpoint; see
+            `holdfast.TwoPhaseSink` for what it has to do so that each row reaches it exactly once.
+            It travels to the workers by pickling.
+
+        Returns
+        -------
+        RegionalWriter
+
+        Raises
+        ------
+        TypeError
+            If it is no `TwoPhaseSink`.
+        """
+        if not isinstance(sink, TwoPhaseSink):
+            raise TypeError(
+                f"write_to() takes an instance of holdfast.TwoPhaseSink, not {type(sink).__name__}"
+            )
+        return RegionalWriter(self._chain, SinkDestination(sink))
 
     def foreach_batch(self, function: Callable[[Any, int], None]) -> RegionalWriter:
         """Hand the last operator's rows to a function on the driver, checkpoint by checkpoint.
@@ -122,7 +148,7 @@ class RegionalPipeline:
         -------
         RegionalWriter
         """
-        return RegionalWriter(self._chain, function)
+        return RegionalWriter(self._chain, FunctionDestination(function))
 
 
 def _require_columns(operator: str, wanted: Sequence[str], there: Sequence[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from holdfast.regions.api.chain import Chain
 from holdfast.regions.api.options import PipelineOptions
 from holdfast.regions.base.folders import SEGMENTS_FOLDER, CheckpointFolders
-from holdfast.regions.base.hadoop_path import HadoopPath
 from holdfast.regions.base.metadata_files import list_metadata
 from holdfast.regions.base.paths import any_folder, local_folder
 from holdfast.regions.checkpoint.begin_from import Restore, begin_from, finish_claim
@@ -35,19 +34,12 @@ from holdfast.regions.runners.spark.query import RegionalQuery
 from holdfast.regions.runners.spark.runner import SparkRunner
 from holdfast.regions.runners.spark.split_stream import SplitStream
 from holdfast.regions.sinks import (
-    BatchFunction,
     GuardedPublisher,
-    ParquetSink,
-    PatientPublisher,
-    Publisher,
-    SinkPublisher,
     TwoPhaseSink,
     local_delivery,
     spark_delivery,
 )
-from holdfast.regions.sinks.local_owner import LocalOutputFolder
-from holdfast.regions.sinks.owner import OutputFolder
-from holdfast.regions.sinks.remote_owner import RemoteOutputFolder
+from holdfast.regions.sinks.destination import Delivery, Destination
 from holdfast.regions.splits import FileSplits, SplitEnumerator
 from holdfast.regions.splits.file_splits import SOURCE_OPERATOR
 
@@ -61,10 +53,10 @@ Runner = TypeVar("Runner", bound=TaskRunner)
 class RegionalWriter:
     """A pipeline with a sink, ready to start.
 
-    Made by ``RegionalPipeline.write_parquet`` and ``RegionalPipeline.foreach_batch``.
+    Made by ``RegionalPipeline.write_parquet``, ``write_to`` and ``foreach_batch``.
     """
 
-    def __init__(self, chain: Chain, output: ParquetSink | Callable[[Any, int], None]) -> None:
+    def __init__(self, chain: Chain, output: Destination) -> None:
         self._chain = chain
         self._output = output
 
@@ -126,10 +118,10 @@ class RegionalWriter:
             )
         root = local_folder(checkpoint)
         folders = CheckpointFolders(root)
-        if isinstance(self._output, ParquetSink) and isinstance(self._output.root, HadoopPath):
+        if named := self._output.spark_only:
             raise ValueError(
-                f"write_parquet({str(self._output.root)!r}) is not allowed without Spark, which "
-                "alone reaches this file system: give it a path, or use start()"
+                f"{named} is not allowed without Spark, which alone reaches this file system: give "
+                "it a path, or use start()"
             )
         enumerator = self._enumerator()
 
@@ -267,7 +259,7 @@ class RegionalWriter:
         opened: ExitStack,
         *,
         runner_of: Callable[[PipelinePlan], Runner],
-        delivery: Callable[..., Callable[..., None]],
+        delivery: Delivery,
         enumerator: SplitEnumerator | None,
         restore: Restore | None,
         checkpoint_id: int | None,
@@ -275,12 +267,12 @@ class RegionalWriter:
     ) -> tuple[PipelineDriver, Runner]:
         """Return the driver, with its checkpoint restored; `opened` takes what is to be closed."""
         _require_own_folder(folders)
-        sink, publisher = self._sink(folders, delivery)
+        sink, publisher = self._output.halves(folders, delivery)
         coordinators = {} if enumerator is None else {SOURCE_OPERATOR: enumerator}
         host = CoordinatorHost(coordinators, timeout_s=settings.region_timeout.total_seconds())
         opened.callback(host.close)
         plan, topology = self._prepared(settings, sink, host, gpu=gpu)
-        output = self._output_folder()
+        output = self._output.ownership()
         with ExitStack() as beginning:
             if restore is not None:
                 if restore.mode == "claim":
@@ -294,7 +286,9 @@ class RegionalWriter:
                     max_file_bytes=settings.max_file_bytes,
                 )
             if checkpoint_id is not None:
-                choose(list_metadata(folders.metadata), checkpoint_id, folders.root)
+                ids = list_metadata(folders.metadata)
+                choose(ids, checkpoint_id, folders.root)
+                self._warn_of_rows_again(checkpoint_id, [id for id in ids if id > checkpoint_id])
             owner, folders = own_folders(folders, plan, output, opened)
             if restore is not None:
                 finish_claim(restore, folders)
@@ -344,23 +338,14 @@ class RegionalWriter:
         opened.callback(stream.close)
         return stream.rows(session, source.region_names)
 
-    def _sink(
-        self, folders: CheckpointFolders, delivery: Callable[..., Callable[..., None]]
-    ) -> tuple[TwoPhaseSink, Publisher]:
-        """Return both halves of the sink: what travels to workers, and what stays."""
-        if isinstance(self._output, ParquetSink):
-            return self._output, PatientPublisher(SinkPublisher(self._output))
-        function = BatchFunction(folders.output, delivery(self._output))
-        return function.staging, PatientPublisher(function)
-
-    def _output_folder(self) -> OutputFolder | None:
-        """Return the folder of the output, if that is not in the checkpoint folder."""
-        sink = self._output
-        if not isinstance(sink, ParquetSink):
-            return None
-        if isinstance(sink.root, HadoopPath):
-            return RemoteOutputFolder(sink.root, sink.published_after)
-        return LocalOutputFolder(sink.root, sink.published_after)
+    def _warn_of_rows_again(self, checkpoint: int, given_up: Sequence[int]) -> None:
+        """Warn where output of checkpoints that are given up cannot be taken back."""
+        if given_up and (stays := self._output.stays):
+            warnings.warn(
+                f"going back to checkpoint {checkpoint} gives up {len(given_up)} newer ones, and "
+                f"{stays} cannot be taken back: rows since then come again",
+                stacklevel=4,
+            )
 
     def _prepared(
         self,

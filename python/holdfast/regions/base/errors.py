@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
+#: Regions that a message names.
+_SHOWN_REGIONS: Final = 5
+
 
 class RegionalQueryError(RuntimeError):
     """A regional pipeline ended because it could not go on.
@@ -18,6 +24,41 @@ class OperatorFailedError(RegionalQueryError):
     class that was raised, with the trace in a note: ``except RegionalQueryError as e`` finds it in
     ``e.__cause__``.
     """
+
+
+class SinkFailedError(RegionalQueryError):
+    """A sink could not commit a completed checkpoint; the cause is what it raised.
+
+    Parameters
+    ----------
+    sink : str
+        The sink and where it writes.
+    step : {"commit", "recover"}
+        What it was asked to do.
+    checkpoint : int
+        The checkpoint.
+    cause : Exception
+        What it raised.
+    regions : sequence of str, optional
+        Regions whose output it was to commit, as far as is known.
+    """
+
+    def __init__(
+        self, sink: str, step: str, checkpoint: int, cause: Exception, regions: Sequence[str] = ()
+    ) -> None:
+        self._made_of = (sink, step, checkpoint, cause)
+        shown = ", ".join(map(repr, regions[:_SHOWN_REGIONS]))
+        more = f" and {len(regions) - _SHOWN_REGIONS} more" if len(regions) > _SHOWN_REGIONS else ""
+        of = f", which has output of region {shown}{more}" if regions else ""
+        super().__init__(
+            f"sink {sink} could not {step} checkpoint {checkpoint}{of}: "
+            f"{type(cause).__name__}: {cause}. The checkpoint is complete and its output is kept: "
+            "start the pipeline again, and it is committed first"
+        )
+
+    def of_regions(self, regions: Sequence[str]) -> SinkFailedError:
+        """Return the same error with the regions that it concerns."""
+        return SinkFailedError(*self._made_of, regions)
 
 
 class JvmLostError(RegionalQueryError):

@@ -83,6 +83,11 @@ def local_folder(path: str | os.PathLike[str]) -> Path:
     return Path(text).resolve()
 
 
+def is_there(path: AnyPath) -> bool:
+    """Say whether a name is taken, also by a symbolic link that leads nowhere."""
+    return path.exists() if isinstance(path, HadoopPath) else os.path.lexists(path)
+
+
 def entries(folder: AnyPath) -> list[AnyPath]:
     """Return what is in a folder, by name.
 

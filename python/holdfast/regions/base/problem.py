@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 # Longer ones are of no use in a message, and the connection to the driver has a bound.
 TEXT_MAX: Final = 2_000
@@ -24,15 +24,18 @@ _Plain = str | int | float | bool | None
 
 
 class AtWork:
-    """What a frame belongs to while an operator runs: base class of instances of operators.
+    """What a frame belongs to while an operator or a sink runs: base class of what runs them.
 
     Attributes
     ----------
     operator_name : str
-        Name of the operator, as the pipeline gives it.
+        Name of the operator, as the pipeline gives it; or of the sink.
+    kind_at_work : {"operator", "sink"}
+        Which of them it is.
     """
 
     operator_name: str
+    kind_at_work: Literal["operator", "sink"] = "operator"
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Problem:
     Parameters
     ----------
     operator : str
-        Name of the operator that raised it; empty if none did.
+        Name of the operator or sink that raised it; empty if none did.
     module, name : str
         Of its class.
     arguments : tuple of str, int, float, bool or None
@@ -53,6 +56,8 @@ class Problem:
         File, line and function of the user's code that was at work; empty if none was.
     trace : str
         Its trace, from the user's code on.
+    at_work : {"operator", "sink"}
+        What raised it, if `operator` says so.
     """
 
     operator: str
@@ -62,11 +67,13 @@ class Problem:
     text: str
     place: str
     trace: str
+    at_work: Literal["operator", "sink"] = "operator"
 
     @classmethod
     def of(cls, error: BaseException) -> Problem:
         """Describe an exception where it was caught."""
         frames = list(_frames(error.__traceback__))
+        working = _working(frames)
         own = [frame for frame in frames if _is_users(frame)]
         arguments = error.args
         if not all(isinstance(value, _Plain) for value in arguments):
@@ -75,13 +82,14 @@ class Problem:
             type(error), error, own[0] if own else error.__traceback__
         )
         return cls(
-            operator=_operator(frames),
+            operator=working.operator_name if working is not None else "",
             module=type(error).__module__,
             name=type(error).__qualname__,
             arguments=tuple(_short(value) for value in arguments),
             text=_cut(f"{type(error).__name__}: {error}", TEXT_MAX),
             place=_place(own[-1]) if own else "",
             trace=_cut("".join(shown.format()), TRACE_MAX),
+            at_work=working.kind_at_work if working is not None else "operator",
         )
 
     @property
@@ -91,7 +99,7 @@ class Problem:
 
     def headline(self, region: str, checkpoint: int) -> str:
         """Say in a line what failed where."""
-        what = f"operator {self.operator!r} failed in region" if self.operator else "region"
+        what = f"{self.at_work} {self.operator!r} failed in region" if self.operator else "region"
         failed = "" if self.operator else " failed"
         at = f" at {self.place}" if self.place else ""
         return f"{what} {region!r}{failed} for checkpoint {checkpoint}{at}: {self.text}"
@@ -141,13 +149,13 @@ def _place(trace: TracebackType) -> str:
     return f"{frame.filename}:{frame.lineno}, in {frame.name}{code}"
 
 
-def _operator(frames: list[TracebackType]) -> str:
-    """Find the operator at work: the innermost instance that a frame belongs to."""
+def _working(frames: list[TracebackType]) -> AtWork | None:
+    """Find what was at work: the innermost instance that a frame belongs to."""
     for trace in reversed(frames):
         instance = trace.tb_frame.f_locals.get("self")
         if isinstance(instance, AtWork):
-            return instance.operator_name
-    return ""
+            return instance
+    return None
 
 
 def _class(module: str, name: str) -> type[BaseException] | None:

@@ -33,7 +33,7 @@ from holdfast.regions.checkpoint.rescale import Rescaling
 from holdfast.regions.checkpoint.verify import require_intact
 from holdfast.regions.protocol.orders import PipelinePlan
 from holdfast.regions.sinks import Publisher, TwoPhaseSink
-from holdfast.regions.sinks.owner import OutputFolder
+from holdfast.regions.sinks.owner import Ownership
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ def begin_from(
     plan: PipelinePlan,
     publisher: Publisher,
     folders: CheckpointFolders,
-    output: OutputFolder | None,
+    output: Ownership | None,
     *,
     max_file_bytes: int,
 ) -> None:
@@ -134,8 +134,8 @@ def begin_from(
         The driver's half of its sink.
     folders : CheckpointFolders
         Its checkpoint folder: new, or begun from `origin` before.
-    output : OutputFolder or None
-        Its output folder; None if that is not outside of its checkpoint folder.
+    output : Ownership or None
+        Where it writes; None if that is not outside of its checkpoint folder.
     max_file_bytes : int
         Size in bytes at which a merged file is sealed.
 
@@ -286,19 +286,22 @@ def _publish_pending(
     if old.output.exists():
         publisher.take_over(old.output, metadata.id, staged)
         return
+    if not staged:
+        return
     try:
-        sink.commit(staged)
+        sink.recover(metadata.id, staged)
     except FileNotFoundError:
         location = metadata.properties.get(OUTPUT_PROPERTY, sink.location)
         if location == sink.location:
             raise
-        if not _is_known(location, sink, old):
+        elsewhere = sink.at(location) if _is_known(location, sink, old) else None
+        if elsewhere is None:
             raise ValueError(
                 f"the old pipeline wrote to {location}, where the new one does not look: whether "
                 f"all of checkpoint {metadata.id} is published is not known. Start the old "
                 "pipeline once more and stop it, or let the new one write into the same folder"
             ) from None
-        if waiting := sink.at(location).unpublished(staged):
+        if waiting := elsewhere.unpublished(staged):
             raise ValueError(
                 f"the old pipeline has not published {len(waiting)} files of checkpoint "
                 f"{metadata.id} yet, the first as {waiting[0]}, and the new one writes elsewhere: "
@@ -320,7 +323,14 @@ def _is_known(location: str, sink: TwoPhaseSink, old: CheckpointFolders) -> bool
 def _require_no_later_output(sink: TwoPhaseSink, metadata: CheckpointMetadata) -> None:
     """Rows since the checkpoint come again: output that has them already would have them twice."""
     later = sink.published_after(metadata.id)
-    if later:
+    if later and not sink.can_withdraw:
+        LOG.warning(
+            "rows since checkpoint %d come again: they were committed as %s, and cannot be taken "
+            "back",
+            metadata.id,
+            ", ".join(later[:3]),
+        )
+    elif later:
         raise FileExistsError(
             errno.EEXIST,
             f"the output folder holds {len(later)} files of checkpoints after {metadata.id}, whose "

@@ -56,7 +56,8 @@ def finish_rewind(folders: CheckpointFolders, sink: TwoPhaseSink) -> None:
     LOG.warning("going back to checkpoint %d: checkpoints %s are given up", checkpoint, newer)
     metadata = read_metadata(folders.root, checkpoint)
     rewind_stream(folders.stream, metadata.batch_id)
-    sink.withdraw(checkpoint)
+    if sink.can_withdraw:
+        sink.withdraw(checkpoint)
     for id in newer:
         delete_metadata(folders.metadata, id)
     folders.rewind.unlink()

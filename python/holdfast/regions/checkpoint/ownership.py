@@ -6,7 +6,6 @@ every checkpoint has it too, so that what goes on from a savepoint may go on wit
 
 from __future__ import annotations
 
-import os
 import uuid
 from contextlib import ExitStack, suppress
 
@@ -23,11 +22,11 @@ from holdfast.regions.base.folders import (
 )
 from holdfast.regions.base.hadoop_path import HadoopPath
 from holdfast.regions.base.metadata_files import list_metadata
-from holdfast.regions.base.paths import AnyPath
+from holdfast.regions.base.paths import AnyPath, is_there
 from holdfast.regions.checkpoint.history_pages import list_pages
 from holdfast.regions.checkpoint.read import UNREADABLE, read_metadata
 from holdfast.regions.protocol.orders import PipelinePlan
-from holdfast.regions.sinks.owner import Candidate, OutputFolder, Owner
+from holdfast.regions.sinks.owner import Candidate, Owner, Ownership
 
 
 def new_identity() -> str:
@@ -36,7 +35,7 @@ def new_identity() -> str:
 
 
 def own_folders(
-    folders: CheckpointFolders, plan: PipelinePlan, output: OutputFolder | None, opened: ExitStack
+    folders: CheckpointFolders, plan: PipelinePlan, output: Ownership | None, opened: ExitStack
 ) -> tuple[Owner, CheckpointFolders]:
     """Make the folders of a pipeline its own for as long as it runs.
 
@@ -46,8 +45,8 @@ def own_folders(
         Its checkpoint folder; created if it is not there.
     plan : PipelinePlan
         The pipeline.
-    output : OutputFolder or None
-        Its output folder; None if that is not outside of its checkpoint folder.
+    output : Ownership or None
+        Where it writes; None if that is not outside of its checkpoint folder.
     opened : ExitStack
         Takes the locks.
 
@@ -107,7 +106,7 @@ def discard_unstarted(root: AnyPath) -> None:
         for folder in empty:
             with suppress(OSError):
                 folder.rmdir()
-        if not any(map(_is_there, empty)):
+        if not any(map(is_there, empty)):
             with ExitStack() as held:
                 held.enter_context(lock_folder(root, folders.lock))
                 folders.identity.unlink(missing_ok=True)
@@ -119,10 +118,6 @@ def discard_unstarted(root: AnyPath) -> None:
                     folders.lock.unlink()
             if isinstance(folders.lock, HadoopPath):
                 remove_leases(folders.lock)
-
-
-def _is_there(path: AnyPath) -> bool:
-    return path.exists() if isinstance(path, HadoopPath) else os.path.lexists(path)
 
 
 def _candidate(folders: CheckpointFolders, plan: PipelinePlan, identity: str) -> Candidate:

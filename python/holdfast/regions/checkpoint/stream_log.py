@@ -26,7 +26,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from holdfast.regions.base.durable import sync_folder
 from holdfast.regions.base.errors import RegionalQueryError
 from holdfast.regions.base.hadoop_path import HadoopPath
-from holdfast.regions.base.paths import AnyPath, entries
+from holdfast.regions.base.paths import AnyPath, entries, is_there
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ def copy_stream(source: AnyPath, target: AnyPath) -> None:
         If there is something else than files and folders, such as a symbolic link, which Spark
         writes nowhere; or the file system refuses.
     """
-    if not _is_there(source):
+    if not is_there(source):
         return
     if not _is_folder(source):
         raise _no_file(source)
@@ -339,10 +339,6 @@ def _copy_file(source: AnyPath, target: AnyPath) -> None:
         shutil.copyfileobj(original, copy)
         copy.flush()
         os.fsync(copy.fileno())
-
-
-def _is_there(path: AnyPath) -> bool:
-    return path.exists() if isinstance(path, HadoopPath) else os.path.lexists(path)
 
 
 def _is_folder(path: AnyPath) -> bool:

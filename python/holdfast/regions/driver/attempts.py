@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Collection, Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import closing
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
 from holdfast._core import CheckpointMetadata
 from holdfast.regions.base.clock import Clock
-from holdfast.regions.base.errors import OperatorFailedError, RegionalQueryError, StoppedError
+from holdfast.regions.base.errors import (
+    OperatorFailedError,
+    RegionalQueryError,
+    SinkFailedError,
+    StoppedError,
+)
 from holdfast.regions.base.folders import CheckpointFolders
 from holdfast.regions.coordinator import (
     INITIAL_BATCH,
@@ -107,6 +112,7 @@ class Attempts:
         self._problems = ProblemLog()
         self._clean_up = CleanUp(folders)
         self._failed = False
+        self._recovering = False
         # What the coordinator wants where no checkpoint completed.
         self._again: Retry | GiveUp | None = None
 
@@ -121,7 +127,10 @@ class Attempts:
     def start(self) -> None:
         """Publish an empty checkpoint, or repeat what followed the publication of the latest."""
         begun_ms = self._clock.now_ms()
-        if self._perform(self.machine.handle(Start(now_ms=begun_ms)), None, begun_ms):
+        self._recovering = self.machine.latest is not None
+        again = self._perform(self.machine.handle(Start(now_ms=begun_ms)), None, begun_ms)
+        self._recovering = False
+        if again:
             self.until_done(INITIAL_BATCH, "checkpoint", None)
         # What they staged is committed by now, and none of their operators is left to hear of it.
         self.note_delivered()
@@ -218,7 +227,7 @@ class Attempts:
             case NotifyCoordinator():
                 self._host.notify(action)
             case CommitSinks():
-                self._publisher.commit(self.latest.id, _staged(self.latest, action.regions))
+                self._commit(action)
                 self._publisher.sweep(action.attempt + 1)
             case Ended():
                 self._note_end(action)
@@ -239,6 +248,20 @@ class Attempts:
             cause = f"{type(e).__name__}: {e}"
             return PublishFailed(attempt=action.attempt, cause=cause, now_ms=self._clock.now_ms())
         return Published(attempt=action.attempt, now_ms=self._clock.now_ms())
+
+    def _commit(self, action: CommitSinks) -> None:
+        """Publish what the latest checkpoint staged; at a start, as far as that is to be done."""
+        entries = self.latest.regions
+        regions = [region for region in entries if region in action.regions]
+        staged = [one for region in regions for one in entries[region].staged]
+        try:
+            if self._recovering:
+                self._publisher.recover(self.latest.id, staged)
+            else:
+                self._publisher.commit(self.latest.id, staged)
+        except SinkFailedError as error:
+            concerned = [region for region in regions if entries[region].staged]
+            raise error.of_regions(concerned) from error.__cause__
 
     def _note_end(self, action: Ended) -> None:
         self._host.ended(action.attempt)
@@ -299,12 +322,3 @@ class Attempts:
 def finished_regions(metadata: CheckpointMetadata) -> list[str]:
     """Return the regions whose data has ended in a checkpoint."""
     return [region for region, entry in metadata.regions.items() if entry.finished]
-
-
-def _staged(metadata: CheckpointMetadata, regions: Collection[str]) -> list[Any]:
-    return [
-        staged
-        for region, entry in metadata.regions.items()
-        if region in regions
-        for staged in entry.staged
-    ]

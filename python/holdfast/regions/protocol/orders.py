@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.regions.coordinator import Outcome
 
@@ -18,6 +19,28 @@ if TYPE_CHECKING:
 DEFAULT_CAPACITY_BATCHES: Final = 4
 DEFAULT_THREADS: Final = 4
 DEFAULT_SLICE_ROWS: Final = 16_384
+
+
+def code_of(given: object) -> bytes:
+    """Encode what a user wrote for its way to workers, which run this very version of everything.
+
+    Raises
+    ------
+    TypeError
+        If it holds something that cannot travel, such as a connection.
+    """
+    try:
+        from pyspark.cloudpickle import dumps
+    except ImportError:
+        from pickle import dumps
+    try:
+        code: bytes = dumps(given)
+    except Exception as error:
+        raise TypeError(
+            f"{type(given).__name__} cannot be pickled, as it has to be for its way to workers: "
+            f"{error}"
+        ) from error
+    return code
 
 
 @dataclass(frozen=True)
@@ -121,6 +144,14 @@ class PipelinePlan:
     sink: TwoPhaseSink
     options: TaskOptions = field(default_factory=TaskOptions)
     splits: SplitReader | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Encode the sink, which may be of a class that workers do not find."""
+        return {**self.__dict__, "sink": code_of(self.sink)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        sink = pickle.loads(state["sink"])  # noqa: S301
+        self.__dict__.update({**state, "sink": sink})
 
     @property
     def output_schema(self) -> pa.Schema:

@@ -12,14 +12,13 @@ from holdfast.regions.sinks.parquet import (
     ParquetSink,
     ParquetStage,
 )
-from holdfast.regions.sinks.sink import (
+from holdfast.regions.sinks.publisher import (
     GuardedPublisher,
     PatientPublisher,
     Publisher,
     SinkPublisher,
-    Stage,
-    TwoPhaseSink,
 )
+from holdfast.regions.sinks.sink import Stage, TwoPhaseSink
 
 __all__ = [
     "DEFAULT_COMPRESSION",

@@ -12,7 +12,7 @@ from holdfast.regions.base.paths import AnyPath
 from holdfast.regions.sinks.delivered import last_delivered, note_delivered
 from holdfast.regions.sinks.layout import published_attempt
 from holdfast.regions.sinks.parquet import SUFFIX, ParquetSink
-from holdfast.regions.sinks.sink import Publisher
+from holdfast.regions.sinks.publisher import Publisher
 
 
 class BatchFunction(Publisher):
@@ -52,7 +52,7 @@ class BatchFunction(Publisher):
         files = list(staged)
         if not files or checkpoint <= last_delivered(self.staging.root):
             return
-        self.staging.commit(files)
+        self.staging.commit(checkpoint, files)
         paths = [self.staging.root / file.target for file in files]
         self._deliver(paths, checkpoint)
         note_delivered(self.staging.root, checkpoint)

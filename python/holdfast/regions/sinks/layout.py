@@ -14,12 +14,19 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from typing import Final
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, TypeVar
+
+from holdfast._core import Staged
+from holdfast.regions.base.hadoop_path import HadoopPath
 
 STAGED_FOLDER: Final = "_holdfast/staged"
 
 #: Who has the folder, where there are no locks.
 LEASES_FOLDER: Final = "_holdfast/leases"
+
+SomePath = TypeVar("SomePath", Path, HadoopPath)
 
 _READABLE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _STEM: Final = rf"part-(?P<attempt>\d{{10,}})-(?:{_READABLE.pattern}-)?[0-9a-f]{{20}}"
@@ -87,3 +94,20 @@ def require_own(root: object, path: str, target: str, suffix: str) -> None:
             f"expected a path inside {root} such as a pipeline stages ({wanted}), found {found!r}: "
             "the checkpoint's metadata is damaged or forged; nothing was published"
         )
+
+
+def own_files(
+    root: SomePath, staged: Iterable[Staged], suffix: str
+) -> list[tuple[SomePath, SomePath, int]]:
+    """Return the path, the final path and the size in bytes of staged files.
+
+    Raises
+    ------
+    ValueError
+        If a path or a name is none that a stage of the sink makes.
+    """
+    files = []
+    for one in staged:
+        require_own(root, one.path, one.target, suffix)
+        files.append((root / one.path, root / one.target, one.bytes))
+    return files

@@ -90,25 +90,12 @@ class Candidate:
     latest: int | None = None
 
 
-class OutputFolder(ABC):
-    """An output folder, to be asked for and to be owned; see `output_folder`.
-
-    Parameters
-    ----------
-    root : Path or HadoopPath
-        The folder.
-    published_after : callable
-        Returns what attempts after the given one published there; see `TwoPhaseSink`.
-    """
-
-    def __init__(self, root: AnyPath, published_after: Callable[[int], Sequence[str]]) -> None:
-        self.root = root
-        self.file = root / OWNER_FILE
-        self._published_after = published_after
+class Ownership(ABC):
+    """Where a pipeline writes, to be asked for and to be owned."""
 
     @abstractmethod
     def require_free_for(self, candidate: Candidate) -> None:
-        """Check that a pipeline may write into the folder. Nothing is changed.
+        """Check that a pipeline may write there. Nothing is changed.
 
         Raises
         ------
@@ -120,7 +107,7 @@ class OutputFolder(ABC):
 
     @abstractmethod
     def take(self, candidate: Candidate) -> AbstractContextManager[object]:
-        """Make the folder the pipeline's own. Errors are those of `require_free_for`.
+        """Make it the pipeline's own. Errors are those of `require_free_for`.
 
         Returns
         -------
@@ -137,6 +124,23 @@ class OutputFolder(ABC):
         FileExistsError, FolderLostError
             If one did.
         """
+
+
+class OutputFolder(Ownership):
+    """An output folder; see `sinks.destination.output_folder`.
+
+    Parameters
+    ----------
+    root : Path or HadoopPath
+        The folder.
+    published_after : callable
+        Returns what attempts after the given one published there; see `TwoPhaseSink`.
+    """
+
+    def __init__(self, root: AnyPath, published_after: Callable[[int], Sequence[str]]) -> None:
+        self.root = root
+        self.file = root / OWNER_FILE
+        self._published_after = published_after
 
     def require_known(self, candidate: Candidate) -> None:
         """Check that what was published in a folder without an owner is the pipeline's."""

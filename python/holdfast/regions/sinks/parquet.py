@@ -83,6 +83,8 @@ class ParquetSink(TwoPhaseSink):
     root: AnyPath
     compression: Compression
 
+    can_withdraw = True
+
     def __init__(
         self,
         path: str | os.PathLike[str] | HadoopPath,
@@ -108,6 +110,11 @@ class ParquetSink(TwoPhaseSink):
     @property
     def location(self) -> str:
         """The folder's absolute path."""
+        return str(self.root)
+
+    @property
+    def owned_folder(self) -> str:
+        """The folder, which belongs to one pipeline."""
         return str(self.root)
 
     def at(self, location: str) -> ParquetSink:
@@ -143,7 +150,9 @@ class ParquetSink(TwoPhaseSink):
             raise ValueError(f"attempt={attempt} is not allowed: expected an id from 0")
         return ParquetStage(self, region=region, attempt=attempt, schema=schema)
 
-    def persist(self, stages: Sequence[Stage], store: OutputStore | None) -> list[OSError | None]:
+    def persist(
+        self, stages: Sequence[Stage], store: OutputStore | None
+    ) -> Sequence[OSError | None]:
         """Make closed stages durable, so that acknowledgements may depend on them (R3).
 
         Their files are synced at the same time, and the folders that hold them once.
@@ -162,10 +171,10 @@ class ParquetSink(TwoPhaseSink):
         """
         written = cast("Sequence[ParquetStage]", stages)
         if len(written) == 1:
-            found = [written[0].persist(store)]
+            found = [_persisted(written[0], store)]
         else:
             with ThreadPoolExecutor(min(_SYNC_THREADS, max(1, len(written)))) as threads:
-                found = list(threads.map(lambda stage: stage.persist(store), written))
+                found = list(threads.map(lambda stage: _persisted(stage, store), written))
         folders: dict[Path, OSError | None] = {}
         for position, stage in enumerate(written):
             if found[position] is None and (folder := stage.local_folder) is not None:
@@ -176,7 +185,7 @@ class ParquetSink(TwoPhaseSink):
                     found[position] = error
         return found
 
-    def commit(self, staged: Iterable[Staged]) -> None:
+    def commit(self, checkpoint: int, staged: Iterable[Staged]) -> None:
         """Publish staged files, after the metadata of their checkpoint is durable (R81).
 
         Each appears whole, and durable on return. What is published already is left alone, so
@@ -184,6 +193,8 @@ class ParquetSink(TwoPhaseSink):
 
         Parameters
         ----------
+        checkpoint : int
+            Its id; names have it already.
         staged : iterable of Staged
             What the healthy regions of the checkpoint staged (R80).
 
@@ -197,13 +208,6 @@ class ParquetSink(TwoPhaseSink):
             If a staged file is damaged, or the file system refuses.
         ValueError
             If a path or a name is none that a stage of this class makes.
-        """
-        publish(self.root, staged, SUFFIX)
-
-    def recover(self, staged: Iterable[Staged]) -> None:
-        """Publish what the restored checkpoint staged and did not get to publish (R74, R81).
-
-        Parameters and errors are those of `commit`.
         """
         publish(self.root, staged, SUFFIX)
 
@@ -360,25 +364,25 @@ class ParquetStage(Stage):
             return None
         return (self._root / self._path).parent
 
-    def persist(self, store: OutputStore | None) -> OSError | None:
+    def persist(self, store: OutputStore | None = None) -> None:
         """Make the content of the closed file durable, or discard the stage.
 
         Its name is durable as well where `local_folder` is None.
+
+        Raises
+        ------
+        OSError
+            If the file system refuses.
         """
-        try:
-            with self._explained():
-                if self._file is not None and isinstance(self._root, HadoopPath):
-                    if store is None:
-                        raise OSError(errno.ENOTSUP, "only a Spark executor reaches it")
-                    staged, target = self._root / self._path, self._root / self._target
-                    store.stage(str(self._file.path), str(staged), str(target))
-                    self._file.drop()
-                elif self._file is not None:
-                    self._file.persist()
-        except OSError as error:
-            self.discard()
-            return error
-        return None
+        with self._or_discard():
+            if self._file is not None and isinstance(self._root, HadoopPath):
+                if store is None:
+                    raise OSError(errno.ENOTSUP, "only a Spark executor reaches it")
+                staged, target = self._root / self._path, self._root / self._target
+                store.stage(str(self._file.path), str(staged), str(target))
+                self._file.drop()
+            elif self._file is not None:
+                self._file.persist()
 
     def persist_folder(self, folder: Path) -> OSError | None:
         """Make the names of all files in its local folder durable."""
@@ -449,6 +453,14 @@ class ParquetStage(Stage):
 
     def _explained(self) -> AbstractContextManager[None]:
         return explained(f"cannot stage {self._named} in {self._root}")
+
+
+def _persisted(stage: ParquetStage, store: OutputStore | None) -> OSError | None:
+    try:
+        stage.persist(store)
+    except OSError as error:
+        return error
+    return None
 
 
 def _columns(schema: pa.Schema) -> str:

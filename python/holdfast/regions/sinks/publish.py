@@ -19,14 +19,14 @@ from typing import Final
 from holdfast._core import Staged
 from holdfast.regions.base.durable import explained, sync_folder
 from holdfast.regions.base.hadoop_path import HadoopPath
-from holdfast.regions.base.paths import AnyPath
+from holdfast.regions.base.paths import AnyPath, entries
 from holdfast.regions.sinks import remote_publish
 from holdfast.regions.sinks.layout import (
     STAGED_FOLDER,
     attempt_of,
+    own_files,
     own_target,
     published_attempt,
-    require_own,
 )
 
 _CHUNK_BYTES: Final = 1 << 20
@@ -60,7 +60,7 @@ def publish(root: AnyPath, staged: Iterable[Staged], suffix: str) -> None:
     if isinstance(root, HadoopPath):
         remote_publish.publish(root, staged, suffix)
         return
-    files = _own_files(root, staged, suffix)
+    files = own_files(root, staged, suffix)
     with explained(f"cannot publish staged files in {root}"):
         for folder in sorted({source.parent for source, _, _ in files}):
             _require_no_links(root, folder)
@@ -94,7 +94,7 @@ def unpublished(root: AnyPath, staged: Iterable[Staged], suffix: str) -> Sequenc
     with explained(f"cannot look for published files in {root}"):
         return [
             target
-            for _, target, size in _own_files(root, staged, suffix)
+            for _, target, size in own_files(root, staged, suffix)
             if not os.path.lexists(target) or _size(target) != size
         ]
 
@@ -139,13 +139,11 @@ def published_after(root: AnyPath, attempt: int, suffix: str) -> Sequence[AnyPat
     OSError
         If the file system refuses.
     """
-    if isinstance(root, HadoopPath):
-        return remote_publish.published_after(root, attempt, suffix)
     with explained(f"cannot look for published files in {root}"):
         return [
-            root / name
-            for name in sorted(_names(root))
-            if (found := published_attempt(name, suffix)) is not None and found > attempt
+            path
+            for path in _entries(root)
+            if (found := published_attempt(path.name, suffix)) is not None and found > attempt
         ]
 
 
@@ -157,24 +155,12 @@ def withdraw(root: AnyPath, after_attempt: int, suffix: str) -> None:
     OSError
         If the file system refuses.
     """
-    if isinstance(root, HadoopPath):
-        remote_publish.withdraw(root, after_attempt, suffix)
-        return
     files = published_after(root, after_attempt, suffix)
     with explained(f"cannot withdraw files that attempts after {after_attempt} published"):
         for file in files:
             file.unlink(missing_ok=True)
         if files:
             sync_folder(root)
-
-
-def _own_files(root: Path, staged: Iterable[Staged], suffix: str) -> list[tuple[Path, Path, int]]:
-    """Return the path, the final path and the size of staged files."""
-    files = []
-    for one in staged:
-        require_own(root, one.path, one.target, suffix)
-        files.append((root / one.path, root / one.target, one.bytes))
-    return files
 
 
 def _require_no_links(root: Path, folder: Path) -> None:
@@ -268,6 +254,13 @@ def _same_content(left: Path, right: Path) -> bool:
                 return False
             if not chunk:
                 return True
+
+
+def _entries(folder: AnyPath) -> Sequence[AnyPath]:
+    try:
+        return entries(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
 
 
 def _names(folder: Path) -> list[str]:

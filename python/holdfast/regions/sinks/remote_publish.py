@@ -15,9 +15,8 @@ from holdfast.regions.base.hadoop_path import HadoopPath, Status
 from holdfast.regions.sinks.layout import (
     STAGED_FOLDER,
     attempt_of,
+    own_files,
     own_target,
-    published_attempt,
-    require_own,
 )
 
 
@@ -60,35 +59,6 @@ def sweep(root: HadoopPath, before_attempt: int) -> None:
             if own:
                 root.discard(own)
             _remove_if_empty(folder)
-
-
-def published_after(root: HadoopPath, attempt: int, suffix: str) -> list[HadoopPath]:
-    """Return the published files of later attempts, by name."""
-    with explained(f"cannot look for published files in {root}"):
-        return [
-            path
-            for path, _ in _entries(root)
-            if (found := published_attempt(path.name, suffix)) is not None and found > attempt
-        ]
-
-
-def withdraw(root: HadoopPath, after_attempt: int, suffix: str) -> None:
-    """Remove the published files of later attempts."""
-    files = published_after(root, after_attempt, suffix)
-    with explained(f"cannot withdraw files that attempts after {after_attempt} published"):
-        for file in files:
-            file.unlink(missing_ok=True)
-
-
-def own_files(
-    root: HadoopPath, staged: Iterable[Staged], suffix: str
-) -> list[tuple[HadoopPath, HadoopPath, int]]:
-    """Return the path, the final path and the size of staged files."""
-    files = []
-    for one in staged:
-        require_own(root, one.path, one.target, suffix)
-        files.append((root / one.path, root / one.target, one.bytes))
-    return files
 
 
 def _entries(folder: HadoopPath) -> Sequence[tuple[HadoopPath, Status]]:

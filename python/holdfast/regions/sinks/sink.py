@@ -1,51 +1,64 @@
-"""What the checkpoint coordinator and the region tasks expect of a sink."""
+"""The two-phase protocol: what a sink does, and when it is asked to."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
-from typing import Final, Protocol, Self
-
-import pyarrow as pa
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 from holdfast._core import Staged
-from holdfast.regions.base.paths import AnyPath
-from holdfast.regions.base.sparing_log import SparingLog
-from holdfast.regions.sinks.delivered import last_delivered
 
-LOG: Final = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
-class Stage(Protocol):
+class Stage(ABC):
     """Output of one region in one checkpoint attempt, written by the region's task.
 
-    As a context manager it discards what was not closed.
+    Made by `TwoPhaseSink.writer`, in the task, when the region has its first rows. Then the task
+    calls `write` for every batch, `close` once behind the last one, and `persist`, in this order,
+    from one thread at a time. After any of them it may call `discard`, and then nothing more. A
+    task that is killed calls nothing: what it leaves behind is what `TwoPhaseSink.sweep` is for.
+
+    An exception of any method makes the region fail: its output of this attempt is dropped, and
+    its rows come again.
     """
 
+    @abstractmethod
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add rows. If that fails, the stage is discarded."""
+        """Add rows; no reader may see them yet.
 
+        Parameters
+        ----------
+        batch : pyarrow.RecordBatch
+            Rows with the schema that `TwoPhaseSink.writer` was given, at least one.
+        """
+
+    @abstractmethod
     def close(self) -> Staged | None:
-        """End the output. It is not durable before `TwoPhaseSink.persist`.
+        """End the output. It need not be durable before `persist` returns.
 
         Returns
         -------
         Staged or None
-            What `TwoPhaseSink.commit` needs; None if there were no rows.
+            What `TwoPhaseSink.commit` finds it by; None if there is nothing to commit.
         """
 
+    def persist(self) -> None:  # noqa: B027 - a stage whose close is durable has nothing to do
+        """Make what was closed durable: it outlives this process and its machine.
+
+        The region acknowledges the checkpoint when this has returned. From then on the rows come
+        never again, so `TwoPhaseSink.commit` has to find them. By default nothing is done, for
+        stages that are durable when `close` returns.
+        """
+
+    @abstractmethod
     def discard(self) -> None:
-        """Throw the rows away, closed or not. Never after they were acknowledged."""
+        """Throw the rows away, closed or not; may be repeated. Never after an acknowledgement.
 
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+        What cannot be thrown away now is left to `TwoPhaseSink.sweep`.
+        """
 
 
 class OutputStore(Protocol):
@@ -65,185 +78,218 @@ class OutputStore(Protocol):
         """
 
 
-class Publisher(Protocol):
-    """The driver's half of a sink, by checkpoint."""
+class TwoPhaseSink(ABC):
+    """Output that is staged first and committed once a checkpoint contains its region's state.
 
-    def commit(self, checkpoint: int, staged: Iterable[Staged]) -> None:
-        """Publish what the healthy regions of a checkpoint staged; may be repeated (R81)."""
+    Derive from it to write a sink of your own, and give it to ``RegionalPipeline.write_to``. Rows
+    reach it exactly once if it keeps to what its methods say.
 
-    def sweep(self, before_attempt: int) -> None:
-        """Throw away what earlier attempts staged and did not publish."""
+    ============  ========  ==================================================================
+    method        where     when
+    ============  ========  ==================================================================
+    `writer`      worker    when a region has its first output rows in an attempt
+    `persist`     worker    when regions have closed their output, before they acknowledge
+    `commit`      driver    when the metadata of a checkpoint is durable, before the next
+                            attempt begins; not if nothing was staged for it
+    `recover`     driver    in place of `commit`, at a start, for the checkpoint to go on from
+    `sweep`       driver    after each `commit` and `recover`, also if nothing was staged
+    `withdraw`    driver    at a start with ``checkpoint_id=``, before `recover`
+    ============  ========  ==================================================================
 
-    def take_over(self, folder: AnyPath, checkpoint: int, staged: Iterable[Staged]) -> None:
-        """Call the function with what another pipeline staged, unless that called it.
+    A region has one stage in an attempt, but two tasks of one region and attempt may run at the
+    same time, where the first was given up and lives on. So name what is staged by a nonce as
+    well. Only what the acknowledged one staged is committed.
+
+    Attempts have ids that rise and never come twice in a checkpoint folder, and a checkpoint
+    has that of its attempt. Of a regional checkpoint only the output of healthy regions is
+    committed. What a failed region staged is never committed: its rows come again, in a later
+    attempt.
+
+    The sink travels to the workers by pickling, so it may hold no connection; open them in
+    `writer` or in the stage.
+
+    Its first user is Holdfast's own sink for Parquet files, which is a good example.
+
+    Attributes
+    ----------
+    can_withdraw : bool, default False
+        Whether `withdraw` takes back what was committed. Without it, a pipeline that goes back to
+        an older checkpoint warns that rows come again.
+
+    See Also
+    --------
+    Apache Flink's ``TwoPhaseCommittingSink`` (FLIP-143), which has the same phases.
+    """
+
+    can_withdraw: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def location(self) -> str:
+        """Where it writes: the same text after every restart, and another one for another place.
+
+        Every checkpoint records it, where all who read the folder see it: no passwords.
+        """
+
+    @property
+    def owned_folder(self) -> str | Path | None:
+        """A folder that is this pipeline's alone, or None, which is the default.
+
+        A path of a file system that is mounted, or a URI. Holdfast leaves a file in it that names
+        its pipeline, and refuses the start of a second one that writes there. Without one, the
+        sink itself has to see to it that two pipelines do not meet.
+        """
+        return None
+
+    # --- on workers -----------------------------------------------------------------------------
+
+    @abstractmethod
+    def writer(self, region: str, attempt: int, schema: pa.Schema) -> Stage:
+        """Begin the output of a region in a checkpoint attempt.
 
         Parameters
         ----------
-        folder : Path or HadoopPath
-            Where the other pipeline staged it, see `BatchFunction`.
-        checkpoint : int
-            Id of the checkpoint.
-        staged : iterable of Staged
-            What its healthy regions staged.
-
-        Raises
-        ------
-        ValueError
-            If the function was not called, and there is none now.
+        region : str
+            Name of the region. It may hold any character.
+        attempt : int
+            Id of the attempt.
+        schema : pyarrow.Schema
+            Of every batch that will be written.
         """
-
-
-class SinkPublisher(Publisher):
-    """The driver's half of a sink that tells checkpoints apart by what was staged."""
-
-    def __init__(self, sink: TwoPhaseSink) -> None:
-        self._sink = sink
-
-    def commit(self, checkpoint: int, staged: Iterable[Staged]) -> None:
-        """Publish what the healthy regions of a checkpoint staged."""
-        self._sink.commit(staged)
-
-    def sweep(self, before_attempt: int) -> None:
-        """Throw away what earlier attempts staged and did not publish."""
-        self._sink.sweep(before_attempt)
-
-    def take_over(self, folder: AnyPath, checkpoint: int, staged: Iterable[Staged]) -> None:
-        """Refuse what was staged for a function and is still there."""
-        if list(staged) and checkpoint > last_delivered(folder):
-            raise ValueError(
-                f"the function of the old pipeline was not called for checkpoint {checkpoint} yet, "
-                "and the new one has no function: start the old pipeline once more and stop it, or "
-                "give the new one the function, with foreach_batch()"
-            )
-
-
-class PatientPublisher(Publisher):
-    """A publisher whose sweeps end no query: what storage refuses to throw away, it keeps.
-
-    No reader sees it, and every later sweep tries again.
-
-    Parameters
-    ----------
-    publisher : Publisher
-        Who does it.
-    """
-
-    def __init__(self, publisher: Publisher) -> None:
-        self._publisher = publisher
-        self._warnings = SparingLog(LOG)
-
-    def commit(self, checkpoint: int, staged: Iterable[Staged]) -> None:
-        """Publish what the healthy regions of a checkpoint staged."""
-        self._publisher.commit(checkpoint, staged)
-
-    def sweep(self, before_attempt: int) -> None:
-        """Throw away what earlier attempts staged, as far as storage lets it."""
-        try:
-            self._publisher.sweep(before_attempt)
-        except OSError as error:
-            self._warnings.warn(
-                "sweep",
-                "output that no reader sees cannot be removed yet, and the next checkpoint tries "
-                f"again: {error}",
-            )
-
-    def take_over(self, folder: AnyPath, checkpoint: int, staged: Iterable[Staged]) -> None:
-        """See `Publisher.take_over`."""
-        self._publisher.take_over(folder, checkpoint, staged)
-
-
-class GuardedPublisher(Publisher):
-    """A publisher that asks before it publishes, or throws away, whether it may.
-
-    Parameters
-    ----------
-    publisher : Publisher
-        Who does it.
-    guard : callable
-        Raises an exception if it may not.
-    """
-
-    def __init__(self, publisher: Publisher, guard: Callable[[], None]) -> None:
-        self._publisher = publisher
-        self._guard = guard
-
-    def commit(self, checkpoint: int, staged: Iterable[Staged]) -> None:
-        """Publish what the healthy regions of a checkpoint staged."""
-        self._guard()
-        self._publisher.commit(checkpoint, staged)
-
-    def sweep(self, before_attempt: int) -> None:
-        """Throw away what earlier attempts staged and did not publish."""
-        self._guard()
-        self._publisher.sweep(before_attempt)
-
-    def take_over(self, folder: AnyPath, checkpoint: int, staged: Iterable[Staged]) -> None:
-        """See `Publisher.take_over`."""
-        self._publisher.take_over(folder, checkpoint, staged)
-
-
-class TwoPhaseSink(Protocol):
-    """Output that is staged first and published once a checkpoint contains its region's state.
-
-    `writer` and `persist` are called on workers, the rest on the driver. A sink travels to the
-    workers by pickling.
-    """
-
-    @property
-    def location(self) -> str:
-        """Where it writes, as a text that `at` understands."""
-
-    def at(self, location: str) -> TwoPhaseSink:
-        """Return a sink of the same kind that writes elsewhere."""
-
-    def writer(self, region: str, attempt: int, schema: pa.Schema) -> Stage:
-        """Begin the output of a region in a checkpoint attempt."""
 
     def persist(
         self, stages: Sequence[Stage], store: OutputStore | None
-    ) -> Sequence[OSError | None]:
-        """Make closed stages durable, so that acknowledgements may depend on them (R3).
+    ) -> Sequence[Exception | None]:
+        """Make closed stages durable, so that acknowledgements may depend on them.
 
-        Several at once, because a device takes hardly longer for them than for one.
+        By default it calls `Stage.persist` of each. A sink may do it for all at once, because a
+        device takes hardly longer for several than for one.
 
         Parameters
         ----------
         stages : sequence of Stage
-            Stages of this sink that were closed and had rows.
+            Stages of this sink that were closed and had something to commit.
         store : OutputStore or None
-            The way to file systems that this process does not reach; None without Spark.
+            For Holdfast's own sinks: the way to file systems that this process does not reach.
 
         Returns
         -------
-        sequence of OSError or None
+        sequence of Exception or None
             For each stage, in this order, what went wrong. Such a stage is discarded.
         """
+        return [_persisted(stage) for stage in stages]
 
-    def commit(self, staged: Iterable[Staged]) -> None:
-        """Publish what was staged: all of one region and checkpoint at once, and only once.
+    # --- on the driver --------------------------------------------------------------------------
 
-        Called when the metadata of the checkpoint is durable, with the output of its healthy
-        regions (R80, R81). May be repeated after a crash at any moment.
+    @abstractmethod
+    def commit(self, checkpoint: int, staged: Sequence[Staged]) -> None:
+        """Publish what the healthy regions of a checkpoint staged.
+
+        When it returns, that is durable, and readers see all of it. They never see a part of what
+        one region staged. If the process dies before, `recover` is called with the same arguments
+        at the next start, so whatever was done already must do no harm: name what is published by
+        the checkpoint, or keep the number of the last one beside it, in one transaction with it.
+
+        An exception ends the pipeline. The checkpoint stays, and the next start recovers it.
+
+        Parameters
+        ----------
+        checkpoint : int
+            Its id: above all earlier ones.
+        staged : sequence of Staged
+            What stages returned from `Stage.close`, in this process or an earlier one. At least
+            one.
+
+        Raises
+        ------
+        FileNotFoundError
+            If something is neither staged nor committed any more.
         """
 
-    def recover(self, staged: Iterable[Staged]) -> None:
-        """Publish what the restored checkpoint staged, as far as it was not yet (R74, R81)."""
+    def recover(self, checkpoint: int, staged: Sequence[Staged]) -> None:
+        """Commit what the restored checkpoint staged, as far as it was not yet.
 
-    def unpublished(self, staged: Iterable[Staged]) -> Sequence[str]:
-        """Return what of it was not published yet, by names for people. Changes nothing."""
+        Called once at every start that goes on from a checkpoint, before any task runs, and also
+        if nothing was staged. It may have been committed wholly, in part or not at all. By default
+        it is `commit`, if there is something.
+
+        Parameters
+        ----------
+        checkpoint : int
+            Its id.
+        staged : sequence of Staged
+            As for `commit`; may be empty. Metadata may come from elsewhere with a savepoint: check
+            that names are such as the sink makes.
+        """
+        if staged:
+            self.commit(checkpoint, staged)
+
+    @abstractmethod
+    def sweep(self, before_attempt: int) -> None:
+        """Abort earlier attempts: throw away what they staged and did not commit.
+
+        Called when no task of these attempts owns its output any more, and after what is owed of
+        them was committed. May be repeated. An exception is a warning: the next sweep tries again.
+
+        Parameters
+        ----------
+        before_attempt : int
+            The oldest attempt whose staged output stays.
+        """
+
+    # --- going back, and going on elsewhere -----------------------------------------------------
 
     def published_after(self, attempt: int) -> Sequence[str]:
-        """Return what later attempts published, by names for people."""
+        """Return what later attempts committed, by names for people; by default nothing is known.
+
+        A pipeline does not begin from a savepoint while there is any that can be withdrawn.
+
+        Parameters
+        ----------
+        attempt : int
+            The newest attempt that is not asked about.
+        """
+        return ()
 
     def withdraw(self, after_attempt: int) -> None:
-        """Take back what later attempts published, because the pipeline goes back (R75).
+        """Take back what later attempts committed, because the pipeline goes back.
 
-        May be repeated.
+        Durable on return; may be repeated. Called only with `can_withdraw`.
+
+        Parameters
+        ----------
+        after_attempt : int
+            The newest attempt whose output stays.
         """
+        raise NotImplementedError(f"{type(self).__name__}.withdraw")
 
-    def sweep(self, before_attempt: int) -> None:
-        """Throw away what earlier attempts staged and did not publish.
+    def at(self, location: str) -> Self | None:
+        """Return a sink of the same kind that writes elsewhere; None if that cannot be looked at.
 
-        To be called when no task of these attempts owns its output any more (R80), and after
-        what is owed of them was committed.
+        For a pipeline that begins from a checkpoint of one that wrote elsewhere: `unpublished` is
+        asked there whether all of the checkpoint was committed.
+
+        Parameters
+        ----------
+        location : str
+            `location` of a sink of this class.
         """
+        return None
+
+    def unpublished(self, staged: Sequence[Staged]) -> Sequence[str]:
+        """Return what of it was not committed yet, by names for people. Changes nothing."""
+        return [one.target for one in staged]
+
+
+def sink_name(sink: TwoPhaseSink) -> str:
+    """Return what messages call a sink."""
+    return f"{type(sink).__name__}({sink.location!r})"
+
+
+def _persisted(stage: Stage) -> Exception | None:
+    try:
+        stage.persist()
+    except Exception as error:
+        stage.discard()
+        return error
+    return None

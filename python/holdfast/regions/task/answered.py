@@ -11,7 +11,7 @@ from holdfast.regions.base.problem import Problem
 from holdfast.regions.task.instance import Instances
 
 if TYPE_CHECKING:
-    from holdfast.regions.sinks import Stage
+    from holdfast.regions.sinks.at_work import StageAtWork
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Answered:
         Of an acknowledgement; None: the region declines.
     segments : sequence of (Owner, references)
         What must be durable before the driver gets the answer.
-    stage : Stage or None
+    stage : StageAtWork or None
         Output that must be durable, too.
     cause : str
         Of a decline.
@@ -40,7 +40,7 @@ class Answered:
 
     entry: RegionEntry | None
     segments: Sequence[tuple[Owner, Sequence[SegmentRef]]]
-    stage: Stage | None = None
+    stage: StageAtWork | None = None
     cause: str = ""
     in_flight: tuple[InFlight, ...] = ()
     had_rows: bool = True

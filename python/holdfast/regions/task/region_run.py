@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from holdfast._core import InFlight, OperatorEntry, Owner, RegionEntry, SegmentRef, SegmentStore
 from holdfast.regions.base.owners import RegionOwners
@@ -23,6 +23,7 @@ from holdfast.regions.graph import (
 )
 from holdfast.regions.graph.step_size import StepSize
 from holdfast.regions.protocol.orders import AttemptOrder, PipelinePlan
+from holdfast.regions.sinks.at_work import StageAtWork
 from holdfast.regions.state.registry import FrozenState
 from holdfast.regions.state.routing import route_by
 from holdfast.regions.state.saved import SavedState
@@ -42,9 +43,6 @@ from holdfast.regions.task.instance import (
     fresh_operator,
 )
 from holdfast.regions.task.shared_states import SharedStates
-
-if TYPE_CHECKING:
-    from holdfast.regions.sinks import Stage
 
 
 class RegionRun:
@@ -109,7 +107,7 @@ class RegionRun:
         self.feed = RegionFeed(store, self._owners, self._step_size, keeps_rows=keeps_rows)
         self._barrier_sent = False
         self._progressed = False
-        self._writer: Stage | None = None
+        self._writer: StageAtWork | None = None
         # What waits in channels and what was not fed yet are bounded apart.
         self._half_of_in_flight_bytes = plan.options.max_in_flight_bytes // 2
         self._lock = threading.Lock()
@@ -326,8 +324,8 @@ class RegionRun:
     def _stage_output(self, graph: RegionGraph) -> None:
         for output in graph.take_output():
             if self._writer is None:
-                self._writer = self._plan.sink.writer(
-                    self.region, self._order.attempt, self._plan.output_schema
+                self._writer = StageAtWork(
+                    self._plan.sink, self.region, self._order.attempt, self._plan.output_schema
                 )
             self._writer.write(output.batch)
 

@@ -14,6 +14,7 @@ from holdfast.regions.base.splitting import split_by_region
 from holdfast.regions.coordinator import Acked, Declined, RegionStarted
 from holdfast.regions.protocol.answers import Answer
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, PipelinePlan
+from holdfast.regions.sinks.at_work import persisted
 from holdfast.regions.sinks.sink import OutputStore
 from holdfast.regions.splits.file_split import FileSplit
 from holdfast.regions.splits.reader import SplitReader, SplitReadError
@@ -293,14 +294,15 @@ class RegionTask:
         answers = [(run, run.settled()) for run in runs]
         staged = [(run, answer.stage) for run, answer in answers if answer.stage is not None]
         stages = [stage for _, stage in staged]
-        errors = self._plan.sink.persist(stages, self._output) if stages else ()
+        errors = persisted(self._plan.sink, stages, self._output)
         lost = {run.region: error for (run, _), error in zip(staged, errors, strict=True)}
         return [(run, self._durable(run, answer, lost.get(run.region))) for run, answer in answers]
 
-    def _durable(self, run: RegionRun, answer: Answered, lost: OSError | None) -> Answered:
+    def _durable(self, run: RegionRun, answer: Answered, lost: Exception | None) -> Answered:
         if lost is not None:
             self._release(answer)
-            cause = f"{type(lost).__name__}: {lost}"
+            name = type(self._plan.sink).__name__
+            cause = f"sink {name!r} did not make its output durable: {type(lost).__name__}: {lost}"
         elif self._made_durable(answer):
             return answer
         else:

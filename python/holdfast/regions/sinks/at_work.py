@@ -1,0 +1,90 @@
+"""A sink on a worker, called so that what goes wrong in it says where."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Literal
+
+from holdfast._core import Staged
+from holdfast.regions.base.problem import AtWork
+from holdfast.regions.sinks.sink import OutputStore, Stage, TwoPhaseSink
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LOG: Final = logging.getLogger(__name__)
+
+
+class StageAtWork(AtWork):
+    """A stage, whose errors name its sink.
+
+    Parameters
+    ----------
+    sink : TwoPhaseSink
+        The sink.
+    region : str
+        Name of the region.
+    attempt : int
+        Id of the attempt.
+    schema : pyarrow.Schema
+        Of its rows.
+
+    Raises
+    ------
+    Exception
+        Whatever the sink raises.
+    """
+
+    kind_at_work: Literal["operator", "sink"] = "sink"
+
+    def __init__(self, sink: TwoPhaseSink, region: str, attempt: int, schema: pa.Schema) -> None:
+        self.operator_name = type(sink).__name__
+        self._named = f"region {region!r}, attempt {attempt}"
+        stage = sink.writer(region, attempt, schema)
+        if not isinstance(stage, Stage):
+            raise TypeError(f"writer() returned {type(stage).__name__}, expected a holdfast.Stage")
+        self.stage = stage
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add rows; see `Stage.write`."""
+        if batch.num_rows:
+            self.stage.write(batch)
+
+    def close(self) -> Staged | None:
+        """End the output; see `Stage.close`."""
+        staged = self.stage.close()
+        if staged is not None and not isinstance(staged, Staged):
+            raise TypeError(
+                f"close() returned {type(staged).__name__}, expected a holdfast.Staged or None"
+            )
+        return staged
+
+    def discard(self) -> None:
+        """Throw the rows away; what goes wrong is left to the sweep."""
+        try:
+            self.stage.discard()
+        except Exception:
+            LOG.warning(
+                "sink %r did not discard the output of %s; it is left to the sweep",
+                self.operator_name,
+                self._named,
+                exc_info=True,
+            )
+
+
+def persisted(
+    sink: TwoPhaseSink, stages: Sequence[StageAtWork], store: OutputStore | None
+) -> list[Exception | None]:
+    """Make closed stages of a sink durable; see `TwoPhaseSink.persist`. Raises nothing."""
+    if not stages:
+        return []
+    try:
+        found = list(sink.persist([each.stage for each in stages], store))
+        if len(found) != len(stages):
+            raise ValueError(f"persist() returned {len(found)} answers for {len(stages)} stages")
+    except Exception as error:
+        for stage in stages:
+            stage.discard()
+        return [error] * len(stages)
+    return found
