@@ -83,6 +83,8 @@ DOCUMENTS = {
             varies=r"\d+(?= -$)|\d{4}-\d\d-\d\dT[\d:]+Z \d+|[0-9a-f]{8}(?= -$)",
             everywhere=True,
         ),
+        Step("pasted", "class Checked(Deviation):", everywhere=True),
+        Step("printed", "{'hot_readings': ", everywhere=True),
         Step("pasted", 'query = pipeline.write_parquet("deviations")', everywhere=True),
     ),
     "CONTRIBUTING.md": (

@@ -46,6 +46,7 @@ from holdfast.regions.driver.attempt_watch import AttemptWatch
 from holdfast.regions.driver.cleanup import CleanUp
 from holdfast.regions.driver.coordinator_host import CoordinatorHost
 from holdfast.regions.driver.history_log import HistoryLog
+from holdfast.regions.driver.metrics import MetricsLog
 from holdfast.regions.driver.problem_log import ProblemLog
 from holdfast.regions.driver.task_runner import TaskRunner
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, EndedAttempt
@@ -75,6 +76,8 @@ class Attempts:
         What time it is, and how long a pause takes.
     history : HistoryLog
         Keeps what became of the attempts.
+    metrics : MetricsLog
+        Adds up what operators did.
     properties : mapping of str to str
         Goes into the metadata of every checkpoint.
     """
@@ -90,6 +93,7 @@ class Attempts:
         host: CoordinatorHost,
         clock: Clock,
         history: HistoryLog,
+        metrics: MetricsLog,
         properties: Mapping[str, str],
     ) -> None:
         self.machine = machine
@@ -100,6 +104,7 @@ class Attempts:
         self._host = host
         self._clock = clock
         self._history = history
+        self._metrics = metrics
         self._noted = 0
         self._properties = properties
         # Ends of attempts, for the next order: instances of operators have not heard of them.
@@ -190,6 +195,8 @@ class Attempts:
             if record.id > self._noted:
                 self._noted = record.id
                 self._history.note(record)
+                self._metrics.ended(record)
+                self._runner.show_metrics(self._metrics.sums())
 
     def _execute(self, action: Action, source: object | None, at_ms: int) -> Iterable[Action]:
         """Carry out one action; returns those that the coordinator decides on because of it."""
@@ -292,7 +299,8 @@ class Attempts:
         )
         self._ended.clear()
         self._problems.begin()
-        watch = AttemptWatch(action, [metadata.id for metadata in self.machine.retained])
+        retained = [metadata.id for metadata in self.machine.retained]
+        watch = AttemptWatch(action, retained, self._metrics)
         return run_tasks(self._runner, action, order, source, watch, self._clock)
 
 
