@@ -31,6 +31,7 @@ from holdfast._spark import configure, plugin_jar, spark_conf
 
 if TYPE_CHECKING:
     from holdfast.regions import (
+        CheckpointId,
         CheckpointInfo,
         DamagedCheckpointError,
         FileSplits,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AttemptEndedError",
+    "CheckpointId",
     "CheckpointInfo",
     "CorruptSegmentError",
     "DamagedCheckpointError",

@@ -73,6 +73,10 @@ DOCUMENTS = {
         Step("terminal", "$ holdfast conf > holdfast.conf", varies="(?<= )/.*/site-packages"),
     ),
     "docs/regional-pipelines.md": (
+        Step("installation", "pip install deltalake"),
+        Step("pasted", "from deltalake import", everywhere=True),
+        Step("pasted", "query = pipeline.foreach_batch(append_once)", everywhere=True),
+        Step("printed", "100000", everywhere=True),
         Step("pasted", "source = holdfast.FileSplits(", everywhere=True),
         Step("not run", '.write_parquet("s3a://reports', "needs a cluster with HDFS and S3"),
         Step("not run", "id  batch  outcome   failed regions", _DEMO_OUTPUT),

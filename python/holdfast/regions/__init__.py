@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.regions.api import (
+        CheckpointId,
         CheckpointInfo,
         Counter,
         DamagedCheckpointError,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "CheckpointId",
     "CheckpointInfo",
     "Counter",
     "DamagedCheckpointError",

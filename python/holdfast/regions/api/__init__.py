@@ -18,6 +18,7 @@ from holdfast.regions.coordinator import CheckpointInfo
 from holdfast.regions.driver.metrics import PipelineMetrics
 from holdfast.regions.runners.local import LocalQuery
 from holdfast.regions.runners.spark.query import RegionalQuery
+from holdfast.regions.sinks import CheckpointId
 from holdfast.regions.splits import FileSplits
 from holdfast.regions.state.keyed_map import MapState
 from holdfast.regions.state.registry import ListState, ValueState
@@ -26,6 +27,7 @@ from holdfast.regions.task.metrics import Counter, Gauge, MetricGroup
 from holdfast.regions.task.operators import Operator, OperatorContext
 
 __all__ = [
+    "CheckpointId",
     "CheckpointInfo",
     "Counter",
     "DamagedCheckpointError",

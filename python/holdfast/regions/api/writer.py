@@ -64,7 +64,7 @@ class RegionalWriter:
     Made by ``RegionalPipeline.write_parquet`` and ``RegionalPipeline.foreach_batch``.
     """
 
-    def __init__(self, chain: Chain, output: ParquetSink | Callable[[Any, int], None]) -> None:
+    def __init__(self, chain: Chain, output: ParquetSink | Callable[[Any, Any], None]) -> None:
         self._chain = chain
         self._output = output
 

@@ -50,7 +50,7 @@ from holdfast.regions.driver.metrics import MetricsLog
 from holdfast.regions.driver.problem_log import ProblemLog
 from holdfast.regions.driver.task_runner import TaskRunner
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, EndedAttempt
-from holdfast.regions.sinks import Publisher
+from holdfast.regions.sinks import CheckpointId, Publisher
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -225,7 +225,8 @@ class Attempts:
             case NotifyCoordinator():
                 self._host.notify(action)
             case CommitSinks():
-                self._publisher.commit(self.latest.id, _staged(self.latest, action.regions))
+                staged = _staged(self.latest, action.regions)
+                self._publisher.commit(CheckpointId.of(self.latest), staged)
                 self._publisher.sweep(action.attempt + 1)
             case Ended():
                 self._note_end(action)
