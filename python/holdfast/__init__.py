@@ -31,6 +31,7 @@ from holdfast._spark import configure, plugin_jar, spark_conf
 
 if TYPE_CHECKING:
     from holdfast.regions import (
+        CheckpointId,
         CheckpointInfo,
         DamagedCheckpointError,
         FileSplits,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         LocalQuery,
         Operator,
         OperatorContext,
+        PipelineMetrics,
         RegionalQuery,
         RegionalQueryError,
         RegionFinishedError,
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AttemptEndedError",
+    "CheckpointId",
     "CheckpointInfo",
     "CorruptSegmentError",
     "DamagedCheckpointError",
@@ -67,6 +70,7 @@ __all__ = [
     "Operator",
     "OperatorContext",
     "Owner",
+    "PipelineMetrics",
     "RegionFinishedError",
     "RegionInTwoTasksError",
     "RegionalQuery",

@@ -49,6 +49,17 @@ def test_a_history_with_all_that_was_to_happen_is_accepted() -> None:
     assert held(GOOD) == [True] * 5
 
 
+def test_on_a_slow_machine_two_attempts_that_had_to_be_global_may_fail() -> None:
+    # Rows waited until an attempt that must be global, so that one regional checkpoint is missing.
+    attempts = changed(7, attempt(7, 3, "aborted", "bad"))
+    attempts.insert(-2, attempt(8, 3, "global", bad=30))
+    attempts[-2:] = [attempt(9, 4, "global", slow=2), attempt(10, 4, "global")]
+    found = list(verdicts(attempts, failing="bad", failures=4, slow="slow", batches=5))
+    assert [good for _, good in found] == [True] * 5
+    assert "2 regional checkpoints" in found[1][0]
+    assert found[1][0].endswith("2 attempts that had to be global were aborted")
+
+
 def test_what_was_found_is_said_with_its_figures() -> None:
     texts = [text for text, _ in verdicts(GOOD, failing="bad", failures=4, slow="slow", batches=5)]
     assert "bad alone failed, 4 times: 3 regional checkpoints" in texts[1]

@@ -25,7 +25,7 @@ def declined(region: str, cause: str, **more: Any) -> Answer:
 
 ANSWERS = [
     Answer(3, RegionStarted(attempt=7, region="Zürich")),
-    Answer(3, Acked(attempt=7, region="JFK", entry=RegionEntry("JFK", origin=7))),
+    Answer(3, Acked(attempt=7, region="JFK", entry=RegionEntry("JFK", origin=7)), b"figures"),
     declined("LGA", "in trouble", in_flight=(InFlight(7, "source", 2, 3, inline=b"abc"),)),
     declined("EWR", "expired", had_rows=False),
     declined("SFO", "Ärger", problem=Problem.of(ValueError("no such carrier"))),
@@ -60,7 +60,7 @@ def test_a_message_that_is_cut_is_refused_wherever_it_is_cut() -> None:
 
 def test_a_decline_that_says_more_than_it_holds_is_refused() -> None:
     (message,) = encode(RUN, [declined("", "why")])
-    body = 16 + 21
+    body = 16 + 25
     with pytest.raises(ValueError, match=r"an answer is cut: \d+ bytes of 264"):
         decode(message[: body + 1] + b"\xff" + message[body + 2 :])
 

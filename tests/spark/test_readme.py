@@ -73,6 +73,10 @@ DOCUMENTS = {
         Step("terminal", "$ holdfast conf > holdfast.conf", varies="(?<= )/.*/site-packages"),
     ),
     "docs/regional-pipelines.md": (
+        Step("installation", "pip install deltalake"),
+        Step("pasted", "from deltalake import", everywhere=True),
+        Step("pasted", "query = pipeline.foreach_batch(append_once)", everywhere=True),
+        Step("printed", "100000", everywhere=True),
         Step("pasted", "import json\nimport os\nimport shutil", everywhere=True),
         Step("printed", "100000 5", everywhere=True),
         Step("pasted", "source = holdfast.FileSplits(", everywhere=True),
@@ -85,6 +89,8 @@ DOCUMENTS = {
             varies=r"\d+(?= -$)|\d{4}-\d\d-\d\dT[\d:]+Z \d+|[0-9a-f]{8}(?= -$)",
             everywhere=True,
         ),
+        Step("pasted", "class Checked(Deviation):", everywhere=True),
+        Step("printed", "{'hot_readings': ", everywhere=True),
         Step("pasted", 'query = pipeline.write_parquet("deviations")', everywhere=True),
     ),
     "CONTRIBUTING.md": (

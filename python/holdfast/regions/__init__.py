@@ -13,16 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.regions.api import (
+        CheckpointId,
         CheckpointInfo,
+        Counter,
         DamagedCheckpointError,
         FileSplits,
         FolderInUseError,
+        Gauge,
         LayoutChangedError,
         ListState,
         LocalQuery,
         MapState,
+        MetricGroup,
         Operator,
         OperatorContext,
+        PipelineMetrics,
         PipelineOptions,
         RegionalPipeline,
         RegionalQuery,
@@ -43,16 +48,21 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "CheckpointId",
     "CheckpointInfo",
+    "Counter",
     "DamagedCheckpointError",
     "FileSplits",
     "FolderInUseError",
+    "Gauge",
     "LayoutChangedError",
     "ListState",
     "LocalQuery",
     "MapState",
+    "MetricGroup",
     "Operator",
     "OperatorContext",
+    "PipelineMetrics",
     "PipelineOptions",
     "RegionFinishedError",
     "RegionInTwoTasksError",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -200,6 +200,9 @@ class HostileRunner:
         newest = self.world.newest
         assert newest is not None
         assert order.base == newest.to_bytes()
+
+    def show_metrics(self, sums: Mapping[str, float]) -> None:
+        pass
 
     def close(self) -> None:
         raise AssertionError("the driver does not close its runner")

@@ -13,11 +13,11 @@ from support import environment, program
 WAIT_SECONDS = 400
 
 
-def run_job(folder: Path, *arguments: str) -> int:
+def run_job(folder: Path, *arguments: str, job: str = "spark/regional_job.py") -> int:
     """Exit code of the job; what it left running in its process group is killed."""
     with (folder / "log.txt").open("ab") as log:
-        job = subprocess.Popen(
-            [sys.executable, program("spark/regional_job.py"), "--folder", str(folder), *arguments],
+        started = subprocess.Popen(
+            [sys.executable, program(job), "--folder", str(folder), *arguments],
             cwd=folder,
             env=environment(),
             stdout=log,
@@ -25,11 +25,11 @@ def run_job(folder: Path, *arguments: str) -> int:
             start_new_session=True,
         )
         try:
-            return job.wait(timeout=WAIT_SECONDS)
+            return started.wait(timeout=WAIT_SECONDS)
         finally:
-            if job.poll() is None:
-                os.killpg(job.pid, signal.SIGKILL)
-                job.wait()
+            if started.poll() is None:
+                os.killpg(started.pid, signal.SIGKILL)
+                started.wait()
 
 
 def log_of(folder: Path) -> str:

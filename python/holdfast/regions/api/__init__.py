@@ -16,26 +16,33 @@ from holdfast.regions.base.errors import (
 from holdfast.regions.checkpoint.begin_from import Restore, restore
 from holdfast.regions.checkpoint.verify import DamagedCheckpointError
 from holdfast.regions.coordinator import CheckpointInfo
+from holdfast.regions.driver.metrics import PipelineMetrics
 from holdfast.regions.runners.local import LocalQuery
 from holdfast.regions.runners.spark.query import RegionalQuery
-from holdfast.regions.sinks import Stage, Staged, TwoPhaseSink
+from holdfast.regions.sinks import CheckpointId, Stage, Staged, TwoPhaseSink
 from holdfast.regions.splits import FileSplits
 from holdfast.regions.state.keyed_map import MapState
 from holdfast.regions.state.registry import ListState, ValueState
 from holdfast.regions.state.saved import StateError
+from holdfast.regions.task.metrics import Counter, Gauge, MetricGroup
 from holdfast.regions.task.operators import Operator, OperatorContext
 
 __all__ = [
+    "CheckpointId",
     "CheckpointInfo",
+    "Counter",
     "DamagedCheckpointError",
     "FileSplits",
     "FolderInUseError",
+    "Gauge",
     "LayoutChangedError",
     "ListState",
     "LocalQuery",
     "MapState",
+    "MetricGroup",
     "Operator",
     "OperatorContext",
+    "PipelineMetrics",
     "PipelineOptions",
     "RegionFinishedError",
     "RegionInTwoTasksError",

@@ -10,7 +10,13 @@ from typing import Any
 from holdfast.regions.api.chain import Chain, ChainedOperator
 from holdfast.regions.api.writer import RegionalWriter
 from holdfast.regions.base.schemas import arrow_schema
-from holdfast.regions.sinks import DEFAULT_COMPRESSION, Compression, ParquetSink, TwoPhaseSink
+from holdfast.regions.sinks import (
+    DEFAULT_COMPRESSION,
+    CheckpointId,
+    Compression,
+    ParquetSink,
+    TwoPhaseSink,
+)
 from holdfast.regions.sinks.destination import FunctionDestination, SinkDestination
 from holdfast.regions.splits import FileSplits
 from holdfast.regions.task.operators import Operator
@@ -133,20 +139,31 @@ class RegionalPipeline:
             )
         return RegionalWriter(self._chain, SinkDestination(sink))
 
-    def foreach_batch(self, function: Callable[[Any, int], None]) -> RegionalWriter:
+    def foreach_batch(self, function: Callable[[Any, CheckpointId], None]) -> RegionalWriter:
         """Hand the last operator's rows to a function on the driver, checkpoint by checkpoint.
 
         Parameters
         ----------
         function : callable
             Takes the rows that a completed checkpoint publishes, as a DataFrame (as a
-            ``pyarrow.Table`` without Spark), and the checkpoint's id. Not called for a checkpoint
-            without rows. Called again with the same id after a crash in the middle of it, so that
-            it should replace what it did for that id.
+            ``pyarrow.Table`` without Spark), and the checkpoint's id, an ``int`` that also has
+            ``batch_id`` and ``pipeline_id``, see `CheckpointId`. The DataFrame can be read until
+            the function returns.
 
         Returns
         -------
         RegionalWriter
+
+        Notes
+        -----
+        The function is called at least once for every completed checkpoint with rows, one call at
+        a time, in the order of ids. It is called again with the same id and the same rows if the
+        process ends before it was noted that the function returned. An exception of it ends the
+        query; the next start calls it again. So every row has its effect once if a call with
+        ``(pipeline_id, checkpoint)`` that was seen before changes nothing.
+
+        After ``start(checkpoint_id=...)`` or ``start(restore=...)`` the rows since that checkpoint
+        come again, under new ids; a warning names checkpoints whose rows the function has had.
         """
         return RegionalWriter(self._chain, FunctionDestination(function))
 

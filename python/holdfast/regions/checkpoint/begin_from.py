@@ -26,13 +26,14 @@ from holdfast.regions.base.metadata_files import list_metadata
 from holdfast.regions.base.paths import AnyPath, any_folder
 from holdfast.regions.checkpoint.claim import delete_claimed
 from holdfast.regions.checkpoint.copy import copy_region, require_free, write_image
+from holdfast.regions.checkpoint.delivered_again import delivered_again
 from holdfast.regions.checkpoint.layout import LAYOUT_PROPERTY, Layout
 from holdfast.regions.checkpoint.ownership import discard_unstarted, new_identity, successor
 from holdfast.regions.checkpoint.read import choose, read_metadata
 from holdfast.regions.checkpoint.rescale import Rescaling
 from holdfast.regions.checkpoint.verify import require_intact
 from holdfast.regions.protocol.orders import PipelinePlan
-from holdfast.regions.sinks import Publisher, TwoPhaseSink
+from holdfast.regions.sinks import CheckpointId, Publisher, TwoPhaseSink
 from holdfast.regions.sinks.owner import Ownership
 
 LOG: Final = logging.getLogger(__name__)
@@ -186,6 +187,9 @@ def begin_from(
             adapt=copy_region if old is None else Rescaling(old, new, metadata.regions),
         )
         LOG.info("began with checkpoint %d of %s", metadata.id, origin.path)
+        again = delivered_again(CheckpointFolders(origin.path), metadata.id)
+        if again and plan.sink.location == str(folders.output):
+            LOG.warning("beginning with checkpoint %d of %s: %s", metadata.id, origin.path, again)
 
 
 def finish_claim(origin: Restore, folders: CheckpointFolders) -> None:
@@ -284,12 +288,12 @@ def _publish_pending(
     """
     staged = [one for entry in metadata.regions.values() for one in entry.staged]
     if old.output.exists():
-        publisher.take_over(old.output, metadata.id, staged)
+        publisher.take_over(old.output, CheckpointId.of(metadata), staged)
         return
     if not staged:
         return
     try:
-        sink.recover(metadata.id, staged)
+        sink.recover(CheckpointId.of(metadata), staged)
     except FileNotFoundError:
         location = metadata.properties.get(OUTPUT_PROPERTY, sink.location)
         if location == sink.location:

@@ -13,6 +13,7 @@ from typing import Final
 from holdfast.regions.base.durable import sync_folder, write_number
 from holdfast.regions.base.folders import CheckpointFolders
 from holdfast.regions.base.metadata_files import delete_metadata, list_metadata
+from holdfast.regions.checkpoint.delivered_again import delivered_again
 from holdfast.regions.checkpoint.read import read_metadata
 from holdfast.regions.checkpoint.stream_log import rewind_stream
 from holdfast.regions.sinks import TwoPhaseSink
@@ -54,6 +55,8 @@ def finish_rewind(folders: CheckpointFolders, sink: TwoPhaseSink) -> None:
         return
     newer = [id for id in list_metadata(folders.metadata) if id > checkpoint]
     LOG.warning("going back to checkpoint %d: checkpoints %s are given up", checkpoint, newer)
+    if again := delivered_again(folders, checkpoint):
+        LOG.warning("going back to checkpoint %d: %s", checkpoint, again)
     metadata = read_metadata(folders.root, checkpoint)
     rewind_stream(folders.stream, metadata.batch_id)
     if sink.can_withdraw:

@@ -10,6 +10,7 @@ from typing import Final
 
 from holdfast.regions.base.errors import RegionFinishedError, RegionInTwoTasksError
 from holdfast.regions.coordinator import Acked, Declined, Event, RegionStarted, RunAttempt
+from holdfast.regions.driver.metrics import MetricsLog
 from holdfast.regions.protocol.answers import Answer
 from holdfast.regions.protocol.orders import AttemptOrder
 
@@ -17,12 +18,13 @@ LOG: Final = logging.getLogger(__name__)
 
 
 class AttemptWatch:
-    """Which regions of an attempt were seen where."""
+    """Which regions of an attempt were seen where; keeps what their operators did."""
 
-    def __init__(self, action: RunAttempt, retained: Sequence[int]) -> None:
+    def __init__(self, action: RunAttempt, retained: Sequence[int], metrics: MetricsLog) -> None:
         self.attempt = action.attempt
         self._finished = action.finished
         self._retained = retained
+        self._metrics = metrics
         self.partitions: dict[str, int] = {}
         self.answered: set[str] = set()
 
@@ -63,6 +65,7 @@ class AttemptWatch:
         if isinstance(event, RegionStarted):
             return event
         self.answered.add(event.region)
+        self._metrics.add(event.region, answer.figures)
         if isinstance(event, Declined) and order.only_stores(answer.partition):
             # Tasks without rows of the batch end together when one of them is lost.
             return replace(event, task="owed" if owed else f"partition {answer.partition}")

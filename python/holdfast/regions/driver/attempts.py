@@ -51,10 +51,11 @@ from holdfast.regions.driver.attempt_watch import AttemptWatch
 from holdfast.regions.driver.cleanup import CleanUp
 from holdfast.regions.driver.coordinator_host import CoordinatorHost
 from holdfast.regions.driver.history_log import HistoryLog
+from holdfast.regions.driver.metrics import MetricsLog
 from holdfast.regions.driver.problem_log import ProblemLog
 from holdfast.regions.driver.task_runner import TaskRunner
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, EndedAttempt
-from holdfast.regions.sinks import Publisher
+from holdfast.regions.sinks import CheckpointId, Publisher
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -80,6 +81,8 @@ class Attempts:
         What time it is, and how long a pause takes.
     history : HistoryLog
         Keeps what became of the attempts.
+    metrics : MetricsLog
+        Adds up what operators did.
     properties : mapping of str to str
         Goes into the metadata of every checkpoint.
     """
@@ -95,6 +98,7 @@ class Attempts:
         host: CoordinatorHost,
         clock: Clock,
         history: HistoryLog,
+        metrics: MetricsLog,
         properties: Mapping[str, str],
     ) -> None:
         self.machine = machine
@@ -105,6 +109,7 @@ class Attempts:
         self._host = host
         self._clock = clock
         self._history = history
+        self._metrics = metrics
         self._noted = 0
         self._properties = properties
         # Ends of attempts, for the next order: instances of operators have not heard of them.
@@ -199,6 +204,8 @@ class Attempts:
             if record.id > self._noted:
                 self._noted = record.id
                 self._history.note(record)
+                self._metrics.ended(record)
+                self._runner.show_metrics(self._metrics.sums())
 
     def _execute(self, action: Action, source: object | None, at_ms: int) -> Iterable[Action]:
         """Carry out one action; returns those that the coordinator decides on because of it."""
@@ -254,11 +261,12 @@ class Attempts:
         entries = self.latest.regions
         regions = [region for region in entries if region in action.regions]
         staged = [one for region in regions for one in entries[region].staged]
+        checkpoint = CheckpointId.of(self.latest)
         try:
             if self._recovering:
-                self._publisher.recover(self.latest.id, staged)
+                self._publisher.recover(checkpoint, staged)
             else:
-                self._publisher.commit(self.latest.id, staged)
+                self._publisher.commit(checkpoint, staged)
         except SinkFailedError as error:
             concerned = [region for region in regions if entries[region].staged]
             raise error.of_regions(concerned) from error.__cause__
@@ -315,7 +323,8 @@ class Attempts:
         )
         self._ended.clear()
         self._problems.begin()
-        watch = AttemptWatch(action, [metadata.id for metadata in self.machine.retained])
+        retained = [metadata.id for metadata in self.machine.retained]
+        watch = AttemptWatch(action, retained, self._metrics)
         return run_tasks(self._runner, action, order, source, watch, self._clock)
 
 

@@ -28,6 +28,7 @@ from holdfast.regions.coordinator import (
 from holdfast.regions.driver.attempts import Attempts, finished_regions
 from holdfast.regions.driver.coordinator_host import CoordinatorHost
 from holdfast.regions.driver.history_log import HistoryLog
+from holdfast.regions.driver.metrics import MetricsLog, PipelineMetrics
 from holdfast.regions.driver.task_runner import TaskRunner
 from holdfast.regions.protocol.orders import PipelinePlan
 from holdfast.regions.sinks import Publisher
@@ -79,6 +80,7 @@ class PipelineDriver:
         self._publisher = publisher
         self._host = host
         self._history = history
+        self._metrics = MetricsLog([stage.name for stage in plan.stages])
         self._clock = clock or Clock()
         self._started: Attempts | None = None
         self._properties: dict[str, str] = {
@@ -141,6 +143,7 @@ class PipelineDriver:
             host=self._host,
             clock=self._clock,
             history=self._history,
+            metrics=self._metrics,
             properties=self._properties,
         )
         self._started.start()
@@ -159,6 +162,10 @@ class PipelineDriver:
             Return so many at most, the newest.
         """
         return self._history.records(last=last)
+
+    def metrics(self) -> PipelineMetrics:
+        """Return what operators did since this start of the pipeline."""
+        return self._metrics.snapshot(self.latest)
 
     def run_batch(self, batch_id: int, source: object, *, global_only: bool = False) -> None:
         """Run one batch to a completed checkpoint, in as many attempts as it takes.

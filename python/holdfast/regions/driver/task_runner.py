@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Protocol
 
 from holdfast._core import CheckpointMetadata
@@ -67,6 +67,15 @@ class TaskRunner(Protocol):
         ----------
         retained : sequence of CheckpointMetadata
             All retained checkpoints. No attempt is under way.
+        """
+
+    def show_metrics(self, sums: Mapping[str, float]) -> None:
+        """Hand what a pipeline did since its start to those who monitor it; best effort.
+
+        Parameters
+        ----------
+        sums : mapping of str to int or float
+            The figures, by names that dots divide into levels.
         """
 
     def close(self) -> None:

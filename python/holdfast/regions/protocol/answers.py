@@ -1,11 +1,12 @@
 """What region tasks tell the driver while an attempt runs, and its form on the wire.
 
 A message is: run of the pipeline 16 bytes, then answers to the end. An answer is: kind 1 byte,
-attempt u64, partition u32, length of the region's name u32, length of the body u32, the name in
-UTF-8, the body. The body of an acknowledgement is the encoded entry; that of a decline: whether the
-region had rows 1 byte, length of the cause u32, length of the problem u32, the cause in UTF-8, the
-problem, and an encoded entry that holds the stored rows. Numbers are little-endian. A message lives
-for one attempt only and is never stored. The run keeps out tasks of an earlier start of the same
+attempt u64, partition u32, length of the region's name u32, length of the body u32, length of the
+figures u32, the name in UTF-8, the body, the figures (see `protocol.figures`). The body of an
+acknowledgement is the encoded entry; that of a decline: whether the region had rows 1 byte, length
+of the cause u32, length of the problem u32, the cause in UTF-8, the problem, and an encoded entry
+that holds the stored rows. Numbers are little-endian. A message lives for one attempt only and is
+never stored. The run keeps out tasks of an earlier start of the same
 pipeline, whose attempts may have had the same numbers.
 """
 
@@ -24,7 +25,7 @@ from holdfast.regions.coordinator import Acked, Declined, RegionStarted
 MESSAGE_BYTES: Final = 1024 * 1024
 
 _RUN_BYTES: Final = 16
-_HEAD: Final = struct.Struct("<BQIII")
+_HEAD: Final = struct.Struct("<BQIIII")
 _DECLINE: Final = struct.Struct("<?II")
 _STARTED, _ACKED, _DECLINED = 1, 2, 3
 
@@ -40,10 +41,13 @@ class Answer:
     event : RegionStarted, Acked or Declined
         The coordinator's event. The driver knows which task was lost, so that a decline on the wire
         names none.
+    figures : bytes
+        Of an acknowledgement or a decline: what the region's operators did, encoded.
     """
 
     partition: int
     event: RegionStarted | Acked | Declined
+    figures: bytes = b""
 
 
 def encode(run: str, answers: Iterable[Answer]) -> Iterator[bytes]:
@@ -74,14 +78,17 @@ def decode(message: bytes) -> tuple[str, list[Answer]]:
     while at < len(message):
         if len(message) < at + _HEAD.size:
             raise ValueError(f"an answer is cut: {len(message) - at} bytes of {_HEAD.size}")
-        kind, attempt, partition, name_bytes, body_bytes = _HEAD.unpack_from(message, at)
+        head = _HEAD.unpack_from(message, at)
+        kind, attempt, partition, name_bytes, body_bytes, figures_bytes = head
         name_at = at + _HEAD.size
         body_at = name_at + name_bytes
-        at = body_at + body_bytes
+        figures_at = body_at + body_bytes
+        at = figures_at + figures_bytes
         if len(message) < at:
             raise ValueError(f"an answer is cut: {len(message) - name_at} bytes of {at - name_at}")
         region = message[name_at:body_at].decode()
-        answers.append(Answer(partition, _decoded(kind, attempt, region, message[body_at:at])))
+        event = _decoded(kind, attempt, region, message[body_at:figures_at])
+        answers.append(Answer(partition, event, message[figures_at:at]))
     return message[:_RUN_BYTES].hex(), answers
 
 
@@ -99,8 +106,9 @@ def _encoded(answer: Answer) -> bytes:
             stored = RegionEntry(event.region, origin=event.attempt, in_flight=event.in_flight)
             decline = _DECLINE.pack(event.had_rows, len(cause), len(problem))
             kind, body = _DECLINED, decline + cause + problem + stored.to_bytes()
-    head = _HEAD.pack(kind, event.attempt, answer.partition, len(name), len(body))
-    return head + name + body
+    figures = answer.figures
+    lengths = len(name), len(body), len(figures)
+    return _HEAD.pack(kind, event.attempt, answer.partition, *lengths) + name + body + figures
 
 
 def _decoded(kind: int, attempt: int, region: str, body: bytes) -> RegionStarted | Acked | Declined:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +21,7 @@ from holdfast.regions.base.paths import local_folder
 from holdfast.regions.base.sparing_log import SparingLog
 from holdfast.regions.coordinator import HistoryRecord, NotifyManagers
 from holdfast.regions.driver.managers import tell
+from holdfast.regions.driver.metrics import PipelineMetrics
 from holdfast.regions.driver.pipeline_driver import PipelineDriver
 from holdfast.regions.driver.task_runner import TasksLostError
 from holdfast.regions.protocol.answers import Answer
@@ -137,6 +138,9 @@ class LocalRunner:
 
     def reclaim(self, retained: Sequence[CheckpointMetadata]) -> None:
         """See `TaskRunner`. The only manager lives as long as this."""
+
+    def show_metrics(self, sums: Mapping[str, float]) -> None:
+        """See `TaskRunner`. Without Spark nobody else looks."""
 
     def close(self) -> None:
         """Seal the open files."""
@@ -321,6 +325,10 @@ class LocalQuery:
             Return so many at most, the newest.
         """
         return self._driver.history(last=last)
+
+    def metrics(self) -> PipelineMetrics:
+        """Return what operators did since `open_local`, see `RegionalQuery.metrics`."""
+        return self._driver.metrics()
 
     @property
     def manager(self) -> SnapshotManager:

@@ -6,6 +6,7 @@ from holdfast.regions.sinks.batch_function import (
     local_delivery,
     spark_delivery,
 )
+from holdfast.regions.sinks.checkpoint_id import CheckpointId
 from holdfast.regions.sinks.parquet import (
     DEFAULT_COMPRESSION,
     Compression,
@@ -23,6 +24,7 @@ from holdfast.regions.sinks.sink import Stage, TwoPhaseSink
 __all__ = [
     "DEFAULT_COMPRESSION",
     "BatchFunction",
+    "CheckpointId",
     "Compression",
     "GuardedPublisher",
     "ParquetSink",

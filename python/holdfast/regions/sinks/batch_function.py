@@ -19,15 +19,16 @@ class BatchFunction(Publisher):
     """Calls a function with the rows that a completed checkpoint has published.
 
     Between the tasks and the function the rows lie in Parquet files of the pipeline's checkpoint
-    folder. The function is called again for the same checkpoint if the process ended before it was
-    noted that it had returned: at least once, with the checkpoint's id to tell by.
+    folder. It is called at least once for a checkpoint with rows: again, with the same id and the
+    same rows, if the process ended before it was noted that the function had returned, or if that
+    raised an exception. Calls come one at a time, in the order of ids.
 
     Parameters
     ----------
     folder : Path or HadoopPath
         Folder of the files.
     deliver : callable
-        Takes the paths of the files and the id of the checkpoint.
+        Takes the paths of the files, always in the same order, and the id of the checkpoint.
     """
 
     def __init__(self, folder: AnyPath, deliver: Callable[[Sequence[AnyPath], int], None]) -> None:
@@ -77,7 +78,7 @@ class BatchFunction(Publisher):
         BatchFunction(folder, self._deliver).commit(checkpoint, staged)
 
 
-def spark_delivery(spark: Any, function: Callable[[Any, int], None]) -> Callable[..., None]:
+def spark_delivery(spark: Any, function: Callable[[Any, Any], None]) -> Callable[..., None]:
     """Hand files to ``function(DataFrame, checkpoint)``."""
 
     def deliver(paths: Sequence[AnyPath], checkpoint: int) -> None:
@@ -86,7 +87,7 @@ def spark_delivery(spark: Any, function: Callable[[Any, int], None]) -> Callable
     return deliver
 
 
-def local_delivery(function: Callable[[Any, int], None]) -> Callable[..., None]:
+def local_delivery(function: Callable[[Any, Any], None]) -> Callable[..., None]:
     """Hand files to ``function(pyarrow.Table, checkpoint)``."""
 
     def deliver(paths: Sequence[AnyPath], checkpoint: int) -> None:

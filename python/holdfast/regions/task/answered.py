@@ -36,6 +36,8 @@ class Answered:
         Operators that the next attempt may continue with.
     problem : Problem or None
         Of a decline: the exception that was raised, if one was.
+    figures : bytes
+        What its operators did, see `protocol.figures`.
     """
 
     entry: RegionEntry | None
@@ -46,3 +48,4 @@ class Answered:
     had_rows: bool = True
     keep: Instances | None = None
     problem: Problem | None = None
+    figures: bytes = b""

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from holdfast._core import SegmentRef
 from holdfast.regions.base.problem import AtWork
 from holdfast.regions.coordinator import CheckpointInfo
+from holdfast.regions.protocol.figures import OperatorFigures, encode
 from holdfast.regions.protocol.orders import EndedAttempt, StagePlan
 from holdfast.regions.state.registry import FrozenState, StateRegistry
 from holdfast.regions.state.saved import LeaseOf, SavedState, StateError
 from holdfast.regions.task.fitting import fitted
+from holdfast.regions.task.metrics import Meter
 from holdfast.regions.task.operators import Batches, Operator, OperatorContext
 from holdfast.regions.task.own_memory import OwnMemory
 from holdfast.regions.task.shared_states import SHARED
@@ -23,6 +27,10 @@ if TYPE_CHECKING:
 
 
 LOG: Final = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_NO_MORE: Final = object()
 
 
 class OperatorInstance(AtWork):
@@ -71,6 +79,7 @@ class OperatorInstance(AtWork):
         )
         self._lease: LeaseOf = _nothing_granted
         self._memory = OwnMemory(stage.schema)
+        self._meter = Meter()
         context = OperatorContext(
             region=region,
             operator=stage.name,
@@ -78,6 +87,7 @@ class OperatorInstance(AtWork):
             parallelism=stage.parallelism,
             state=self._state,
             xp=xp,
+            metrics=self._meter.own,
         )
         operator.open(context)
         self._state.check_restored()
@@ -91,11 +101,12 @@ class OperatorInstance(AtWork):
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Run the operator on some rows; yields batches with the stage's schema, none empty."""
-        return self._checked(self._operator.process(batch), given=batch)
+        self._meter.rows_in += batch.num_rows
+        return self._checked(self._timed(partial(self._operator.process, batch)), given=batch)
 
     def end_of_data(self) -> Iterator[pa.RecordBatch]:
         """Flush what the operator holds back."""
-        return self._checked(self._operator.on_end_of_data(), given=None)
+        return self._checked(self._timed(self._operator.on_end_of_data), given=None)
 
     def begin(self, lease: LeaseOf) -> None:
         """Begin an attempt: its snapshot may refer to the older segments that `lease` grants."""
@@ -126,6 +137,18 @@ class OperatorInstance(AtWork):
         """Close the operator."""
         self._operator.close()
 
+    def take_figures(self) -> OperatorFigures:
+        """Return what it did since the last call; also while it is at work in another thread."""
+        return self._meter.take()
+
+    def _timed(self, work: Callable[[], T]) -> T:
+        """Let the operator work, and measure how long it takes."""
+        begun = time.perf_counter_ns()
+        try:
+            return work()
+        finally:
+            self._meter.busy_ns += time.perf_counter_ns() - begun
+
     def _checked(
         self, produced: Batches, *, given: pa.RecordBatch | None
     ) -> Iterator[pa.RecordBatch]:
@@ -134,7 +157,9 @@ class OperatorInstance(AtWork):
         if produced is None:
             return
         batches = (produced,) if isinstance(produced, pa.RecordBatch) else produced
-        for batch in batches:
+        # An operator that yields works while it is asked for the next batch.
+        step: partial[Any] = partial(next, iter(batches), _NO_MORE)
+        while (batch := self._timed(step)) is not _NO_MORE:
             if not isinstance(batch, pa.RecordBatch):
                 raise TypeError(
                     f"{self.where} put out a {type(batch).__name__}; it must put out "
@@ -147,6 +172,7 @@ class OperatorInstance(AtWork):
                     f"{self.where} put out rows that do not fit the schema given to apply(): {e}"
                 ) from None
             if rows.num_rows:
+                self._meter.rows_out += rows.num_rows
                 # Before the operator goes on: it may use the memory again.
                 yield self._memory.of(rows, given=given)
 
@@ -168,6 +194,15 @@ def tell_instances(instances: Instances, ended: Sequence[EndedAttempt], region: 
                     instance.tell(attempt, region)
             except Exception:
                 LOG.warning("an %s failed when it was notified", instance.where, exc_info=True)
+
+
+def figures_of(instances: Instances) -> bytes:
+    """Return, encoded, what operators did since the last call, over their parallel instances."""
+    figures = []
+    for stage in instances:
+        taken = [instance.take_figures() for instance in stage]
+        figures.append(reduce(OperatorFigures.plus, taken))
+    return encode(figures)
 
 
 def close_instances(instances: Instances) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+from holdfast.regions.task.metrics import MetricGroup
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,6 +45,7 @@ class OperatorContext:
     parallelism: int
     state: StateRegistry
     xp: Any
+    metrics: MetricGroup = field(default_factory=MetricGroup)
 
 
 class Operator:
@@ -78,7 +81,7 @@ class Operator:
     region_safe: ClassVar[bool] = False
 
     def open(self, ctx: OperatorContext) -> None:
-        """Declare state. Called once per instance, before the first row.
+        """Declare state and metrics. Called once per instance, before the first row.
 
         After a restart or a failure of the region a new instance is opened, and what it declares is
         given the content of the checkpoint it restores.

@@ -40,6 +40,7 @@ from holdfast.regions.task.instance import (
     Instances,
     OperatorInstance,
     close_instances,
+    figures_of,
     fresh_operator,
 )
 from holdfast.regions.task.shared_states import SharedStates
@@ -113,6 +114,7 @@ class RegionRun:
         self._lock = threading.Lock()
         self._failure: str | None = None
         self._problem: Problem | None = None
+        self._figures = b""
         self.answer: Answered | None = None
         if base is not None and base.finished:
             # R60. The driver ends the query when it learns that there are rows.
@@ -156,6 +158,8 @@ class RegionRun:
         To be called after `feed.end`. What that thread is using is left alone: staged output of
         ended attempts is swept, and operators that are not handed on are never used again.
         """
+        if (instances := self._instances) is not None:
+            self._figures = figures_of(instances)
         self._settle(self._declined(cause))
 
     def settled(self) -> Answered:
@@ -173,7 +177,7 @@ class RegionRun:
             answer.stage.discard()
         if answer.keep is not None:
             close_instances(answer.keep)
-        return self._declined(cause)
+        return replace(self._declined(cause), figures=answer.figures)
 
     # --- details --------------------------------------------------------------------------------
 
@@ -189,15 +193,22 @@ class RegionRun:
     def _declined(self, cause: str) -> Answered:
         rows = self.feed.source_rows
         if not rows:
-            return Answered(None, (), cause=cause, had_rows=False)
+            return Answered(None, (), cause=cause, had_rows=False, figures=self._figures)
         if self._order.global_required:
-            return Answered(None, (), cause=cause)
+            return Answered(None, (), cause=cause, figures=self._figures)
         try:
             stored = (self._store_in_flight(SOURCE, [ChannelData(SOURCE, tuple(rows), "input")]),)
         except Exception as e:
             # Whatever it is: without an answer, the driver would wait until the timeout.
-            return Answered(None, (), cause=f"{cause}; and its rows could not be stored: {e}")
-        return Answered(None, self._in_flight_segments(stored), cause=cause, in_flight=stored)
+            cause = f"{cause}; and its rows could not be stored: {e}"
+            return Answered(None, (), cause=cause, figures=self._figures)
+        return Answered(
+            None,
+            self._in_flight_segments(stored),
+            cause=cause,
+            in_flight=stored,
+            figures=self._figures,
+        )
 
     def _settle(self, answer: Answered) -> None:
         """Only the first answer counts: `expire` and `advance` may both come to one."""
@@ -368,6 +379,7 @@ class RegionRun:
                 stage if staged is not None else None,
                 had_rows=bool(self.feed.source_rows),
                 keep=keep,
+                figures=figures_of(keep) if keep is not None else b"",
             )
         )
 
@@ -389,5 +401,6 @@ class RegionRun:
 
     def _close_instances(self) -> None:
         if self._instances is not None:
+            self._figures = figures_of(self._instances)
             close_instances(self._instances)
         self._instances = None

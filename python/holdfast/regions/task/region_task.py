@@ -271,10 +271,11 @@ class RegionTask:
         sent: list[Answer] = []
         for run, answer in self._durable_answers(runs):
             if answer.entry is None:
-                sent.append(Answer(self._partition, self._declined(run, answer)))
+                declined = self._declined(run, answer)
+                sent.append(Answer(self._partition, declined, answer.figures))
                 continue
             acked = Acked(attempt=self._order.attempt, region=run.region, entry=answer.entry)
-            sent.append(Answer(self._partition, acked))
+            sent.append(Answer(self._partition, acked, answer.figures))
             if answer.keep is not None:
                 self._cache.keep(run.region, answer.entry, answer.keep)
         self._tell(sent)

@@ -14,6 +14,7 @@ from holdfast.regions.base.folders import CheckpointFolders
 from holdfast.regions.base.paths import any_folder
 from holdfast.regions.coordinator import HistoryRecord
 from holdfast.regions.driver.history import history_rows, print_history
+from holdfast.regions.driver.metrics import PipelineMetrics
 from holdfast.regions.driver.pipeline_driver import PipelineDriver
 from holdfast.regions.runners.spark.jvm import jvm_answers
 from holdfast.regions.runners.spark.plan import batch_exchanges
@@ -161,6 +162,21 @@ class RegionalQuery:
             Print so many at most, the newest.
         """
         print_history(history_rows(self.history(last=last), checkpoint=self._folders.root))
+
+    def metrics(self) -> PipelineMetrics:
+        """Return what operators did since this start of the pipeline, by operator and by region.
+
+        Rows, time, bytes of state, rows in flight, failures, and what operators count themselves
+        with ``ctx.metrics``. The sums over regions are in Spark's metrics system as well. Spark's
+        own progress (``stream.lastProgress``) has no place for them: operators run in jobs of
+        ``foreachBatch``.
+
+        Returns
+        -------
+        PipelineMetrics
+            As of the last answer of a region; ``dataclasses.asdict`` makes JSON of it.
+        """
+        return self._driver.metrics()
 
     def exception(self) -> BaseException | None:
         """Why the pipeline ended, if by an error."""

@@ -6,7 +6,7 @@ import logging
 import re
 import threading
 import uuid
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +21,7 @@ from holdfast.regions.base.clock import now_ms
 from holdfast.regions.base.folders import CheckpointFolders
 from holdfast.regions.base.sparing_log import SparingLog
 from holdfast.regions.coordinator import NotifyManagers
+from holdfast.regions.driver.metrics import level
 from holdfast.regions.driver.task_runner import TasksLostError
 from holdfast.regions.protocol import answers
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, PipelinePlan
@@ -163,6 +164,12 @@ class SparkRunner:
         except OSError as error:
             # What the next batch cannot do without, it will miss by itself.
             self._not_reclaimed(error)
+
+    def show_metrics(self, sums: Mapping[str, float]) -> None:
+        """See `TaskRunner`: in Spark's metrics system."""
+        prefix = f"regional.{level(self._plan.pipeline)}"
+        lines = "\n".join(f"{prefix}.{name} {value}" for name, value in sums.items())
+        _best_effort(lambda: self._bridge.showMetrics(self._plan.pipeline, lines))
 
     def close(self) -> None:
         """Let go of the cluster's side, as far as there still is one."""

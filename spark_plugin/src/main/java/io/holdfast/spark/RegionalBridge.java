@@ -79,6 +79,16 @@ public final class RegionalBridge {
     return ask(where, term -> new ExecutorRequest.TellManager(where.name, term, message));
   }
 
+  /**
+   * Shows figures of a pipeline in Spark's metrics system, beside those that it showed since it was
+   * opened.
+   *
+   * @param lines of each figure a line: its name, in which dots divide levels, a space, its value
+   */
+  public static void showMetrics(String pipeline, String lines) {
+    HoldfastPlugin.driver().regionalMetrics().show(pipeline, lines);
+  }
+
   /** Returns the terms of managers of this folder whose executors are not known to be gone. */
   public static long[] liveTerms(String folder) {
     String dir = pipelines().folder(folder).name;

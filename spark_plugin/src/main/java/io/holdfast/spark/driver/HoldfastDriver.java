@@ -41,6 +41,7 @@ public final class HoldfastDriver implements DriverPlugin {
   private final Consumer<HoldfastDriver> stopped;
   private Reclaimer reclaimer;
   private RegionalPipelines regionalPipelines;
+  private RegionalMetrics regionalMetrics;
 
   /**
    * @param started receives this side when it can be used
@@ -55,7 +56,8 @@ public final class HoldfastDriver implements DriverPlugin {
   public Map<String, String> init(SparkContext sc, PluginContext context) {
     BuildInfo.requireSparkMinor(sc.version());
     reclaimer = new Reclaimer(this::reclaim);
-    regionalPipelines = new RegionalPipelines(terms, sc.hadoopConfiguration());
+    regionalMetrics = new RegionalMetrics(context.metricRegistry());
+    regionalPipelines = new RegionalPipelines(terms, sc.hadoopConfiguration(), regionalMetrics);
     sc.addSparkListener(
         new SparkListener() {
           @Override
@@ -162,5 +164,9 @@ public final class HoldfastDriver implements DriverPlugin {
 
   public RegionalPipelines regionalPipelines() {
     return regionalPipelines;
+  }
+
+  public RegionalMetrics regionalMetrics() {
+    return regionalMetrics;
   }
 }

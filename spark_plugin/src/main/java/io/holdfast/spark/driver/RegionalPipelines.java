@@ -86,12 +86,14 @@ public final class RegionalPipelines {
 
   private final Terms terms;
   private final Configuration conf;
+  private final RegionalMetrics metrics;
   private final Map<String, Pipeline> open = new HashMap<>();
   private long lastRun;
 
-  RegionalPipelines(Terms terms, Configuration conf) {
+  RegionalPipelines(Terms terms, Configuration conf, RegionalMetrics metrics) {
     this.terms = terms;
     this.conf = conf;
+    this.metrics = metrics;
   }
 
   private static String notOpen(String pipeline) {
@@ -119,6 +121,7 @@ public final class RegionalPipelines {
       }
     }
     open.put(name, new Pipeline(new RegionalMessages.Run(name, ++lastRun), folder));
+    metrics.begin(name);
   }
 
   /**

@@ -1,0 +1,44 @@
+"""The id of a checkpoint, as a function of ``foreach_batch`` is given it."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from holdfast._core import CheckpointMetadata
+from holdfast.regions.base.folders import IDENTITY_PROPERTY
+
+
+class CheckpointId(int):
+    """Id of a checkpoint: an integer that knows what else identifies the rows.
+
+    Together with `pipeline_id` it stands for the same rows for ever: ids only rise in a pipeline,
+    also after it went back to an older checkpoint.
+
+    Attributes
+    ----------
+    batch_id : int
+        Spark's id of the batch. It is not enough to tell rows apart: the checkpoint with which a
+        pipeline ends has that of the last batch, and after going back batches come again.
+    pipeline_id : str
+        Identifies the checkpoint folder, also if that is moved: 32 hexadecimal digits. A pipeline
+        that begins from a savepoint or another folder has another one.
+    """
+
+    batch_id: int
+    pipeline_id: str
+
+    def __new__(cls, id: int, batch_id: int, pipeline_id: str) -> Self:
+        """Make the id of a checkpoint."""
+        made = super().__new__(cls, id)
+        made.batch_id = batch_id
+        made.pipeline_id = pipeline_id
+        return made
+
+    @classmethod
+    def of(cls, metadata: CheckpointMetadata) -> Self:
+        """Return the id of a checkpoint."""
+        pipeline_id = metadata.properties.get(IDENTITY_PROPERTY, "")
+        return cls(metadata.id, metadata.batch_id, pipeline_id)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (int(self), self.batch_id, self.pipeline_id)

@@ -1,0 +1,222 @@
+"""What operators count: the figures of one instance, and what its own code adds to them."""
+
+from __future__ import annotations
+
+import operator
+import re
+import threading
+from collections.abc import Collection
+from math import isfinite
+from typing import Final
+
+from holdfast.regions.protocol.figures import GaugeFigures, OperatorFigures
+
+#: Metrics of one instance of an operator: a bound on what a region reports.
+MAX_METRICS: Final = 64
+
+#: Characters of a name. A dot would be a level of Spark's names.
+MAX_NAME: Final = 64
+_NAME: Final = re.compile(rf"[A-Za-z][A-Za-z0-9_-]{{0,{MAX_NAME - 1}}}", re.ASCII)
+
+
+class Counter:
+    """A number that only rises; made by `MetricGroup.counter`. Any thread may use it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._value = 0
+
+    def inc(self, n: int = 1) -> None:
+        """Add to the counter.
+
+        Parameters
+        ----------
+        n : int, default 1
+            How many; NumPy's integers are allowed.
+
+        Raises
+        ------
+        TypeError
+            If it is not an integer.
+        ValueError
+            If it is negative.
+        """
+        added = operator.index(n)
+        if added < 0:
+            raise ValueError(f"a counter only rises: expected n of at least 0, found {added}")
+        with self._lock:
+            self._value += added
+
+    def _take(self) -> int:
+        """Return what was counted since the last call."""
+        with self._lock:
+            value, self._value = self._value, 0
+            return value
+
+
+class Gauge:
+    """A number as it is now; made by `MetricGroup.gauge`. Any thread may use it."""
+
+    def __init__(self) -> None:
+        self._value: float | None = None
+
+    def set(self, value: float) -> None:
+        """Put another value in the place of the one before.
+
+        Parameters
+        ----------
+        value : float
+            The value; integers and NumPy's numbers are allowed.
+
+        Raises
+        ------
+        TypeError
+            If it is not a number.
+        ValueError
+            If it is infinite or not a number.
+        """
+        if isinstance(value, str):
+            raise TypeError(f"expected a number, found {value!r}")
+        number = float(value)
+        if not isfinite(number):
+            raise ValueError(f"expected a finite number, found {number}")
+        # One reference takes the place of another: no thread sees a half of each.
+        self._value = number
+
+    def _get(self) -> float | None:
+        return self._value
+
+
+class MetricGroup:
+    """The metrics of an operator's instance: ``ctx.metrics``.
+
+    The driver adds up what the instances of an operator counted, see `PipelineMetrics`. A counter
+    counts work that was done, and is no state: where a region fails, its rows come again and are
+    counted again, and a restart of the query begins at 0. What has to be exact belongs into the
+    operator's state.
+
+    Any thread may use the metrics. They reach the driver with the answer of the region to the
+    attempt that is under way, or to the next one.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counters: dict[str, Counter] = {}
+        self._gauges: dict[str, Gauge] = {}
+
+    def counter(self, name: str) -> Counter:
+        """Return the counter of this name, which begins at 0 when it is first asked for.
+
+        Parameters
+        ----------
+        name : str
+            Up to 64 letters, digits, ``_`` and ``-``, the first a letter. An instance may have 64
+            metrics.
+
+        Raises
+        ------
+        TypeError
+            If the name is no text.
+        ValueError
+            If there can be no such name, or a gauge has it, or there are 64 metrics already.
+
+        Examples
+        --------
+        >>> class Checked(hf.Operator):
+        ...     def open(self, ctx):
+        ...         self.late = ctx.metrics.counter("late_rows")
+        ...
+        ...     def process(self, batch):
+        ...         self.late.inc(number_of_late_rows(batch))
+        ...         return batch
+        """
+        with self._lock:
+            found = self._counters.get(name) if isinstance(name, str) else None
+            if found is None:
+                self._require_free(name, "gauge", self._gauges)
+                found = self._counters[name] = Counter()
+            return found
+
+    def gauge(self, name: str) -> Gauge:
+        """Return the gauge of this name, which has no value until one is set.
+
+        Parameters
+        ----------
+        name : str
+            As for `counter`.
+
+        Raises
+        ------
+        TypeError
+            If the name is no text.
+        ValueError
+            If there can be no such name, or a counter has it, or there are 64 metrics already.
+        """
+        with self._lock:
+            found = self._gauges.get(name) if isinstance(name, str) else None
+            if found is None:
+                self._require_free(name, "counter", self._counters)
+                found = self._gauges[name] = Gauge()
+            return found
+
+    def _require_free(self, name: str, other: str, others: Collection[str]) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"expected the name of a metric, found {name!r}")
+        if _NAME.fullmatch(name) is None:
+            raise ValueError(
+                f"no metric can have the name {name!r:.200}: expected up to {MAX_NAME} letters, "
+                "digits, '_' and '-', the first a letter"
+            )
+        if name in others:
+            raise ValueError(f"{name!r} is a {other} already: give the other metric another name")
+        if len(self._counters) + len(self._gauges) >= MAX_METRICS:
+            raise ValueError(
+                f"there is no room for the metric {name!r}: an operator may have {MAX_METRICS}; "
+                "what differs from row to row belongs into rows, not into names of metrics"
+            )
+
+    def _take(self) -> tuple[dict[str, int], dict[str, GaugeFigures]]:
+        """Return what was counted since the last call, and what gauges are at."""
+        if not self._counters and not self._gauges:
+            return {}, {}
+        with self._lock:
+            counters, gauges = list(self._counters.items()), list(self._gauges.items())
+        return (
+            {name: counter._take() for name, counter in counters},
+            {
+                name: GaugeFigures.of(value)
+                for name, gauge in gauges
+                if (value := gauge._get()) is not None
+            },
+        )
+
+
+class Meter:
+    """Measures one instance for the pipeline; one thread measures, another may ask.
+
+    Attributes
+    ----------
+    own : MetricGroup
+        What the operator's own code counts.
+    rows_in, rows_out : int
+        Rows that it took in and put out so far.
+    busy_ns : int
+        Nanoseconds in its code so far.
+    """
+
+    def __init__(self) -> None:
+        self.own = MetricGroup()
+        self.rows_in = 0
+        self.rows_out = 0
+        self.busy_ns = 0
+        self._reported = (0, 0, 0)
+
+    def take(self) -> OperatorFigures:
+        """Return what was done since the last call."""
+        # What is measured only grows, so that nothing is lost if that goes on meanwhile.
+        done = self.rows_in, self.rows_out, self.busy_ns
+        before, self._reported = self._reported, done
+        counters, gauges = self.own._take()
+        return OperatorFigures(
+            done[0] - before[0], done[1] - before[1], done[2] - before[2], counters, gauges
+        )
