@@ -1,8 +1,7 @@
-"""Array states with every array module: NumPy everywhere, CuPy where there is a device."""
+"""Array states of many chunks, and pipelines, with every array module."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,7 @@ import pytest
 import holdfast as hf
 from holdfast.regions.state.chunks import MIB, Layout
 from support.regional.array_checkpoints import ArrayCheckpoints
-
-
-@pytest.fixture(params=["numpy", "cupy"])
-def xp(request: pytest.FixtureRequest) -> Any:
-    if request.param == "cupy":
-        cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
-        if not cupy.cuda.is_available():
-            pytest.skip("there is no CUDA device")
-    return importlib.import_module(request.param)
+from support.regional.array_modules import on_host
 
 
 def random_bytes(xp: Any, size: int, seed: int = 1) -> Any:
@@ -103,8 +94,7 @@ class Sums(hf.Operator):
         keys = self.xp.asarray(batch.column("key").to_numpy())
         self.xp.add.at(self.sums, keys, 1.0)
         sums = self.sums[keys]
-        host = sums if self.xp is np else self.xp.asnumpy(sums)
-        yield batch.append_column("sum", pa.array(host))
+        yield batch.append_column("sum", pa.array(on_host(sums)))
 
 
 ROWS = pa.schema([("region", pa.string()), ("key", pa.int64())])

@@ -10,7 +10,16 @@ import pytest
 from holdfast import SegmentRef
 from holdfast._core import Piece
 from holdfast.regions.state.arrays import equal_digests
-from holdfast.regions.state.chunks import Layout, Place, Run, kept, pieces, places_of, runs
+from holdfast.regions.state.chunks import (
+    Holders,
+    Layout,
+    Place,
+    Run,
+    kept,
+    pieces,
+    places_of,
+    runs,
+)
 from holdfast.regions.state.saved import StoredPiece
 
 LAYOUT = Layout(chunk_bytes=8, segment_bytes=16)
@@ -55,11 +64,15 @@ def test_what_is_not_kept_is_written_in_runs_of_at_most_a_segment() -> None:
 
 def test_only_unchanged_chunks_with_a_place_are_kept() -> None:
     places = [Place(ref(1), 0, 16), None, Place(ref(1), 8, 16)]
-    assert kept(places, flags(1, 1, 0), 24, LAYOUT, grant).tolist() == [True, False, False]
+    assert kept(Holders.of(places), flags(1, 1, 0), 24, LAYOUT, grant).tolist() == [
+        True,
+        False,
+        False,
+    ]
 
 
 def test_the_manager_is_asked_once_and_only_for_what_is_wanted() -> None:
-    places = [Place(ref(1), 0, 8), Place(ref(2), 0, 17), Place(ref(3), 0, 5)]
+    places = Holders.of([Place(ref(1), 0, 8), Place(ref(2), 0, 17), Place(ref(3), 0, 5)])
     asked: list[Sequence[SegmentRef]] = []
 
     def lease(refs: Sequence[SegmentRef]) -> list[bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -59,11 +60,16 @@ class ArrayCheckpoints:
         xp: Any = np,
         max_file_bytes: int = 4096,
         retained: int = 2,
+        exact: bool = False,
+        disturbed: Callable[[], AbstractContextManager[None]] | None = None,
     ) -> None:
         self._folder = folder
         self._shape, self._dtype, self._layout, self._xp = shape, dtype, layout, xp
         self._max_file_bytes = max_file_bytes
         self._retained_count = retained
+        self._exact = exact
+        #: What the registry works under, if anything.
+        self.disturbed = disturbed
         self._attempt = 0
         self._asked = 0
         self.retained: list[Checkpoint] = []
@@ -78,9 +84,12 @@ class ArrayCheckpoints:
         number = self._attempt
         self.manager.started(number)
         content = self.host().copy()
-        frozen = self.registry.freeze(self._lease)
+        with self._disturbed():
+            frozen = self.registry.freeze(self._lease)
         self._scribble()  # the snapshot does not depend on what comes later
-        entry = write_operator(self, OWNERS, number, "operator", frozen)
+        with self._disturbed():
+            entry = write_operator(self, OWNERS, number, "operator", frozen)
+        del frozen
         self.restore_content(content)
         self.manager.persist_segments(number, OWNER, refs_of(entry))
         if outcome == "completed":
@@ -140,6 +149,9 @@ class ArrayCheckpoints:
 
     # --- details --------------------------------------------------------------------------------
 
+    def _disturbed(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.disturbed is None else self.disturbed()
+
     def _lease(self, state: str, refs: Sequence[SegmentRef]) -> list[bool]:
         asked = [ref for ref in refs if not self._is_refused()]
         granted = dict(zip(asked, self.manager.lease(OWNER, self._attempt, asked), strict=True))
@@ -169,7 +181,10 @@ class ArrayCheckpoints:
     def _open_registry(self) -> None:
         saved = read_operator(self, OWNERS, self.retained[-1].entry) if self.retained else ()
         self.registry = StateRegistry(self._xp, saved, owner="test", layout=self._layout)
-        self.array = self.registry.array("state", shape=self._shape, dtype=self._dtype)
+        with self._disturbed() if saved else nullcontext():
+            self.array = self.registry.array(
+                "state", shape=self._shape, dtype=self._dtype, exact=self._exact
+            )
 
     def _opened(self) -> SnapshotManager:
         return SnapshotManager(

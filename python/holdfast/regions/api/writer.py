@@ -86,9 +86,10 @@ class RegionalWriter:
         tasks : int, default 2
             Partitions that run at the same time.
         gpu : bool, default False
-            Arrays are CuPy's instead of NumPy's. The device keeps a copy of each array above 1 MiB
-            beside it, and a second one while a snapshot is taken; see
-            `holdfast.regions.state.device_arrays` for what happens without the room.
+            Arrays are CuPy's instead of NumPy's. The device keeps room for a tenth of each array
+            above 1 MiB beside it, and a copy of one of which more changed while a snapshot of it
+            is written; see `holdfast.regions.state.device_arrays` for what happens without the
+            room.
         **options
             See `holdfast.regions.api.options.PipelineOptions`.
 

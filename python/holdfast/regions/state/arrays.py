@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from holdfast._core import Piece, chunk_digests
 from holdfast.regions.state.chunks import (
     Flags,
+    Holders,
     Layout,
     Places,
     Run,
@@ -131,6 +132,7 @@ class _Written:
     """The last written snapshot: where its chunks lie, and 16 bytes of digest for each."""
 
     places: Places
+    holders: Holders
     digests: bytes
 
 
@@ -138,7 +140,8 @@ class HostArray:
     """A large NumPy array.
 
     To find what changed, a snapshot reads all of it once (xxh3-128 of every chunk), then copies the
-    chunks that differ: no second copy is held between snapshots.
+    chunks that differ: no second copy is held between snapshots. An exact one holds such a copy and
+    compares with it byte by byte.
 
     Parameters
     ----------
@@ -150,6 +153,8 @@ class HostArray:
         How it is cut.
     stored : tuple of StoredPiece
         Where its present content lies; empty if nowhere.
+    exact : bool, default False
+        Compare with a copy instead of digests.
     """
 
     def __init__(
@@ -158,15 +163,19 @@ class HostArray:
         array: npt.NDArray[Any],
         layout: Layout,
         stored: tuple[StoredPiece, ...] = (),
+        *,
+        exact: bool = False,
     ) -> None:
         self._declared = declared
         self._array = array
         self._layout = layout
         self._written: _Written | None = None
+        data = bytes_of(array)
+        # Of the last written snapshot. Before the first one, nothing asks for its content.
+        self._copy = data.copy() if exact else None
         if stored:
-            data = bytes_of(array)
-            digests = chunk_digests(data.data, layout.chunk_bytes)
-            self._written = _Written(places_of(stored, data.nbytes, layout), digests)
+            digests = b"" if exact else chunk_digests(data.data, layout.chunk_bytes)
+            self._set_written(places_of(stored, data.nbytes, layout), digests)
 
     def freeze(self, lease: Lease) -> FrozenArray:
         """See `ArrayState`."""
@@ -177,12 +186,15 @@ class HostArray:
         chunks = self._layout.chunks(data.nbytes)
         places: Places = [None] * chunks
         keep = np.zeros(chunks, np.bool_)
-        digests = None
+        digests = None if self._copy is None else b""
         if self._written is not None:
-            digests = chunk_digests(data.data, self._layout.chunk_bytes)
             places = self._written.places
-            unchanged = equal_digests(digests, self._written.digests)
-            keep = kept(places, unchanged, data.nbytes, self._layout, lease)
+            if self._copy is None:
+                digests = chunk_digests(data.data, self._layout.chunk_bytes)
+                unchanged = equal_digests(digests, self._written.digests)
+            else:
+                unchanged = equal_chunks(data, self._copy, self._layout)
+            keep = kept(self._written.holders, unchanged, data.nbytes, self._layout, lease)
         return FrozenHostArray(
             self._declared,
             self._layout,
@@ -194,10 +206,11 @@ class HostArray:
             ],
             digests=digests,
             on_written=self._set_written,
+            copy=self._copy,
         )
 
     def _set_written(self, places: Places, digests: bytes) -> None:
-        self._written = _Written(places, digests)
+        self._written = _Written(places, Holders.of(places), digests)
 
 
 class FrozenHostArray:
@@ -216,9 +229,12 @@ class FrozenHostArray:
     copies : sequence of (Run, array of uint8)
         The others, in order.
     digests : bytes or None
-        Of all chunks. None only where none is kept: they are found while writing.
+        Of all chunks; empty where no later snapshot compares with them. None only where none is
+        kept: they are found while writing.
     on_written : callable
         Called with the places of all chunks, and their digests.
+    copy : array of uint8, optional
+        Copy of the whole array that becomes what was written.
     """
 
     def __init__(
@@ -231,6 +247,7 @@ class FrozenHostArray:
         *,
         digests: bytes | None,
         on_written: Callable[[Places, bytes], None],
+        copy: Bytes | None = None,
     ) -> None:
         self.name = declared.name
         self.dtype = declared.dtype.str
@@ -242,6 +259,7 @@ class FrozenHostArray:
         self._copies = deque(copies)
         self._digests = digests
         self._on_written = on_written
+        self._copy = copy
 
     def write(self, append: Append) -> list[Piece]:
         """See `FrozenArray`."""
@@ -253,6 +271,8 @@ class FrozenHostArray:
                 run, data = self._copies.popleft()
                 if self._digests is None:
                     found.append(chunk_digests(data.data, self._layout.chunk_bytes))
+                if self._copy is not None:
+                    self._copy[run.start : run.stop] = data
                 yield run, data.data
 
         places = write_runs(self._places, self._keep, contents(), self._layout, append)
@@ -274,3 +294,12 @@ def equal_digests(found: bytes, before: bytes) -> Flags:
     words = np.frombuffer(found, np.uint64) == np.frombuffer(before, np.uint64)
     flags: Flags = words.reshape(-1, 2).all(axis=1)
     return flags
+
+
+def equal_chunks(data: Bytes, other: Bytes, layout: Layout) -> Flags:
+    """Compare two contents of an array byte by byte, by chunk."""
+    import numpy as np
+
+    starts = range(0, data.nbytes, layout.chunk_bytes)
+    ends = [(start, start + layout.chunk_bytes) for start in starts]
+    return np.array([np.array_equal(data[start:stop], other[start:stop]) for start, stop in ends])

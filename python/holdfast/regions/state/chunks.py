@@ -5,7 +5,6 @@ Everything here is a pure decision over where chunks lie and which of them chang
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -119,16 +118,51 @@ def places_of(stored: Iterable[StoredPiece], nbytes: int, layout: Layout) -> lis
     return places
 
 
-def kept(places: Places, unchanged: Flags, nbytes: int, layout: Layout, lease: Lease) -> Flags:
+@dataclass(frozen=True)
+class Holders:
+    """Which segments hold the chunks of an array, in a form that is quick to ask.
+
+    Parameters
+    ----------
+    refs : list of SegmentRef
+        The segments.
+    payload_bytes : array of int64, one per segment
+        Sizes of their payloads.
+    of_chunk : array of int64, one per chunk
+        The index of its segment; -1 where it lies in none.
+    """
+
+    refs: list[SegmentRef]
+    payload_bytes: npt.NDArray[np.int64]
+    of_chunk: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, places: Places) -> Holders:
+        """Find the segments of chunks that lie at these places."""
+        import numpy as np
+
+        sizes: dict[SegmentRef, int] = {}
+        numbers: dict[SegmentRef, int] = {}
+        of_chunk = np.full(len(places), -1, np.int64)
+        for chunk, place in enumerate(places):
+            if place is not None:
+                sizes[place.ref] = place.payload_bytes
+                of_chunk[chunk] = numbers.setdefault(place.ref, len(numbers))
+        return cls(list(sizes), np.array(list(sizes.values()), np.int64), of_chunk)
+
+
+def kept(holders: Holders, unchanged: Flags, nbytes: int, layout: Layout, lease: Lease) -> Flags:
     """Decide which chunks are referred to where they lie.
 
     Those that did not change, lie in a segment at least half of which is still needed, and whose
     segment the manager lets the attempt have. The half bounds what a few last chunks of a segment
     can hold on to: the manager sees whole segments only.
 
+    An operator waits for this, so no step of it is taken for each chunk in turn.
+
     Parameters
     ----------
-    places : sequence of Place or None
+    holders : Holders
         Where the chunks lie.
     unchanged : array of bool, one per chunk
         Which of them are as they are there.
@@ -139,22 +173,19 @@ def kept(places: Places, unchanged: Flags, nbytes: int, layout: Layout, lease: L
     lease : callable
         Asked once, and only if there is something to ask for.
     """
-    candidates = {
-        chunk: place
-        for chunk in unchanged.nonzero()[0].tolist()
-        if (place := places[chunk]) is not None
-    }
-    needed: Counter[SegmentRef] = Counter()
-    sizes: dict[SegmentRef, int] = {}
-    for chunk, place in candidates.items():
-        needed[place.ref] += min(layout.chunk_bytes, nbytes - chunk * layout.chunk_bytes)
-        sizes[place.ref] = place.payload_bytes
-    wanted = [ref for ref, size in sizes.items() if 2 * needed[ref] >= size]
-    granted = set()
-    if wanted:
-        answers = lease(wanted)
-        granted = {ref for ref, yes in zip(wanted, answers, strict=True) if yes}
-    return unchanged & [place is not None and place.ref in granted for place in places]
+    import numpy as np
+
+    lengths = np.full(len(unchanged), layout.chunk_bytes, np.int64)
+    lengths[-1:] = nbytes - (len(unchanged) - 1) * layout.chunk_bytes
+    candidates = unchanged & (holders.of_chunk >= 0)
+    needed = np.zeros(len(holders.refs), np.int64)
+    np.add.at(needed, holders.of_chunk[candidates], lengths[candidates])
+    wanted = ((needed > 0) & (2 * needed >= holders.payload_bytes)).nonzero()[0]
+    granted = np.zeros(len(holders.refs) + 1, np.bool_)  # the last one for chunks that lie nowhere
+    if wanted.size:
+        granted[wanted] = lease([holders.refs[number] for number in wanted.tolist()])
+    flags: Flags = candidates & granted[holders.of_chunk]
+    return flags
 
 
 def runs(keep: Flags, nbytes: int, layout: Layout) -> list[Run]:

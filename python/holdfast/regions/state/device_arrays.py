@@ -1,28 +1,34 @@
 """Large array states in the memory of a device: what a snapshot copies, and when.
 
-The operator waits for one copy from device to device. What changed is found afterwards, on the
-device, by comparing that copy with the one of the last written snapshot; only those chunks are
-copied to the host, through a few page-locked buffers, while earlier ones are being written.
+No second copy of the array is held. The operator waits until the device has read all of it once,
+for a digest of each chunk, and has copied aside the chunks whose digests are not those of the last
+written snapshot; they come to the host afterwards, through a few page-locked buffers, while
+earlier ones are being written. The room aside is a tenth of the array and is kept; see
+`holdfast.regions.state.device_digests` for how unlikely it is that a change is missed.
 
-The price is memory of the device: one copy of the array between snapshots, a second one while a
-snapshot is taken. Digests in place of the copy would save it, but cost the device more than the
-comparison does, and a comparison is exact. Where the device has no room for both, the snapshot does
-without the older copy and is a full one; where it has none for one, the operator waits for the copy
-to the host.
+Where more changed than fits in there:
+
+- The snapshot takes as much memory of the device as it needs, until it is written.
+- The next snapshot begins with a copy of the whole array, if the device has the room, and finds
+  out what changed afterwards: an operator that changes much waits for one copy and no more. The
+  copy is let go of when it is written. So is that of the first snapshot.
+- If the device has not so much memory, the operator waits until what changed is in host memory.
+
+Where the device cannot even hold the digests for a moment, everything counts as changed.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final
 
 from holdfast._core import Piece
 from holdfast.regions.state.arrays import Bytes, Declared, FrozenArray, FrozenHostArray
 from holdfast.regions.state.chunks import (
     Flags,
+    Holders,
     Layout,
     Places,
     Run,
@@ -32,69 +38,28 @@ from holdfast.regions.state.chunks import (
     runs,
     write_runs,
 )
+from holdfast.regions.state.device import Device, Image, check_layout, copied_to_host, fetched
+from holdfast.regions.state.device_digests import Digests, unchanged_chunks
 from holdfast.regions.state.saved import Append, Lease, StoredPiece
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 LOG: Final = logging.getLogger(__name__)
 
-Image = Any
-"""Bytes of an array on the device, as one-dimensional array of uint8 that does not change."""
+NO_ROOM: Final = (
+    "%s: the device has no room for a copy of %d bytes, so the operator waits until it is in host "
+    "memory"
+)
 
-
-class Fetch(Protocol):
-    """A copy to the host that was begun."""
-
-    def wait(self) -> Bytes:
-        """Return the bytes once they are there; valid until the next but one `Lane.fetch`."""
-
-
-class Lane(Protocol):
-    """A queue of work on the device, with two page-locked buffers; one thread uses it at a time."""
-
-    def unchanged(self, image: Image, before: Image, chunk_bytes: int) -> Flags:
-        """Compare two images of whole chunks; by chunk, whether all bytes are equal."""
-
-    def fetch(self, image: Image, run: Run) -> Fetch:
-        """Begin to copy some bytes to the host: into the buffers in turn."""
-
-
-class Device(Protocol):
-    """What array states need of a device."""
-
-    @property
-    def buffer_bytes(self) -> int:
-        """Size of each page-locked buffer, in bytes: the largest `Run` that can be fetched."""
-
-    def copy(self, array: Any, image_bytes: int) -> Image:
-        """Copy an array on the device, with zeros up to `image_bytes`; complete on return.
-
-        Raises
-        ------
-        MemoryError
-            If the device has no room.
-        """
-
-    def view(self, array: Any) -> Image:
-        """Return the bytes of an array as they are, not copied if they are in C order.
-
-        What was queued to change them is done on return.
-        """
-
-    def lane(self) -> AbstractContextManager[Lane]:
-        """Lend a lane; waits for one where all are lent."""
-
-    def upload(self, content: npt.NDArray[Any]) -> Any:
-        """Return a new array on the device with this content; complete on return."""
+#: The room aside is at most this part of the array; one chunk where that is less.
+ROOM_PART: Final = 10
 
 
 @dataclass(frozen=True)
 class _Written:
-    """The last written snapshot: where its chunks lie, and its copy on the device."""
+    """The last written snapshot: where its chunks lie, and their digests."""
 
     places: Places
-    image: Image
+    holders: Holders
+    digests: Digests
 
 
 class DeviceArray:
@@ -128,88 +93,163 @@ class DeviceArray:
         *,
         device: Device,
     ) -> None:
-        if layout.segment_bytes > device.buffer_bytes:
-            raise ValueError(
-                f"segment_bytes={layout.segment_bytes} is not allowed: expected at most "
-                f"{device.buffer_bytes}, the size of a buffer"
-            )
+        check_layout(layout, device)
         self._declared = declared
         self._array = array
         self._layout = layout
         self._device = device
+        room_chunks = max(declared.nbytes // ROOM_PART // layout.chunk_bytes, 1)
+        self._room_bytes = room_chunks * layout.chunk_bytes
+        # None until it is needed, and while a snapshot that was not written yet has it.
+        self._room: Image | None = None
+        self._much_changed = False
         self._written: _Written | None = None
-        if stored and (image := self._copied()) is not None:
-            self._written = _Written(places_of(stored, declared.nbytes, layout), image)
+        if stored:
+            self._set_written(places_of(stored, declared.nbytes, layout), self._digests())
 
     def freeze(self, lease: Lease) -> FrozenArray:
         """See `holdfast.regions.state.arrays.ArrayState`."""
         self._declared.check(self._array)
-        image = self._copied()
-        if image is not None:
-            return FrozenDeviceArray(self, image, lease)
-        LOG.warning(
-            "%s: the device has no room for a copy of %d bytes, so the operator waits until it is "
-            "in host memory",
-            self._declared.where,
-            self._declared.nbytes,
-        )
-        return self._frozen_on_host()
-
-    # --- details --------------------------------------------------------------------------------
-
-    def _copied(self) -> Image | None:
-        while True:
-            try:
-                chunks = self._layout.chunks(self._declared.nbytes)
-                return self._device.copy(self._array, chunks * self._layout.chunk_bytes)
-            except MemoryError:
-                if self._written is None:
-                    return None
-                # Its copy makes room; nothing is known to be unchanged then.
-                self._written = None
-
-    def _frozen_on_host(self) -> FrozenArray:
-        import numpy as np
-
-        nbytes, layout = self._declared.nbytes, self._layout
-        keep = np.zeros(layout.chunks(nbytes), np.bool_)
-        image = self._device.view(self._array)
-        with self._device.lane() as lane:
-            copies = [
-                (run, content.copy())
-                for run, content in fetched(lane, image, runs(keep, nbytes, layout))
-            ]
+        if self._written is None or self._much_changed:
+            image = self._image()
+            if image is not None:
+                return FrozenImage(self, image, lease)
+        digests = self._digests()
+        places, keep = self._kept(digests, lease)
+        wanted = runs(keep, self._declared.nbytes, self._layout)
+        copies: list[tuple[Run, Bytes]] = []
+        if wanted:
+            room = self._filled_room(keep, _bytes_of_runs(wanted))
+            if room is not None:
+                return FrozenChunks(self, room, places, keep, wanted, digests)
+            LOG.warning(NO_ROOM, self._declared.where, _bytes_of_runs(wanted))
+            copies = copied_to_host(self._device, self._array, wanted)
         return FrozenHostArray(
             self._declared,
-            layout,
-            [None] * len(keep),
+            self._layout,
+            places,
             keep,
             copies,
-            digests=b"",  # no later snapshot compares with them
-            on_written=lambda places, digests: None,
+            digests=b"",  # those of the device count
+            on_written=lambda now, _: self._set_written(now, digests),
         )
 
-    def _write(self, image: Image, lease: Lease, append: Append) -> list[Piece]:
+    # --- while the operator waits ---------------------------------------------------------------
+
+    def _digests(self) -> Digests | None:
+        try:
+            return self._device.digests(self._array, self._layout.chunk_bytes)
+        except MemoryError:
+            return None
+
+    def _kept(self, digests: Digests | None, lease: Lease) -> tuple[Places, Flags]:
         import numpy as np
 
         nbytes, layout, written = self._declared.nbytes, self._layout, self._written
-        keep = np.zeros(layout.chunks(nbytes), np.bool_)
-        places: Places = [None] * len(keep)
+        if digests is None or written is None:
+            count = layout.chunks(nbytes)
+            return [None] * count, np.zeros(count, np.bool_)
+        unchanged = unchanged_chunks(digests, written.digests)
+        keep = kept(written.holders, unchanged, nbytes, layout, lease)
+        self._note(keep)
+        return written.places, keep
+
+    def _note(self, keep: Flags) -> None:
+        changed_bytes = int((~keep).sum()) * self._layout.chunk_bytes
+        self._much_changed = changed_bytes > self._room_bytes
+
+    def _image(self) -> Image | None:
+        try:
+            return self._device.copy(self._array, self._declared.nbytes)
+        except MemoryError:
+            return None
+
+    def _filled_room(self, keep: Flags, nbytes: int) -> Image | None:
+        import numpy as np
+
+        chunks = (~keep).nonzero()[0].astype(np.uint32)
+        room, self._room = self._room, None
+        try:
+            if room is None or nbytes > self._room_bytes:
+                room = None  # lets go of the old one first
+                room = self._new_room(nbytes)
+            self._device.set_aside(self._array, chunks, self._layout.chunk_bytes, room)
+        except MemoryError:
+            return None
+        return room
+
+    def _new_room(self, nbytes: int) -> Image:
+        if nbytes < self._room_bytes:
+            try:
+                return self._device.room(self._room_bytes)
+            except MemoryError:
+                pass  # this once only what is needed
+        return self._device.room(nbytes)
+
+    # --- in the background ----------------------------------------------------------------------
+
+    def _write_image(self, image: Image, lease: Lease, append: Append) -> list[Piece]:
+        layout = self._layout
         with self._device.lane() as lane:
-            if written is not None:
-                places = written.places
-                unchanged = lane.unchanged(image, written.image, layout.chunk_bytes)
-                keep = kept(places, unchanged, nbytes, layout, lease)
-            contents = (
-                (run, content.data)
-                for run, content in fetched(lane, image, runs(keep, nbytes, layout))
+            try:
+                digests = lane.digests(image, layout.chunk_bytes)
+            except MemoryError:
+                digests = None
+            places, keep = self._kept(digests, lease)
+            contents = fetched(lane, image, runs(keep, self._declared.nbytes, layout))
+            return self._write(places, keep, contents, digests, append)
+
+    def _write_room(
+        self,
+        room: Image,
+        places: Places,
+        keep: Flags,
+        wanted: list[Run],
+        digests: Digests | None,
+        append: Append,
+    ) -> list[Piece]:
+        with self._device.lane() as lane:
+            contents = zip(
+                wanted,
+                (content for _, content in fetched(lane, room, _packed(wanted))),
+                strict=True,
             )
-            now = write_runs(places, keep, contents, layout, append)
-        self._written = _Written(now, image)
-        return pieces(now, nbytes, layout)
+            written = self._write(places, keep, contents, digests, append)
+        if room.nbytes == self._room_bytes:
+            self._room = room
+        return written
+
+    def _write(
+        self,
+        places: Places,
+        keep: Flags,
+        contents: Iterator[tuple[Run, Bytes]],
+        digests: Digests | None,
+        append: Append,
+    ) -> list[Piece]:
+        parts = ((run, content.data) for run, content in contents)
+        now = write_runs(places, keep, parts, self._layout, append)
+        self._set_written(now, digests)
+        return pieces(now, self._declared.nbytes, self._layout)
+
+    def _set_written(self, places: Places, digests: Digests | None) -> None:
+        self._written = None
+        if digests is not None:
+            self._written = _Written(places, Holders.of(places), digests)
 
 
-class FrozenDeviceArray:
+class _Frozen:
+    """What all contents of an array at one moment have."""
+
+    def __init__(self, array: DeviceArray) -> None:
+        declared = array._declared
+        self.name = declared.name
+        self.dtype = declared.dtype.str
+        self.shape = declared.shape
+        self._array = array
+
+
+class FrozenImage(_Frozen):
     """A copy of an array on its device.
 
     Parameters
@@ -223,41 +263,67 @@ class FrozenDeviceArray:
     """
 
     def __init__(self, array: DeviceArray, image: Image, lease: Lease) -> None:
-        declared = array._declared
-        self.name = declared.name
-        self.dtype = declared.dtype.str
-        self.shape = declared.shape
-        self._array = array
+        super().__init__(array)
         self._image = image
         self._lease = lease
 
     def write(self, append: Append) -> list[Piece]:
         """See `holdfast.regions.state.arrays.FrozenArray`."""
-        return self._array._write(self._image, self._lease, append)
+        image, self._image = self._image, None
+        return self._array._write_image(image, self._lease, append)
 
 
-def fetched(lane: Lane, image: Image, wanted: Iterable[Run]) -> Iterator[tuple[Run, Bytes]]:
-    """Copy parts of an image to the host, each while its predecessor is being used.
+class FrozenChunks(_Frozen):
+    """Copies, on its device, of the chunks of an array that are to be written.
 
     Parameters
     ----------
-    lane : Lane
-        Lent for as long as this goes on.
-    image : Image
-        The image.
-    wanted : iterable of Run
-        Each at most as large as a buffer.
-
-    Yields
-    ------
-    (Run, array of uint8)
-        Valid until the next one is asked for.
+    array : DeviceArray
+        The array.
+    room : Image
+        The chunks, one behind the other.
+    places : sequence of Place or None
+        Where all chunks lay before.
+    keep : array of bool, one per chunk
+        Which of them stay there.
+    wanted : list of Run
+        The others.
+    digests : Digests or None
+        Of all chunks, where they are known.
     """
-    before: tuple[Run, Fetch] | None = None
+
+    def __init__(
+        self,
+        array: DeviceArray,
+        room: Image,
+        places: Places,
+        keep: Flags,
+        wanted: list[Run],
+        digests: Digests | None,
+    ) -> None:
+        super().__init__(array)
+        self._room = room
+        self._places = places
+        self._keep = keep
+        self._wanted = wanted
+        self._digests = digests
+
+    def write(self, append: Append) -> list[Piece]:
+        """See `holdfast.regions.state.arrays.FrozenArray`."""
+        room, self._room = self._room, None
+        return self._array._write_room(
+            room, self._places, self._keep, self._wanted, self._digests, append
+        )
+
+
+def _bytes_of_runs(wanted: list[Run]) -> int:
+    return sum(run.stop - run.start for run in wanted)
+
+
+def _packed(wanted: list[Run]) -> Iterator[Run]:
+    """Where the same bytes lie once they are one behind the other."""
+    start = 0
     for run in wanted:
-        fetch = lane.fetch(image, run)
-        if before is not None:
-            yield before[0], before[1].wait()
-        before = (run, fetch)
-    if before is not None:
-        yield before[0], before[1].wait()
+        stop = start + run.stop - run.start
+        yield Run(start, stop)
+        start = stop

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
 import cupy
@@ -18,7 +19,8 @@ import numpy as np
 
 from holdfast.regions.state.arrays import Bytes, bytes_of
 from holdfast.regions.state.chunks import MIB, Flags, Layout, Run
-from holdfast.regions.state.device_arrays import Image
+from holdfast.regions.state.device import Image
+from holdfast.regions.state.device_digests import PASSES, THREADS, DigestKey, Digests, parts_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -59,6 +61,7 @@ class CupyDevice:
         with self._device:
             # Copies of states wait for no copy to the host: that has other streams.
             self._stream = cupy.cuda.Stream(non_blocking=True)
+        self._kernels = Kernels(self._device)
         # Buffers are made when they are first needed.
         self._lanes: queue.LifoQueue[CupyLane | None] = queue.LifoQueue()
         for _ in range(LANES):
@@ -89,13 +92,41 @@ class CupyDevice:
             cupy.cuda.get_current_stream().synchronize()
         return image
 
+    def digests(self, array: Any, chunk_bytes: int) -> Digests:
+        """See `Device`."""
+        with self._device:
+            source = cupy.ascontiguousarray(array)
+            changed = _recorded(cupy.cuda.get_current_stream())
+            with self._stream as stream:
+                stream.wait_event(changed)
+                return self._kernels.digests(source, chunk_bytes)
+
+    def room(self, nbytes: int) -> Image:
+        """See `Device`."""
+        # Memory that was let go of on a stream may be in use there, so it is asked for where it is
+        # used.
+        with self._device, self._stream:
+            return cupy.empty(nbytes, cupy.uint8)
+
+    def set_aside(
+        self, array: Any, chunks: npt.NDArray[np.uint32], chunk_bytes: int, room: Image
+    ) -> None:
+        """See `Device`."""
+        with self._device:
+            source = cupy.ascontiguousarray(array)
+            changed = _recorded(cupy.cuda.get_current_stream())
+            with self._stream as stream:
+                stream.wait_event(changed)
+                self._kernels.copy_chunks(source, chunks, chunk_bytes, room)
+                _recorded(stream).synchronize()
+
     @contextmanager
     def lane(self) -> Iterator[CupyLane]:
         """See `Device`."""
         lane = self._lanes.get()
         try:
             if lane is None:
-                lane = CupyLane(self._device)
+                lane = CupyLane(self._device, self._kernels)
             try:
                 yield lane
             finally:
@@ -115,11 +146,17 @@ class CupyDevice:
 class CupyLane:
     """A stream with two page-locked buffers, see `holdfast.regions.state.device_arrays.Lane`."""
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, device: Any, kernels: Kernels) -> None:
         self._device = device
+        self._kernels = kernels
         with device:
             self._stream = cupy.cuda.Stream(non_blocking=True)
             self._buffers = [cupyx.empty_pinned(BUFFER_BYTES, np.uint8) for _ in range(2)]
+
+    def digests(self, image: Image, chunk_bytes: int) -> Digests:
+        """See `Lane`."""
+        with self._device, self._stream:
+            return self._kernels.digests(image, chunk_bytes)
 
     def unchanged(self, image: Image, before: Image, chunk_bytes: int) -> Flags:
         """See `Lane`."""
@@ -164,6 +201,74 @@ class CupyLane:
         self._buffers.reverse()
         buffer: Bytes = self._buffers[0]
         return buffer
+
+
+class Kernels:
+    """The kernels of `device_chunks.cu` on one device, and the key of this process's digests.
+
+    Parameters
+    ----------
+    device : cupy.cuda.Device
+        The device.
+    key : callable, optional
+        Returns the key for a size of chunks, in bytes; a random one by default.
+    """
+
+    def __init__(self, device: Any, key: Callable[[int], DigestKey] = DigestKey.random) -> None:
+        self._new_key = key
+        self._keys: dict[int, tuple[Any, Any]] = {}
+        self._keys_lock = threading.Lock()
+        source = resources.files(__package__).joinpath("device_chunks.cu").read_text()
+        with device:
+            module = cupy.RawModule(code=source)
+            self._digest_chunks = module.get_function("digest_chunks")
+            self._copy_chunks = module.get_function("copy_chunks")
+
+    def digests(self, array: Any, chunk_bytes: int) -> Digests:
+        """Compute the digests of an array's chunks, on the current stream; complete on return.
+
+        Parameters
+        ----------
+        array : cupy.ndarray
+            In C order.
+        chunk_bytes : int
+            Size of a chunk.
+        """
+        found = self.queue_digests(array, chunk_bytes)
+        _recorded(cupy.cuda.get_current_stream()).synchronize()
+        digests: Digests = found.get()
+        return digests
+
+    def queue_digests(self, array: Any, chunk_bytes: int) -> Any:
+        """Queue the same; returns the array of digests on the device."""
+        row_key, part_key = self._key(chunk_bytes)
+        chunks, parts = -(-array.nbytes // chunk_bytes), parts_of(chunk_bytes)
+        found = cupy.zeros((chunks, PASSES), cupy.uint64)
+        sizes = np.uint64(array.nbytes), np.uint64(chunk_bytes), np.uint32(parts)
+        self._digest_chunks(
+            (chunks * parts,), (THREADS,), (array, *sizes, row_key, part_key, found)
+        )
+        return found
+
+    def copy_chunks(
+        self, array: Any, chunks: npt.NDArray[np.uint32], chunk_bytes: int, room: Image
+    ) -> None:
+        """Queue a copy of some chunks on the current stream, see `Device.set_aside`."""
+        parts = parts_of(chunk_bytes)
+        sizes = np.uint64(array.nbytes), np.uint64(chunk_bytes), np.uint32(parts)
+        self._copy_chunks(
+            (len(chunks) * parts,), (THREADS,), (array, *sizes, cupy.asarray(chunks), room)
+        )
+
+    def _key(self, chunk_bytes: int) -> tuple[Any, Any]:
+        with self._keys_lock:
+            if chunk_bytes not in self._keys:
+                key = self._new_key(chunk_bytes)
+                on_device = cupy.asarray(key.rows), cupy.asarray(key.parts)
+                # Other streams read them, too.
+                cupy.cuda.get_current_stream().synchronize()
+                self._keys[chunk_bytes] = on_device
+            return self._keys[chunk_bytes]
 
 
 class CupyFetch:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.regions.state.chunks import Layout
@@ -36,14 +37,21 @@ STEPS = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
-@given(nbytes=st.integers(65, 1200), steps=st.lists(STEPS, min_size=1, max_size=20))
+# Examples share the array module, which keeps nothing of them.
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    nbytes=st.integers(65, 1200),
+    steps=st.lists(STEPS, min_size=1, max_size=20),
+    exact=st.booleans(),
+)
 def test_every_retained_checkpoint_has_its_state_after_any_history(
-    nbytes: int, steps: list[Step]
+    xp: Any, nbytes: int, steps: list[Step], exact: bool
 ) -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
-        ArrayCheckpoints(Path(folder), shape=(nbytes,)) as world,
+        ArrayCheckpoints(Path(folder), shape=(nbytes,), xp=xp, exact=exact) as world,
     ):
         for step in steps:
             for place, length, value in step.writes:
@@ -59,14 +67,19 @@ def test_every_retained_checkpoint_has_its_state_after_any_history(
                 assert np.array_equal(world.stored(checkpoint), checkpoint.content)
 
 
+@pytest.fixture(params=[False, True], ids=["digests", "exact"])
+def exact(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
 def written_by(world: ArrayCheckpoints) -> int:
     before = world.appended_bytes
     world.attempt()
     return world.appended_bytes - before
 
 
-def test_only_changed_chunks_are_written(tmp_path: Path) -> None:
-    with ArrayCheckpoints(tmp_path, shape=(10 * 64 + 5,)) as world:
+def test_only_changed_chunks_are_written(tmp_path: Path, xp: Any, exact: bool) -> None:
+    with ArrayCheckpoints(tmp_path, shape=(10 * 64 + 5,), xp=xp, exact=exact) as world:
         assert written_by(world) == 645
         assert written_by(world) == 0
         world.array[64] += 1
@@ -74,8 +87,8 @@ def test_only_changed_chunks_are_written(tmp_path: Path) -> None:
         assert written_by(world) == 64 + 5
 
 
-def test_chunks_are_known_after_a_restart(tmp_path: Path) -> None:
-    with ArrayCheckpoints(tmp_path, shape=(640,)) as world:
+def test_chunks_are_known_after_a_restart(tmp_path: Path, xp: Any, exact: bool) -> None:
+    with ArrayCheckpoints(tmp_path, shape=(640,), xp=xp, exact=exact) as world:
         world.attempt()
         world.array[0] += 1
         world.attempt()
@@ -87,9 +100,9 @@ def test_chunks_are_known_after_a_restart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("outcome", ["fell back", "aborted", "abort not told"])
 def test_after_a_failure_chunks_of_the_last_completed_snapshot_are_kept(
-    tmp_path: Path, outcome: Outcome
+    tmp_path: Path, xp: Any, exact: bool, outcome: Outcome
 ) -> None:
-    with ArrayCheckpoints(tmp_path, shape=(640,)) as world:
+    with ArrayCheckpoints(tmp_path, shape=(640,), xp=xp, exact=exact) as world:
         world.attempt()
         completed = set(refs_of(world.retained[-1].entry))
         world.array[0] += 1
@@ -101,8 +114,8 @@ def test_after_a_failure_chunks_of_the_last_completed_snapshot_are_kept(
         assert not failed & set(refs_of(world.retained[-1].entry))
 
 
-def test_what_the_manager_refuses_is_written_again(tmp_path: Path) -> None:
-    with ArrayCheckpoints(tmp_path, shape=(640,)) as world:
+def test_what_the_manager_refuses_is_written_again(tmp_path: Path, xp: Any, exact: bool) -> None:
+    with ArrayCheckpoints(tmp_path, shape=(640,), xp=xp, exact=exact) as world:
         world.attempt()
         world.refused = lambda number: number == 2  # of 256, 256 and 128 bytes
         assert written_by(world) == 256
@@ -110,10 +123,12 @@ def test_what_the_manager_refuses_is_written_again(tmp_path: Path) -> None:
         assert written_by(world) == 640
 
 
-def test_a_manager_that_never_saw_the_segments_gets_all_of_them(tmp_path: Path) -> None:
+def test_a_manager_that_never_saw_the_segments_gets_all_of_them(
+    tmp_path: Path, xp: Any, exact: bool
+) -> None:
     with (
-        ArrayCheckpoints(tmp_path / "one", shape=(640,)) as world,
-        ArrayCheckpoints(tmp_path / "other", shape=(640,)) as other,
+        ArrayCheckpoints(tmp_path / "one", shape=(640,), xp=xp, exact=exact) as world,
+        ArrayCheckpoints(tmp_path / "other", shape=(640,), xp=xp, exact=exact) as other,
     ):
         world.attempt()
         world.manager, other.manager = other.manager, world.manager
@@ -122,9 +137,9 @@ def test_a_manager_that_never_saw_the_segments_gets_all_of_them(tmp_path: Path) 
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_segment_of_which_less_than_half_is_needed_is_let_go_of(
-    tmp_path: Path, restart: bool
+    tmp_path: Path, xp: Any, exact: bool, restart: bool
 ) -> None:
-    with ArrayCheckpoints(tmp_path, shape=(256,)) as world:
+    with ArrayCheckpoints(tmp_path, shape=(256,), xp=xp, exact=exact) as world:
         world.attempt()
         (first,) = refs_of(world.retained[-1].entry)
         world.array[0] += 1
@@ -138,14 +153,21 @@ def test_a_segment_of_which_less_than_half_is_needed_is_let_go_of(
         assert first not in refs_of(world.retained[-1].entry)
 
 
-def test_files_stay_bounded_over_many_checkpoints_with_few_changes(tmp_path: Path) -> None:
+def test_files_stay_bounded_over_many_checkpoints_with_few_changes(
+    tmp_path: Path, xp: Any, exact: bool
+) -> None:
     chunk, count = 2048, 100
     layout = Layout(chunk_bytes=chunk, segment_bytes=8 * chunk)
     with ArrayCheckpoints(
-        tmp_path, shape=(chunk * count,), layout=layout, max_file_bytes=32 * chunk
+        tmp_path,
+        shape=(chunk * count,),
+        layout=layout,
+        max_file_bytes=32 * chunk,
+        xp=xp,
+        exact=exact,
     ) as world:
         random = np.random.default_rng(4)
-        world.array[:] = random.integers(0, 256, chunk * count)
+        world.restore_content(random.integers(0, 256, chunk * count).astype("uint8"))
         full = written_by(world)
         for _ in range(200):
             world.array[int(random.integers(chunk * count))] ^= 255

@@ -1,0 +1,54 @@
+"""Array modules that states are tested with: NumPy, a stand-in for a device, CuPy."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from holdfast.regions.state import registry
+from holdfast.regions.task import region_task
+from support.regional.stand_in_device import StandInDevice, StandInModule
+
+MODULES = ("numpy", "stand-in", "cupy")
+
+Replace = Callable[[Any, str, Any], None]
+"""Sets an attribute, as `setattr` and pytest's `monkeypatch.setattr` do."""
+
+
+def missing(name: str) -> str | None:
+    """Why a module cannot be used here; None where it can."""
+    if name != "cupy":
+        return None
+    try:
+        cupy = importlib.import_module("cupy")
+    except ImportError:
+        return "CuPy is not installed"
+    return None if cupy.cuda.is_available() else "there is no CUDA device"
+
+
+def array_module(name: str, replace: Replace) -> Any:
+    """The module of this name; the stand-in takes the place of CuPy in registries and pipelines."""
+    if name != "stand-in":
+        return importlib.import_module(name)
+    module = StandInModule(StandInDevice())
+    found = registry._device_of
+
+    def device_of(xp: Any) -> Any:
+        return xp.device if isinstance(xp, StandInModule) else found(xp)
+
+    replace(registry, "_device_of", device_of)
+    replace(region_task, "_array_module", lambda *, gpu: module if gpu else np)
+    return module
+
+
+def device_of(xp: Any) -> Any:
+    """The device that states of a module are on."""
+    return registry._device_of(xp)
+
+
+def on_host(array: Any) -> np.ndarray:
+    """An array of any of these modules, in host memory."""
+    return array if isinstance(array, np.ndarray) else array.get()  # type: ignore[no-any-return]
