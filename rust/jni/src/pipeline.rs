@@ -85,18 +85,29 @@ extern "system" fn Java_io_holdfast_spark_Native_copySegment<'local>(
 ) -> JByteArray<'local> {
     with_env(env, |env| {
         let before = owner(env, [&from_pipeline, &operator, &region, &store])?;
-        let new = NewSegment {
-            owner: &owner(env, [&pipeline, &operator, &region, &store])?,
-            created: CheckpointId(unsigned("checkpoint", created)?),
-            kind: segment_kind(kind)?,
-            lineage: &[],
-            replaced: None,
-            entries: unsigned("entries", entries)?,
-        };
+        let owner = owner(env, [&pipeline, &operator, &region, &store])?;
+        let new = new_segment(&owner, created, kind, entries)?;
         let manager = REGIONAL.get(manager)?;
         let payload = stored(env, &dir, &files, reference, &before)?;
         let reference = manager.append(&new, &payload)?;
         Ok(env.byte_array_from_slice(&reference.to_bytes())?)
+    })
+}
+
+/// What Java says of a segment that is written.
+fn new_segment(
+    owner: &Owner,
+    created: jlong,
+    kind: jint,
+    entries: jlong,
+) -> Result<NewSegment<'_>, Failure> {
+    Ok(NewSegment {
+        owner,
+        created: CheckpointId(unsigned("checkpoint", created)?),
+        kind: segment_kind(kind)?,
+        lineage: &[],
+        replaced: None,
+        entries: unsigned("entries", entries)?,
     })
 }
 
@@ -130,14 +141,8 @@ extern "system" fn Java_io_holdfast_spark_Native_appendSegment<'local>(
     payload: JByteArray<'local>,
 ) -> JByteArray<'local> {
     with_env(env, |env| {
-        let new = NewSegment {
-            owner: &owner(env, [&pipeline, &operator, &region, &store])?,
-            created: CheckpointId(unsigned("checkpoint", created)?),
-            kind: segment_kind(kind)?,
-            lineage: &[],
-            replaced: None,
-            entries: unsigned("entries", entries)?,
-        };
+        let owner = owner(env, [&pipeline, &operator, &region, &store])?;
+        let new = new_segment(&owner, created, kind, entries)?;
         let payload = env.convert_byte_array(payload)?;
         let reference = REGIONAL.get(manager)?.append(&new, &payload)?;
         Ok(env.byte_array_from_slice(&reference.to_bytes())?)
