@@ -222,6 +222,30 @@ class HadoopPath:
         """
         call_jvm("creating", self, lambda files: files.create(self._uri, content))
 
+    def write_through(self, target: HadoopPath, content: bytes, *, replace: bool) -> None:
+        """Write another file, as `create` or `write_bytes`, as long as this folder is there.
+
+        Once it is deleted, no such write that is under way can end. Not on object stores, see
+        `writes_through`.
+
+        Raises
+        ------
+        FileNotFoundError
+            If the folder is gone.
+        FileExistsError
+            If the name is taken, unless `replace`.
+        """
+        call_jvm(
+            "writing",
+            target,
+            lambda files: files.writeThrough(self._uri, str(target), content, replace),
+        )
+
+    @property
+    def writes_through(self) -> bool:
+        """Whether `write_through` is there: where files are renamed in one step."""
+        return bool(call_jvm("looking at", self, lambda files: files.writesThrough(self._uri)))
+
     def write_bytes(self, content: bytes) -> None:
         """Write a file, in place of one that is there: readers see one of the two."""
         call_jvm("writing", self, lambda files: files.replace(self._uri, content))
@@ -243,6 +267,10 @@ class HadoopPath:
         if not exist_ok and self.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self._uri)
         call_jvm("making", self, lambda files: files.makeFolder(self._uri))
+
+    def touch(self) -> None:
+        """Let its time be now; it has to be there, and object stores have no such times."""
+        call_jvm("changing the time of", self, lambda files: files.touch(self._uri))
 
     def unlink(self, *, missing_ok: bool = False) -> None:
         """Delete a file."""
