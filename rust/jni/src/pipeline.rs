@@ -85,18 +85,29 @@ extern "system" fn Java_io_holdfast_spark_Native_copySegment<'local>(
 ) -> JByteArray<'local> {
     with_env(env, |env| {
         let before = owner(env, [&from_pipeline, &operator, &region, &store])?;
-        let new = NewSegment {
-            owner: &owner(env, [&pipeline, &operator, &region, &store])?,
-            created: CheckpointId(unsigned("checkpoint", created)?),
-            kind: segment_kind(kind)?,
-            lineage: &[],
-            replaced: None,
-            entries: unsigned("entries", entries)?,
-        };
+        let owner = owner(env, [&pipeline, &operator, &region, &store])?;
+        let new = new_segment(&owner, created, kind, entries)?;
         let manager = REGIONAL.get(manager)?;
         let payload = stored(env, &dir, &files, reference, &before)?;
         let reference = manager.append(&new, &payload)?;
         Ok(env.byte_array_from_slice(&reference.to_bytes())?)
+    })
+}
+
+/// What Java says of a segment that is written.
+fn new_segment(
+    owner: &Owner,
+    created: jlong,
+    kind: jint,
+    entries: jlong,
+) -> Result<NewSegment<'_>, Failure> {
+    Ok(NewSegment {
+        owner,
+        created: CheckpointId(unsigned("checkpoint", created)?),
+        kind: segment_kind(kind)?,
+        lineage: &[],
+        replaced: None,
+        entries: unsigned("entries", entries)?,
     })
 }
 
@@ -130,14 +141,8 @@ extern "system" fn Java_io_holdfast_spark_Native_appendSegment<'local>(
     payload: JByteArray<'local>,
 ) -> JByteArray<'local> {
     with_env(env, |env| {
-        let new = NewSegment {
-            owner: &owner(env, [&pipeline, &operator, &region, &store])?,
-            created: CheckpointId(unsigned("checkpoint", created)?),
-            kind: segment_kind(kind)?,
-            lineage: &[],
-            replaced: None,
-            entries: unsigned("entries", entries)?,
-        };
+        let owner = owner(env, [&pipeline, &operator, &region, &store])?;
+        let new = new_segment(&owner, created, kind, entries)?;
         let payload = env.convert_byte_array(payload)?;
         let reference = REGIONAL.get(manager)?.append(&new, &payload)?;
         Ok(env.byte_array_from_slice(&reference.to_bytes())?)
@@ -191,9 +196,38 @@ struct Orphans {
     found: Term,
     /// What the retained checkpoints need: metadata never changes, so each is read once.
     known: Mutex<BTreeMap<CheckpointId, RestoredCheckpoint>>,
+    /// Managers of which a pass left no file but theirs.
+    clean: Mutex<Option<Managers>>,
+}
+
+/// The managers that an application gave terms to, as far as a pass needs to know them.
+#[derive(PartialEq, Eq)]
+struct Managers {
+    live: HashSet<Term>,
+    newest: Term,
 }
 
 impl Orphans {
+    /// Deletes what no retained checkpoint needs. The folder is not listed again while none of the
+    /// managers went or came since a pass that left only their files: nothing else writes there.
+    fn reclaim(&self, retained: &[CheckpointId], managers: Managers) -> Result<String, Error> {
+        let mut clean = self.clean.lock();
+        if clean.as_ref() == Some(&managers) {
+            return Ok(String::new());
+        }
+        *clean = None;
+        let report = reclaim_orphans(
+            self.segments.as_ref(),
+            || self.restored(retained),
+            &|term| managers.live.contains(&term),
+            managers.newest,
+        )?;
+        if report.kept.is_empty() && report.failed.is_empty() {
+            *clean = Some(managers);
+        }
+        Ok(report.summary())
+    }
+
     /// What all of `retained` need; what is known of others is forgotten.
     fn restored(&self, retained: &[CheckpointId]) -> Result<Vec<RestoredCheckpoint>, Error> {
         let mut known = self.known.lock();
@@ -235,6 +269,7 @@ extern "system" fn Java_io_holdfast_spark_Native_openOrphans<'local>(
             pipeline: pipeline.try_to_string(env)?,
             found,
             known: Mutex::default(),
+            clean: Mutex::default(),
         }))
     })
 }
@@ -256,15 +291,12 @@ extern "system" fn Java_io_holdfast_spark_Native_reclaimOrphans<'local>(
             .map(|id| unsigned("checkpoint", id).map(CheckpointId))
             .collect::<Result<Vec<_>, _>>()?;
         let live = longs(env, &live_terms)?.into_iter();
-        let live: HashSet<Term> = live.map(|term| Term(term as u64)).collect();
         let orphans = ORPHANS.get(orphans)?;
-        let report = reclaim_orphans(
-            orphans.segments.as_ref(),
-            || orphans.restored(&retained),
-            &|term| live.contains(&term),
-            orphans.found.max(Term(unsigned("newest term", newest)?)),
-        )?;
-        Ok(env.new_string(report.summary())?)
+        let managers = Managers {
+            live: live.map(|term| Term(term as u64)).collect(),
+            newest: orphans.found.max(Term(unsigned("newest term", newest)?)),
+        };
+        Ok(env.new_string(orphans.reclaim(&retained, managers)?)?)
     })
 }
 

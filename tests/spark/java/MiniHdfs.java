@@ -2,13 +2,21 @@ import java.io.BufferedReader;
 import java.io.File;
 import java.io.IOException;
 import java.io.InputStreamReader;
+import java.net.InetAddress;
+import java.util.Map;
+import java.util.Queue;
+import java.util.TreeMap;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.regex.Pattern;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.BlockLocation;
+import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.LocatedFileStatus;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.RemoteIterator;
+import org.apache.hadoop.hdfs.DFSConfigKeys;
 import org.apache.hadoop.hdfs.MiniDFSCluster;
+import org.apache.hadoop.hdfs.server.namenode.AuditLogger;
 import org.apache.hadoop.metrics2.AbstractMetric;
 import org.apache.hadoop.metrics2.MetricsRecord;
 import org.apache.hadoop.metrics2.MetricsSource;
@@ -22,6 +30,8 @@ import org.apache.hadoop.metrics2.lib.DefaultMetricsSystem;
  * <ul>
  *   <li>{@code stop FILE} stops a data node with a replica of the file.
  *   <li>{@code operations} tells how many requests of clients the name node has served.
+ *   <li>{@code requests} tells the same by kind, a line each: number, kind; then what the name node
+ *       noted since the last time: kind, path, other path; then {@code end}.
  *   <li>{@code files FOLDER} lists the files below a folder: length, space, URI; then {@code end}.
  * </ul>
  */
@@ -34,11 +44,33 @@ public final class MiniHdfs {
           "(Overall|Deferred|Block|CommitBlockSynchronization|ErrorReport|RegisterDatanode"
               + "|SendHeartbeat|VersionRequest).*");
 
+  private static final Queue<String> NOTED = new ConcurrentLinkedQueue<>();
+
   private MiniHdfs() {}
 
+  /** What clients ask about files and folders, in order; blocks of files are asked about beside it. */
+  public static final class Notes implements AuditLogger {
+    @Override
+    public void initialize(Configuration conf) {}
+
+    @Override
+    public void logAuditEvent(
+        boolean succeeded,
+        String user,
+        InetAddress client,
+        String kind,
+        String path,
+        String other,
+        FileStatus status) {
+      NOTED.add(kind + " " + path + " " + other + (succeeded ? "" : " failed"));
+    }
+  }
+
   public static void main(String[] args) throws Exception {
+    Configuration conf = new Configuration();
+    conf.set(DFSConfigKeys.DFS_NAMENODE_AUDIT_LOGGERS_KEY, Notes.class.getName());
     MiniDFSCluster cluster =
-        new MiniDFSCluster.Builder(new Configuration(), new File(args[0]))
+        new MiniDFSCluster.Builder(conf, new File(args[0]))
             .numDataNodes(Integer.parseInt(args[1]))
             .build();
     cluster.waitActive();
@@ -52,7 +84,15 @@ public final class MiniHdfs {
           System.out.println("stopped");
           break;
         case "operations":
-          System.out.println("operations " + operations(cluster));
+          System.out.println("operations " + sum(operations(cluster).values()));
+          break;
+        case "requests":
+          operations(cluster)
+              .forEach((kind, count) -> System.out.println("count " + count + " " + kind));
+          for (String note = NOTED.poll(); note != null; note = NOTED.poll()) {
+            System.out.println("note " + note);
+          }
+          System.out.println("end");
           break;
         case "files":
           list(cluster, new Path(command[1]));
@@ -75,21 +115,31 @@ public final class MiniHdfs {
     }
   }
 
-  private static long operations(MiniDFSCluster cluster) {
+  private static long sum(Iterable<Long> counts) {
+    long sum = 0;
+    for (long count : counts) {
+      sum += count;
+    }
+    return sum;
+  }
+
+  private static Map<String, Long> operations(MiniDFSCluster cluster) {
     MetricsSource source =
         DefaultMetricsSystem.instance()
             .getSource("RpcDetailedActivityForPort" + cluster.getNameNodePort());
     MetricsCollectorImpl collector = new MetricsCollectorImpl();
     source.getMetrics(collector, true);
-    long sum = 0;
+    Map<String, Long> found = new TreeMap<>();
     for (MetricsRecord record : collector.getRecords()) {
       for (AbstractMetric metric : record.metrics()) {
-        if (metric.name().endsWith(COUNT) && !NOT_OF_CLIENTS.matcher(metric.name()).matches()) {
-          sum += metric.value().longValue();
+        String name = metric.name();
+        if (name.endsWith(COUNT) && !NOT_OF_CLIENTS.matcher(name).matches()) {
+          String kind = name.substring(0, name.length() - COUNT.length());
+          found.merge(kind, metric.value().longValue(), Long::sum);
         }
       }
     }
-    return sum;
+    return found;
   }
 
   private static void list(MiniDFSCluster cluster, Path folder) throws IOException {

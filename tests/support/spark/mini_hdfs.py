@@ -62,6 +62,24 @@ class MiniHdfs(JavaServer):
         self._command("operations")
         return int(self._answer("operations "))
 
+    def requests(self) -> tuple[dict[str, int], list[str]]:
+        """Return how many requests of each kind there were, and which ones since the last call.
+
+        Of the latter each is said by kind, path and other path. Those about blocks are not among
+        them.
+        """
+        self._command("requests")
+        counts: dict[str, int] = {}
+        noted: list[str] = []
+        while (line := self._line()) != "end":
+            what, _, told = line.partition(" ")
+            if what == "count":
+                count, kind = told.split(" ")
+                counts[kind] = int(count)
+            elif what == "note":
+                noted.append(told)
+        return counts, noted
+
     def files(self, folder: str) -> dict[str, int]:
         """Return the length of every file below a folder by its path relative to it."""
         self._command(f"files {folder}")

@@ -5,8 +5,10 @@ wants the folder creates the file with the next number, which one of several can
 if the holder gave the lease back, if the holder was a process of this machine that is gone, or if
 the file did not change while it was watched for `EXPIRY_S`: no clocks of two machines are compared.
 
-A holder that was taken for dead and lives, because its machine stood still, finds out the next time
-it renews its lease or asks `FolderLease.require_held`, as it does before it publishes anything.
+A holder that was taken for dead and lives, because its machine stood still, writes nothing any more
+that others would go on from. Where files are renamed, what it writes goes through a folder of its
+own beside the lease, which its successor deletes before it looks at anything: what was begun there
+cannot be ended. That costs no request. Elsewhere the holder lists the leases before it writes.
 """
 
 from __future__ import annotations
@@ -40,6 +42,9 @@ WATCH_S: Final = 1.0
 
 _NUMBER: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
 
+#: Ends the name of the folder through which the holder of a lease writes.
+_THROUGH: Final = ".through"
+
 
 class FolderLease:
     """A folder of this process; see `take_lease`.
@@ -62,6 +67,8 @@ class FolderLease:
         self._ended = threading.Event()
         self._lock = threading.Lock()
         self._renewals = 0
+        self._through = _through(path) if path.writes_through else None
+        self._written = -RENEWAL_S
         self._thread = threading.Thread(
             target=self._renew_again, name="holdfast-lease", daemon=True
         )
@@ -81,10 +88,37 @@ class FolderLease:
         if newest != self._path:
             raise FolderLostError(self._folder, _described(_read(newest)))
 
+    def write(self, target: HadoopPath, content: bytes, *, replace: bool = False) -> None:
+        """Write a file that another process would go on from, whole and durable or not at all.
+
+        Raises
+        ------
+        FileExistsError
+            If there is one, unless `replace`.
+        FolderLostError
+            If another process has taken the folder over. Nothing is written.
+        OSError
+            If that fails. The file may be there all the same.
+        """
+        if self._through is None:
+            self.require_held()
+            if replace:
+                target.write_bytes(content)
+            else:
+                target.create(content)
+            return
+        try:
+            self._through.write_through(target, content, replace=replace)
+        except OSError:
+            self.require_held()
+            raise
+        # The time of the folder has changed, as others see.
+        self._written = time.monotonic()
+
     def note_pipeline(self, pipeline: str) -> None:
         """Say for which pipeline the folder is held, for the errors of others."""
         self._holder["pipeline"] = pipeline
-        self._renew()
+        self._tell()
 
     def close(self) -> None:
         """Give the folder back; may be repeated. Without effect in a child process."""
@@ -95,7 +129,7 @@ class FolderLease:
         # A lease that cannot be given back expires: also where the JVM is gone, for which py4j has
         # errors of its own.
         with suppress(Exception):
-            self._renew(released=True)
+            self._tell(released=True)
 
     def __enter__(self) -> Self:
         return self
@@ -118,11 +152,21 @@ class FolderLease:
             except Exception as e:
                 LOG.warning("the lease on %s was not renewed: %s", self._folder, e)
 
-    def _renew(self, *, released: bool = False) -> None:
+    def _renew(self) -> None:
+        if self._through is None:
+            self._tell()
+        elif time.monotonic() - self._written >= RENEWAL_S:
+            try:
+                self._through.touch()
+            except OSError:
+                self.require_held()
+                raise
+
+    def _tell(self, *, released: bool = False) -> None:
         with self._lock:
-            self.require_held()
             self._renewals += 1
-            self._path.write_bytes(_encoded(self._holder, self._renewals, released=released))
+            content = _encoded(self._holder, self._renewals, released=released)
+            self.write(self._path, content, replace=True)
 
 
 def take_lease(folder: HadoopPath, leases: HadoopPath) -> FolderLease:
@@ -149,15 +193,19 @@ def take_lease(folder: HadoopPath, leases: HadoopPath) -> FolderLease:
         if newest is not None:
             _wait_until_free(folder, newest)
         path = leases / f"{number + 1:016x}"
+        if path.writes_through:
+            # Before the lease, and never again: of a process that stood still between the two, a
+            # successor may have deleted it already.
+            _through(path).mkdir(parents=True, exist_ok=True)
         try:
             path.create(_encoded(holder, 0, released=False))
         except FileExistsError:
             continue
-        for older in _all(leases):
-            if older < path:
-                # The next holder tries again; only the newest lease counts.
-                with suppress(OSError):
-                    older.unlink(missing_ok=True)
+        if _newest(leases) != path:
+            # It was followed while it stood still.
+            _remove(path)
+            continue
+        _end_older(leases, path)
         return FolderLease(folder, path, holder)
 
 
@@ -179,13 +227,44 @@ def remove_leases(leases: HadoopPath) -> None:
     """Remove what is left of the leases on a folder that is given up."""
     for path in _all(leases):
         path.unlink(missing_ok=True)
+    for through in _all(leases, _THROUGH):
+        through.remove_tree()
     with suppress(OSError):
         leases.rmdir()
+
+
+def _through(path: HadoopPath) -> HadoopPath:
+    """Return the folder through which the holder of a lease writes."""
+    return path.with_name(path.name + _THROUGH)
+
+
+def _end_older(leases: HadoopPath, path: HadoopPath) -> None:
+    """Put an end to what the holders of older leases write."""
+    try:
+        for through in _all(leases, _THROUGH):
+            if through < _through(path):
+                through.remove_tree()
+    except BaseException:
+        _remove(path)
+        raise
+    for older in _all(leases):
+        if older < path:
+            # The next holder tries again; only the newest lease counts.
+            with suppress(OSError):
+                older.unlink(missing_ok=True)
+
+
+def _remove(path: HadoopPath) -> None:
+    """Give a lease back that nothing was written under."""
+    for gone in (_through(path), path):
+        with suppress(OSError):
+            gone.remove_tree()
 
 
 def _wait_until_free(folder: HadoopPath, path: HadoopPath) -> None:
     """Watch a lease until it is given back or expires; fail if its holder lives."""
     before = _read(path)
+    written = _written_ms(path)
     began = time.monotonic()
     while not _is_over(before):
         if time.monotonic() - began > EXPIRY_S:
@@ -193,7 +272,8 @@ def _wait_until_free(folder: HadoopPath, path: HadoopPath) -> None:
             return
         time.sleep(WATCH_S)
         now = _read(path)
-        if now != before and not _is_over(now):
+        alive = now != before or _written_ms(path) != written
+        if alive and not _is_over(now):
             raise FolderInUseError(folder, _described(now))
         before = now
 
@@ -241,11 +321,24 @@ def _newest(leases: HadoopPath) -> HadoopPath | None:
     return max(_all(leases), default=None)
 
 
-def _all(leases: HadoopPath) -> list[HadoopPath]:
+def _all(leases: HadoopPath, suffix: str = "") -> list[HadoopPath]:
+    """Return all leases, or all that belongs to leases and has this suffix."""
     try:
-        return [path for path in leases.iterdir() if _NUMBER.fullmatch(path.name)]
+        found = list(leases.iterdir())
     except FileNotFoundError:
         return []
+    return [
+        path
+        for path in found
+        if path.name.endswith(suffix) and _NUMBER.fullmatch(path.name.removesuffix(suffix))
+    ]
+
+
+def _written_ms(path: HadoopPath) -> int | None:
+    """Return when the holder of a lease last wrote something, as far as that can be seen."""
+    with suppress(FileNotFoundError):
+        return _through(path).stat().modified_ms
+    return None
 
 
 def _read(path: HadoopPath | None) -> bytes:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
 
 from holdfast._core import CheckpointMetadata
 from holdfast.regions.base.durable import write_text
@@ -11,9 +12,13 @@ from holdfast.regions.base.hadoop_path import HadoopPath
 from holdfast.regions.base.metadata_files import delete_metadata, write_metadata
 from holdfast.regions.base.paths import AnyPath
 
+#: Attempts whose numbers are taken at once where each request counts.
+RESERVED_ATTEMPTS: Final = 64
+
 METADATA_FOLDER = "metadata"
 SEGMENTS_FOLDER = "segments"
 HISTORY_FOLDER = "history"
+LAST_ATTEMPT = "last-attempt"
 
 #: Property of the metadata that names the pipeline in the owners of its segments.
 PIPELINE_PROPERTY = "pipeline"
@@ -81,7 +86,7 @@ class CheckpointFolders:
     @property
     def last_attempt(self) -> AnyPath:
         """Number of the newest attempt: one that was aborted leaves no other trace (R2)."""
-        return self.root / "last-attempt"
+        return self.root / LAST_ATTEMPT
 
     @property
     def identity(self) -> AnyPath:
@@ -130,7 +135,6 @@ class CheckpointFolders:
     def note_attempt(self, attempt: int) -> None:
         """Keep the number of an attempt that begins."""
         if isinstance(self.last_attempt, HadoopPath):
-            # Tasks on other machines may outlive that of the driver.
             write_text(self.last_attempt, str(attempt))
             return
         # Not synced: tasks that could take a new attempt for this one do not outlive the machine.
@@ -145,11 +149,17 @@ class LeasedFolders(CheckpointFolders):
 
     Parameters
     ----------
+    root : HadoopPath
+        Folder of the pipeline's checkpoint.
     lease : FolderLease
-        Asked before anything is written that another process would go on from.
+        Through which everything is written that another process would go on from.
+    reserved : list of int
+        The newest attempt that this process has kept a number for.
     """
 
+    root: HadoopPath
     lease: FolderLease
+    reserved: list[int] = field(default_factory=lambda: [-1], compare=False)
 
     def publish(self, metadata: CheckpointMetadata) -> None:
         """Write the metadata of a checkpoint, as `CheckpointFolders.publish`.
@@ -159,16 +169,20 @@ class LeasedFolders(CheckpointFolders):
         FolderLostError
             If the folder is another process's by now. Nothing is written.
         """
-        self.lease.require_held()
-        super().publish(metadata)
+        write_metadata(metadata, self.metadata, self.lease)
 
     def note_attempt(self, attempt: int) -> None:
         """Keep the number of an attempt that begins, as `CheckpointFolders.note_attempt`.
+
+        What is written is that of a later one: a restart goes on behind it, and until then the
+        attempts up to it need no request. Tasks on other machines may outlive that of the driver.
 
         Raises
         ------
         FolderLostError
             If the folder is another process's by now. Nothing is written.
         """
-        self.lease.require_held()
-        super().note_attempt(attempt)
+        if attempt > self.reserved[-1]:
+            last = attempt + RESERVED_ATTEMPTS - 1
+            self.lease.write(self.root / LAST_ATTEMPT, str(last).encode(), replace=True)
+            self.reserved[-1] = last

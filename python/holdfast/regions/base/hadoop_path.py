@@ -126,7 +126,7 @@ class HadoopPath:
     # --- looking --------------------------------------------------------------------------------
 
     def _status(self) -> Status | None:
-        found = _call("looking at", self, lambda files: files.status(self._uri))
+        found = call_jvm("looking at", self, lambda files: files.status(self._uri))
         return None if found is None else _status(found.split(" "))
 
     def stat(self) -> Status:
@@ -168,7 +168,7 @@ class HadoopPath:
         FileNotFoundError
             If there is none.
         """
-        lines = _call("listing", self, lambda files: list(files.list(self._uri)))
+        lines = call_jvm("listing", self, lambda files: list(files.list(self._uri)))
         parts = (line.split(" ", 3) for line in lines)
         return [(self / name, _status(figures)) for *figures, name in parts]
 
@@ -200,7 +200,7 @@ class HadoopPath:
 
     def read_bytes(self) -> bytes:
         """Return all of a file."""
-        return bytes(_call("reading", self, lambda files: files.read(self._uri)))
+        return bytes(call_jvm("reading", self, lambda files: files.read(self._uri)))
 
     def read_text(self, *, errors: str = "strict") -> str:
         """Return all of a file, as UTF-8."""
@@ -220,11 +220,35 @@ class HadoopPath:
         FileExistsError
             If the name is taken. Nothing is overwritten, also by two processes at once.
         """
-        _call("creating", self, lambda files: files.create(self._uri, content))
+        call_jvm("creating", self, lambda files: files.create(self._uri, content))
+
+    def write_through(self, target: HadoopPath, content: bytes, *, replace: bool) -> None:
+        """Write another file, as `create` or `write_bytes`, as long as this folder is there.
+
+        Once it is deleted, no such write that is under way can end. Not on object stores, see
+        `writes_through`.
+
+        Raises
+        ------
+        FileNotFoundError
+            If the folder is gone.
+        FileExistsError
+            If the name is taken, unless `replace`.
+        """
+        call_jvm(
+            "writing",
+            target,
+            lambda files: files.writeThrough(self._uri, str(target), content, replace),
+        )
+
+    @property
+    def writes_through(self) -> bool:
+        """Whether `write_through` is there: where files are renamed in one step."""
+        return bool(call_jvm("looking at", self, lambda files: files.writesThrough(self._uri)))
 
     def write_bytes(self, content: bytes) -> None:
         """Write a file, in place of one that is there: readers see one of the two."""
-        _call("writing", self, lambda files: files.replace(self._uri, content))
+        call_jvm("writing", self, lambda files: files.replace(self._uri, content))
 
     def write_text(self, text: str) -> None:
         """Write a file, as `write_bytes`, in UTF-8."""
@@ -242,7 +266,11 @@ class HadoopPath:
         """
         if not exist_ok and self.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self._uri)
-        _call("making", self, lambda files: files.makeFolder(self._uri))
+        call_jvm("making", self, lambda files: files.makeFolder(self._uri))
+
+    def touch(self) -> None:
+        """Let its time be now; it has to be there, and object stores have no such times."""
+        call_jvm("changing the time of", self, lambda files: files.touch(self._uri))
 
     def unlink(self, *, missing_ok: bool = False) -> None:
         """Delete a file."""
@@ -259,14 +287,14 @@ class HadoopPath:
         self._delete(missing_ok=False)
 
     def _delete(self, *, missing_ok: bool) -> None:
-        if not _call("deleting", self, lambda files: files.delete(self._uri, False)):
+        if not call_jvm("deleting", self, lambda files: files.delete(self._uri, False)):
             if missing_ok:
                 return
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._uri)
 
     def remove_tree(self) -> None:
         """Delete a folder with all that is below it; nothing if it is not there."""
-        _call("deleting", self, lambda files: files.delete(self._uri, True))
+        call_jvm("deleting", self, lambda files: files.delete(self._uri, True))
 
     def rename_new(self, target: HadoopPath) -> None:
         """Give a file or folder another name.
@@ -276,12 +304,12 @@ class HadoopPath:
         FileExistsError
             If that is taken.
         """
-        _call("renaming", self, lambda files: files.renameNew(self._uri, str(target)))
+        call_jvm("renaming", self, lambda files: files.renameNew(self._uri, str(target)))
 
     @property
     def renames(self) -> bool:
         """Whether the file system renames folders in one step; object stores do not."""
-        return bool(_call("looking at", self, lambda files: files.renames(self._uri)))
+        return bool(call_jvm("looking at", self, lambda files: files.renames(self._uri)))
 
     # --- output of a sink -------------------------------------------------------------------------
 
@@ -305,11 +333,13 @@ class HadoopPath:
         staged = [str(one) for one, _, _ in files]
         targets = [str(one) for _, one, _ in files]
         sizes = [size for _, _, size in files]
-        _call("publishing files in", self, lambda jvm: jvm.publish(staged, targets, sizes))
+        call_jvm("publishing files in", self, lambda jvm: jvm.publish(staged, targets, sizes))
 
     def discard(self, staged: Sequence[HadoopPath]) -> None:
         """Throw away staged files below this folder."""
-        _call("removing staged files in", self, lambda files: files.discard(list(map(str, staged))))
+        call_jvm(
+            "removing staged files in", self, lambda files: files.discard(list(map(str, staged)))
+        )
 
 
 def qualified(uri: str) -> HadoopPath:
@@ -324,10 +354,10 @@ def qualified(uri: str) -> HadoopPath:
     RuntimeError
         If there is no JVM to ask: no Spark session was begun.
     """
-    return HadoopPath(_call("resolving", HadoopPath(uri), lambda files: str(files.qualify(uri))))
+    return HadoopPath(call_jvm("resolving", HadoopPath(uri), lambda files: str(files.qualify(uri))))
 
 
-def call_jvm(doing: str, path: HadoopPath, call: Callable[[Any, Any], T]) -> T:
+def call_jvm(doing: str, path: HadoopPath, call: Callable[[Any], T]) -> T:
     """Make a call that concerns a path into the driver's JVM.
 
     Parameters
@@ -337,7 +367,7 @@ def call_jvm(doing: str, path: HadoopPath, call: Callable[[Any, Any], T]) -> T:
     path : HadoopPath
         What it is done with.
     call : callable
-        Takes the ``PipelineFiles`` and py4j's view of the JVM.
+        Takes the ``PipelineFiles``.
 
     Raises
     ------
@@ -346,21 +376,12 @@ def call_jvm(doing: str, path: HadoopPath, call: Callable[[Any, Any], T]) -> T:
     RuntimeError
         If there is no JVM.
     """
-    jvm, files = _connected(path)
-    return _explained(doing, path, lambda: call(files, jvm))
-
-
-def _call(doing: str, path: HadoopPath, call: Callable[[Any], T]) -> T:
-    _, files = _connected(path)
-    return _explained(doing, path, lambda: call(files))
-
-
-def _explained(doing: str, path: HadoopPath, call: Callable[[], T]) -> T:
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
+    files = _files(path)
     try:
-        return call()
+        return call(files)
     except (Py4JJavaError, PySparkException) as e:
         raise _error(doing, path, e) from e
 
@@ -379,13 +400,13 @@ def _error(doing: str, path: HadoopPath, raised: Any) -> Exception:
     return OSError(number or errno.EIO, f"{doing}: {told}", str(path))
 
 
-def _connected(path: HadoopPath) -> tuple[Any, Any]:
-    """Return py4j's view of the JVM, and the ``PipelineFiles`` there."""
+def _files(path: HadoopPath) -> Any:
+    """Return py4j's view of the ``PipelineFiles`` in the JVM."""
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context
     if context is not None:
-        return context._jvm, _of_context(context)
+        return _of_context(context)
     if _OWN_JVM:
         return _OWN_JVM[-1]
     raise RuntimeError(
@@ -399,8 +420,8 @@ def _of_context(context: Any) -> Any:
     return context._jvm.io.holdfast.spark.PipelineFiles(context._jsc.hadoopConfiguration())
 
 
-#: JVMs that were begun for file systems alone, see `use_jvm`.
-_OWN_JVM: Final[list[tuple[Any, Any]]] = []
+#: ``PipelineFiles`` of JVMs that were begun for file systems alone, see `use_jvm`.
+_OWN_JVM: Final[list[Any]] = []
 
 
 def use_jvm(jvm: Any, configuration: Any) -> None:
@@ -413,7 +434,7 @@ def use_jvm(jvm: Any, configuration: Any) -> None:
     configuration
         Its Hadoop ``Configuration``.
     """
-    _OWN_JVM.append((jvm, jvm.io.holdfast.spark.PipelineFiles(configuration)))
+    _OWN_JVM.append(jvm.io.holdfast.spark.PipelineFiles(configuration))
 
 
 def _status(figures: Sequence[str]) -> Status:

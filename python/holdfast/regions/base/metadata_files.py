@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Final
 
 from holdfast._core import CheckpointMetadata, CorruptSegmentError
+from holdfast.regions.base.folder_lease import FolderLease
 from holdfast.regions.base.hadoop_path import HadoopPath
 from holdfast.regions.base.paths import AnyPath
 
@@ -45,18 +46,35 @@ def read_metadata_file(path: AnyPath) -> CheckpointMetadata:
     return metadata
 
 
-def write_metadata(metadata: CheckpointMetadata, folder: AnyPath) -> None:
+def write_metadata(
+    metadata: CheckpointMetadata, folder: AnyPath, lease: FolderLease | None = None
+) -> None:
     """Write the file of a checkpoint, whole and durable or not at all (R18).
+
+    Parameters
+    ----------
+    metadata : CheckpointMetadata
+        What is written.
+    folder : Path or HadoopPath
+        Where.
+    lease : FolderLease, optional
+        By which the folder has to be this process's.
 
     Raises
     ------
     FileExistsError
         If the checkpoint has a file. It is not touched.
+    FolderLostError
+        If the folder is another process's by now. Nothing is written.
     OSError
         If that fails. The file may be there all the same.
     """
     if isinstance(folder, HadoopPath):
-        (folder / metadata_name(metadata.id)).create(metadata.to_bytes())
+        path = folder / metadata_name(metadata.id)
+        if lease is None:
+            path.create(metadata.to_bytes())
+        else:
+            lease.write(path, metadata.to_bytes())
     else:
         metadata.write(folder)
 

@@ -75,7 +75,7 @@ def own_folders(
     candidate = _candidate(folders, plan, _kept_identity(folders))
     if output is not None:
         opened.enter_context(output.take(candidate))
-    if isinstance(lock, FolderLease):
+    if isinstance(lock, FolderLease) and isinstance(folders.root, HadoopPath):
         folders = LeasedFolders(folders.root, lock)
     return candidate.owner, folders
 

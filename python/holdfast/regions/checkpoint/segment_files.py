@@ -38,7 +38,7 @@ def read_stored_segment(folder: AnyPath, ref: SegmentRef, owner: Owner) -> bytes
         call_jvm(
             "reading a segment in",
             folder,
-            lambda files, _: files.readSegment(str(folder), ref.to_bytes(), *_parts(owner)),
+            lambda files: files.readSegment(str(folder), ref.to_bytes(), *_parts(owner)),
         )
     )
 
@@ -54,7 +54,7 @@ def stored_payload_bytes(folder: AnyPath, ref: SegmentRef, owner: Owner) -> int:
         call_jvm(
             "reading a segment in",
             folder,
-            lambda files, _: files.segmentBytes(str(folder), ref.to_bytes(), *_parts(owner)),
+            lambda files: files.segmentBytes(str(folder), ref.to_bytes(), *_parts(owner)),
         )
     )
 
@@ -139,7 +139,7 @@ class _RemoteImage:
         self._image: Any = call_jvm(
             "writing segments in",
             folder,
-            lambda files, _: files.openImage(str(folder), max_file_bytes),
+            lambda files: files.openImage(str(folder), max_file_bytes),
         )
 
     def append(
@@ -194,7 +194,7 @@ class _RemoteImage:
         self._call(lambda image: image.close())
 
     def _call(self, call: Any) -> Any:
-        return call_jvm("writing segments in", self._folder, lambda _files, _jvm: call(self._image))
+        return call_jvm("writing segments in", self._folder, lambda _files: call(self._image))
 
 
 def _parts(owner: Owner) -> tuple[str, str, str, str]:

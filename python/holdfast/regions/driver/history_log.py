@@ -38,7 +38,7 @@ MAX_PAGES: Final = 5_000
 
 #: Milliseconds between two writes of a page on a file system that only the JVM reaches, as long as
 #: all checkpoints are global.
-REMOTE_PAUSE_MS: Final = 10_000
+REMOTE_PAUSE_MS: Final = 30_000
 
 DAY_MS: Final = 24 * 60 * 60 * 1000
 
@@ -48,7 +48,7 @@ class HistoryLog:
 
     Attempts of this run go into pages of its own. On a mounted file system each is appended at
     once; nothing is synced, because no decision depends on it. Elsewhere a page is written as a
-    whole, and a healthy pipeline does that every ten seconds at most. A failure to write is a
+    whole, and a healthy pipeline does that every 30 seconds at most. A failure to write is a
     warning: the page stays in memory, and the next attempt tries again.
 
     Parameters

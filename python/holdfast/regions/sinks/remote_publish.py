@@ -6,6 +6,7 @@ no reader sees anything until it is completed, and what has the staged name says
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
@@ -69,7 +70,12 @@ def _entries(folder: HadoopPath) -> Sequence[tuple[HadoopPath, Status]]:
 
 
 def _remove_if_empty(folder: HadoopPath) -> None:
-    # Not empty: other regions of the attempt are still staged. Gone: object stores have no folders.
-    if not _entries(folder):
+    # Object stores have no folders: there it is gone with what was in it.
+    if folder.renames:
+        # Not empty: other regions of the attempt are still staged.
         with suppress(FileNotFoundError):
-            folder.rmdir()
+            try:
+                folder.rmdir()
+            except OSError as error:
+                if error.errno != errno.ENOTEMPTY:
+                    raise

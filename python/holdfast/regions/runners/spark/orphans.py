@@ -62,7 +62,7 @@ class _InJvm:
         self._handle = call_jvm(
             "looking at the files of",
             segments,
-            lambda _files, _jvm: bridge.openOrphans(str(segments), str(folders.metadata), pipeline),
+            lambda _files: bridge.openOrphans(str(segments), str(folders.metadata), pipeline),
         )
 
     def reclaim(
@@ -74,9 +74,7 @@ class _InJvm:
             call_jvm(
                 "reclaiming files in",
                 self._segments,
-                lambda _files, _jvm: self._bridge.reclaimOrphans(
-                    self._handle, ids, terms, newest_term
-                ),
+                lambda _files: self._bridge.reclaimOrphans(self._handle, ids, terms, newest_term),
             )
         )
 

@@ -143,7 +143,7 @@ class RegionalQuery:
 
         Those of earlier runs of the pipeline in this checkpoint folder are among them; ``run``
         tells the runs apart. Times are those of the driver's clock. An attempt that a crash ended
-        is missing, and where only the JVM reaches the folder, so are those of the ten seconds
+        is missing, and where only the JVM reaches the folder, so are those of the 30 seconds
         before that.
 
         Parameters

@@ -132,6 +132,41 @@ public final class PipelineFiles {
   }
 
   /**
+   * Whether {@link #writeThrough} does what it says: on file systems that rename files in one step.
+   */
+  public boolean writesThrough(String uri) throws IOException {
+    return FileErrors.explained(
+        "cannot resolve " + uri, () -> files.writesThrough(files.path(uri)));
+  }
+
+  /**
+   * As {@link #create} or, to replace a file, {@link #replace}, by way of a folder on the same file
+   * system. It is not made, and whoever deletes it puts an end to all such writes that are under way.
+   *
+   * @throws FileNotFoundException if the folder is gone
+   */
+  public void writeThrough(String folder, String uri, byte[] data, boolean replace)
+      throws IOException {
+    explained(
+        "cannot write " + uri,
+        () -> files.writeThrough(files.path(folder), files.path(uri), data, replace));
+  }
+
+  /**
+   * Says of a file or folder that it changed just now.
+   *
+   * @throws FileNotFoundException if there is none
+   */
+  public void touch(String uri) throws IOException {
+    explained(
+        "cannot change the time of " + uri,
+        () -> {
+          Path path = files.path(uri);
+          files.fileSystem(path).setTimes(path, System.currentTimeMillis(), -1);
+        });
+  }
+
+  /**
    * Deletes a file or a folder.
    *
    * @return false if there was neither

@@ -40,6 +40,18 @@ abstract class AtomicFiles {
    */
   abstract void writeOwn(Path path, Content content) throws IOException;
 
+  /** Whether {@link #writeThrough} does what it says here. */
+  abstract boolean writesThrough();
+
+  /**
+   * As {@link #write}, by way of a folder that is not made: once that is deleted, whoever began such a
+   * write before can not end it, at whatever point it is.
+   *
+   * @throws java.io.FileNotFoundException if the folder is gone
+   */
+  abstract void writeThrough(Path folder, Path path, Content content, boolean replace)
+      throws IOException;
+
   /**
    * Gives a file or a folder another name, and makes the parents of that one.
    *

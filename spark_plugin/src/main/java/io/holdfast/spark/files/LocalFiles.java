@@ -35,8 +35,15 @@ final class LocalFiles extends AtomicFiles {
   static void write(Path target, Content content, boolean replace) throws IOException {
     Path temporary =
         target.resolveSibling("." + target.getFileName() + "." + UUID.randomUUID() + ".tmp");
-    writeOwn(temporary, content);
+    makeFolder(target.getParent());
+    write(temporary, target, content, replace);
+  }
+
+  private static void write(Path temporary, Path target, Content content, boolean replace)
+      throws IOException {
+    writeNew(temporary, content);
     try {
+      makeFolder(target.getParent());
       if (replace) {
         Files.deleteIfExists(checksumOf(target));
         Files.move(temporary, target, StandardCopyOption.ATOMIC_MOVE);
@@ -54,8 +61,28 @@ final class LocalFiles extends AtomicFiles {
     writeOwn(local(path), content);
   }
 
+  @Override
+  boolean writesThrough() {
+    return true;
+  }
+
+  @Override
+  void writeThrough(
+      org.apache.hadoop.fs.Path folder,
+      org.apache.hadoop.fs.Path path,
+      Content content,
+      boolean replace)
+      throws IOException {
+    Path target = local(path);
+    write(local(folder).resolve(UUID.randomUUID() + ".tmp"), target, content, replace);
+  }
+
   private static void writeOwn(Path path, Content content) throws IOException {
     makeFolder(path.getParent());
+    writeNew(path, content);
+  }
+
+  private static void writeNew(Path path, Content content) throws IOException {
     try (FileChannel channel =
         FileChannel.open(path, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE)) {
       OutputStream out = Channels.newOutputStream(channel);

@@ -32,6 +32,16 @@ final class ObjectFiles extends AtomicFiles {
     write(path, content, false);
   }
 
+  @Override
+  boolean writesThrough() {
+    return false;
+  }
+
+  @Override
+  void writeThrough(Path folder, Path path, Content content, boolean replace) {
+    throw new UnsupportedOperationException("object stores have no folders");
+  }
+
   /** Copies the object: a rename is a copy in the store as well, but would replace what is there. */
   @Override
   void renameNew(Path from, Path to) throws IOException {

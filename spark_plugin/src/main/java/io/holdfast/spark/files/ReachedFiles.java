@@ -94,6 +94,17 @@ public final class ReachedFiles {
     at(path).write(path, out -> out.write(data), replace);
   }
 
+  /** Makes a file by way of a folder, see {@link AtomicFiles#writeThrough}. */
+  public void writeThrough(Path folder, Path path, byte[] data, boolean replace)
+      throws IOException {
+    at(path).writeThrough(folder, path, out -> out.write(data), replace);
+  }
+
+  /** Whether {@link #writeThrough} does what it says there. */
+  public boolean writesThrough(Path path) throws IOException {
+    return at(path).writesThrough();
+  }
+
   public void renameNew(Path from, Path to) throws IOException {
     at(from).renameNew(from, to);
   }

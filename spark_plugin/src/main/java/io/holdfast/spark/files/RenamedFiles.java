@@ -15,6 +15,7 @@ import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.StreamCapabilities;
 import org.apache.hadoop.fs.UnsupportedFileSystemException;
 import org.apache.hadoop.fs.permission.FsPermission;
+import org.apache.hadoop.hdfs.client.HdfsDataOutputStream;
 
 /** HDFS, and what is like it: a file is written under a name of its own and renamed. */
 final class RenamedFiles extends AtomicFiles {
@@ -41,9 +42,26 @@ final class RenamedFiles extends AtomicFiles {
   void write(Path path, Content content, boolean replace) throws IOException {
     Path temporary =
         new Path(path.getParent(), "." + path.getName() + "." + UUID.randomUUID() + ".tmp");
-    writeOwn(temporary, content);
+    write(temporary, path, content, replace, true);
+  }
+
+  @Override
+  boolean writesThrough() {
+    // Without it a rename takes several steps, and a folder may be deleted between them.
+    return context != null;
+  }
+
+  @Override
+  void writeThrough(Path folder, Path path, Content content, boolean replace) throws IOException {
+    write(new Path(folder, UUID.randomUUID() + ".tmp"), path, content, replace, false);
+  }
+
+  private void write(
+      Path temporary, Path path, Content content, boolean replace, boolean withParents)
+      throws IOException {
+    writeOwn(temporary, content, withParents);
     try {
-      rename(temporary, path, replace);
+      renameWithParents(temporary, path, replace);
     } catch (IOException | RuntimeException e) {
       delete(temporary, e);
       throw e;
@@ -52,11 +70,17 @@ final class RenamedFiles extends AtomicFiles {
 
   @Override
   void writeOwn(Path path, Content content) throws IOException {
-    FSDataOutputStream out = create(path);
+    writeOwn(path, content, true);
+  }
+
+  private void writeOwn(Path path, Content content, boolean withParents) throws IOException {
+    FSDataOutputStream out = create(path, withParents);
     try {
       content.writeTo(out);
-      if (out.hasCapability(StreamCapabilities.HSYNC)) {
-        // Closing alone leaves the last block in the memory of the data nodes.
+      // HDFS syncs every block when it ends, as it was asked to when the file was created: a request
+      // to the name node less. Elsewhere closing alone may leave the last block in memory.
+      if (!(out instanceof HdfsDataOutputStream)
+          && out.hasCapability(StreamCapabilities.HSYNC)) {
         out.hsync();
       }
       out.close();
@@ -71,18 +95,17 @@ final class RenamedFiles extends AtomicFiles {
     }
   }
 
-  private FSDataOutputStream create(Path path) throws IOException {
+  private FSDataOutputStream create(Path path, boolean withParents) throws IOException {
     FsPermission permission =
         FsPermission.getFileDefault().applyUMask(FsPermission.getUMask(fileSystem.getConf()));
-    return fileSystem.create(
-        path,
-        permission,
-        // Of a file with several blocks, the last sync covers only the last one.
-        EnumSet.of(CreateFlag.CREATE, CreateFlag.SYNC_BLOCK),
-        BUFFER_BYTES,
-        fileSystem.getDefaultReplication(path),
-        fileSystem.getDefaultBlockSize(path),
-        null);
+    // Of a file with several blocks, a sync covers only the last one.
+    EnumSet<CreateFlag> flags = EnumSet.of(CreateFlag.CREATE, CreateFlag.SYNC_BLOCK);
+    short replication = fileSystem.getDefaultReplication(path);
+    long blockBytes = fileSystem.getDefaultBlockSize(path);
+    return withParents
+        ? fileSystem.create(path, permission, flags, BUFFER_BYTES, replication, blockBytes, null)
+        : fileSystem.createNonRecursive(
+            path, permission, flags, BUFFER_BYTES, replication, blockBytes, null);
   }
 
   private void delete(Path path, Exception because) {
@@ -95,15 +118,19 @@ final class RenamedFiles extends AtomicFiles {
 
   @Override
   void renameNew(Path from, Path to) throws IOException {
+    renameWithParents(from, to, false);
+  }
+
+  private void renameWithParents(Path from, Path to, boolean replace) throws IOException {
     try {
-      rename(from, to, false);
+      rename(from, to, replace);
     } catch (FileNotFoundException e) {
       // Either of them may be missing, the file or the folder it goes to.
       if (!fileSystem.exists(from) || fileSystem.exists(to.getParent())) {
         throw e;
       }
       fileSystem.mkdirs(to.getParent());
-      rename(from, to, false);
+      rename(from, to, replace);
     }
   }
 

@@ -18,6 +18,7 @@ import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.RemoteIterator;
 import org.apache.hadoop.util.functional.FutureIO;
 
 /**
@@ -102,6 +103,8 @@ public final class StagedOutput {
           "expected as many targets and lengths as staged files, found "
               + List.of(staged.size(), targets.size(), lengths.size()));
     }
+    Map<Path, FileStatus> listed =
+        FileErrors.explained("cannot look for staged files", () -> listed(staged));
     List<Task> tasks = new ArrayList<>();
     for (int i = 0; i < staged.size(); i++) {
       String source = staged.get(i);
@@ -111,9 +114,34 @@ public final class StagedOutput {
           () ->
               FileErrors.explained(
                   "cannot publish the staged file " + source + " as " + target,
-                  () -> publish(files.path(source), files.path(target), length)));
+                  () -> publish(files.path(source), files.path(target), length, listed)));
     }
     runAll(tasks);
+  }
+
+  /** What is in the folders of staged files that are renamed: one request for many of them. */
+  private Map<Path, FileStatus> listed(List<String> staged) throws IOException {
+    Set<Path> folders = new TreeSet<>();
+    for (String source : staged) {
+      Path path = files.path(source);
+      if (!files.isObjectStore(path)) {
+        folders.add(path.getParent());
+      }
+    }
+    Map<Path, FileStatus> found = new HashMap<>();
+    for (Path folder : folders) {
+      try {
+        RemoteIterator<FileStatus> entries =
+            files.fileSystem(folder).listStatusIterator(folder);
+        while (entries.hasNext()) {
+          FileStatus entry = entries.next();
+          found.put(entry.getPath(), entry);
+        }
+      } catch (FileNotFoundException gone) {
+        // All that was in it is published, or lost.
+      }
+    }
+    return found;
   }
 
   /**
@@ -151,9 +179,10 @@ public final class StagedOutput {
   }
 
   /** Returns the staged object that is left to be deleted, null without one. */
-  private Path publish(Path staged, Path target, long length) throws IOException {
+  private Path publish(
+      Path staged, Path target, long length, Map<Path, FileStatus> listed) throws IOException {
     if (!files.isObjectStore(staged)) {
-      rename(staged, target, length);
+      rename(listed.get(staged), staged, target, length);
       return null;
     }
     PendingUpload upload;
@@ -164,17 +193,23 @@ public final class StagedOutput {
       return null;
     }
     if (upload == null) {
-      rename(staged, target, length);
+      rename(status(files.fileSystem(staged), staged), staged, target, length);
       return null;
     }
     complete(upload, target, length);
     return staged;
   }
 
-  private void rename(Path staged, Path target, long length) throws IOException {
+  /** Renames a staged file, which is found null if it is gone. */
+  private void rename(FileStatus found, Path staged, Path target, long length)
+      throws IOException {
+    if (found == null) {
+      requirePublished(target, length);
+      return;
+    }
     AtomicFiles atomic = files.at(staged);
     try {
-      requireLength(files.fileSystem(staged).getFileStatus(staged).getLen(), length);
+      requireLength(found.getLen(), length);
       atomic.renameNew(staged, target);
     } catch (FileNotFoundException | NoSuchFileException gone) {
       requirePublished(target, length);

@@ -1,0 +1,106 @@
+"""How many requests the checkpoints of a healthy pipeline cost the name node of HDFS."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import holdfast
+from support.regional.pipelines import COUNTED, RunningCount, rows_of
+from support.spark.java_side import skipped_without_jars
+from support.spark.mini_hdfs import MiniHdfs
+from support.spark.regional_input import regional_source, write_rows
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+REGIONS = [f"r{number}" for number in range(6)]
+#: Batches before requests are counted, and while they are.
+FIRST, COUNTED_BATCHES = 3, 8
+#: A checkpoint's metadata is a file that is created, given a block, completed and renamed; and the
+#: metadata of an older one is deleted.
+OF_CHECKPOINT = 5
+#: Behind it: the history now and then, and the signs of life of the leases.
+BESIDE = 0.75
+#: A file of the output is created, given a block, completed and renamed.
+OF_OUTPUT_FILE = 4
+#: The output folder's lease is asked for twice, and staged files are listed, swept and their folder
+#: removed.
+OF_OUTPUT_FOLDER = 5
+
+
+@pytest.fixture(scope="module")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniHdfs]:
+    with skipped_without_jars():
+        running = MiniHdfs(tmp_path_factory.mktemp("hdfs"), data_nodes=1)
+    yield running
+    running.close()
+
+
+def requests_per_batch(
+    hdfs: MiniHdfs, folder: Path, source: DataFrame, start: Callable[[DataFrame], Any]
+) -> tuple[float, Counter[str]]:
+    """Run a query; returns the requests of a batch and, by kind, those of all that are counted.
+
+    A client asks again whether a file is complete until its data node has told the name node of the
+    last block; these repetitions are left out.
+    """
+    write_rows(folder, 0, rows_of(0, REGIONS))
+    query = start(source)
+    for batch in range(1, FIRST):
+        query.processAllAvailable()
+        write_rows(folder, batch, rows_of(batch, REGIONS))
+    query.processAllAvailable()
+    before = Counter(hdfs.requests()[0])
+    for batch in range(FIRST, FIRST + COUNTED_BATCHES):
+        write_rows(folder, batch, rows_of(batch, REGIONS))
+        query.processAllAvailable()
+    counts = Counter(hdfs.requests()[0])
+    counts.subtract(before)
+    query.stop()
+    assert counts["Complete"] >= counts["Create"]
+    counts["Complete"] = counts["Create"]
+    return counts.total() / COUNTED_BATCHES, +counts
+
+
+def test_a_healthy_checkpoint_costs_five_requests_and_its_output_files(
+    spark: SparkSession, hdfs: MiniHdfs, tmp_path: Path
+) -> None:
+    def by_itself(source: DataFrame) -> Any:
+        def write(rows: DataFrame, batch_id: int) -> None:
+            rows.mapInArrow(lambda batches: batches, "region string, id long, key long").collect()
+
+        writer = source.writeStream.foreachBatch(write)
+        return writer.option("checkpointLocation", f"{root}/plain").start()
+
+    def into(output: str, checkpoint: str) -> Callable[[DataFrame], Any]:
+        def start(source: DataFrame) -> Any:
+            return (
+                holdfast.regional(source, region_by="region")
+                .apply(RunningCount(), schema=COUNTED, name="count")
+                .write_parquet(output)
+                .start(f"{root}/{checkpoint}", name=checkpoint)
+            )
+
+        return start
+
+    root = f"{hdfs.uri}/{tmp_path.name}"
+    counted: dict[str, tuple[float, Counter[str]]] = {}
+    starts = {
+        "plain": by_itself,
+        "local": into(str(tmp_path / "out"), "local"),
+        "remote": into(f"{root}/out", "remote"),
+    }
+    for name, start in starts.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        source = regional_source(spark, folder)
+        counted[name] = requests_per_batch(hdfs, folder, source, start)
+    (plain, _), (local, _), (remote, _) = counted.values()
+    assert local - plain <= OF_CHECKPOINT + BESIDE, counted
+    files = OF_OUTPUT_FILE * len(REGIONS) + OF_OUTPUT_FOLDER
+    assert remote - plain <= OF_CHECKPOINT + files + 2 * BESIDE, counted
