@@ -12,21 +12,19 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from holdfast_build import notices, sbom
 from holdfast_build.crates import host
+from holdfast_build.minors import NEWEST, source_folders
 from holdfast_build.tools import ROOT, BuildError, find_cargo, say, version
 
 NATIVE = ROOT / "python" / "holdfast" / "_native"
 
-SPARK_MINOR = "4.3"
+SPARK_MINOR = NEWEST
 SCALA = "2.13"
 JAVA_RELEASE = 17
-
-# What depends on the Spark minor.
-SHIM = ROOT / "spark_plugin" / f"spark-{SPARK_MINOR}"
 
 # The oldest time a zip entry can carry: equal inputs give equal jars.
 ZIP_TIME = (1980, 1, 1, 0, 0, 0)
@@ -41,9 +39,7 @@ JAVAC_FLAGS = [
     "-proc:none",
     "-encoding",
     "UTF-8",
-    # Stubs: Spark classes as javac accepts them. It reads them, and compiles none into the jar.
-    "-sourcepath",
-    str(SHIM / "stubs"),
+    # Of the source path: javac reads them, and compiles none into the jar.
     "-Xprefer:source",
     "-implicit:none",
 ]
@@ -148,12 +144,9 @@ def spark_jars() -> Path:
 
 
 def java_sources() -> list[Path]:
-    """Return all Java sources: the common ones and the shim of this Spark minor."""
-    folders = [
-        ROOT / "spark_plugin" / "src" / "main" / "java",
-        SHIM / "java",
-    ]
-    return sorted(file for folder in folders for file in folder.rglob("*.java"))
+    """Return all Java sources of this Spark minor."""
+    folders = source_folders(SPARK_MINOR)
+    return sorted(file for folder in folders for file in (folder / "java").rglob("*.java"))
 
 
 def compile_java(classes: Path) -> None:
@@ -167,10 +160,13 @@ def compile_java(classes: Path) -> None:
     sources = java_sources()
     if not sources:
         raise BuildError(f"there are no Java sources under {ROOT / 'spark_plugin'}.")
-    javac(sources, class_path=f"{spark_jars()}/*", classes=classes)
+    stubs = [folder / "stubs" for folder in source_folders(SPARK_MINOR)]
+    javac(sources, class_path=f"{spark_jars()}/*", classes=classes, stubs=stubs)
 
 
-def javac(sources: Sequence[Path], *, class_path: str, classes: Path) -> None:
+def javac(
+    sources: Sequence[Path], *, class_path: str, classes: Path, stubs: Iterable[Path] = ()
+) -> None:
     """Compile Java sources as strictly as the plugin's own.
 
     Parameters
@@ -181,6 +177,8 @@ def javac(sources: Sequence[Path], *, class_path: str, classes: Path) -> None:
         In the notation of ``javac``.
     classes : Path
         Folder for the compiled classes.
+    stubs : iterable of Path
+        Folders with classes of Spark as javac accepts them; none is compiled into `classes`.
 
     Raises
     ------
@@ -193,7 +191,11 @@ def javac(sources: Sequence[Path], *, class_path: str, classes: Path) -> None:
         args.writelines(f'"{source}"\n' for source in sources)
         args.flush()
         done = subprocess.run(
-            [command, *JAVAC_FLAGS, "-cp", class_path, "-d", str(classes), f"@{args.name}"],
+            [
+                *(command, *JAVAC_FLAGS, "-cp", class_path, "-d", str(classes)),
+                # Without one, javac would look for sources on the class path.
+                *("-sourcepath", os.pathsep.join(map(str, stubs)), f"@{args.name}"),
+            ],
             stdout=sys.stderr,
             check=False,
         )
@@ -259,7 +261,8 @@ def build_plugin_jar() -> Path:
         classes = Path(folder)
         compile_java(classes)
         entries = dict(files_below(classes))
-    entries.update(files_below(ROOT / "spark_plugin" / "src" / "main" / "resources"))
+    for sources in source_folders(SPARK_MINOR):
+        entries.update(files_below(sources / "resources"))
     entries[f"native/{native_platform()}/{library.name}"] = library.read_bytes()
     bill = sbom.sbom(host())
     entries.update(legal_entries(bill))
