@@ -1,6 +1,10 @@
 package io.holdfast.spark;
 
 import io.holdfast.spark.files.SegmentFolder;
+import io.holdfast.spark.minor.MaintainedProvider;
+import io.holdfast.spark.minor.OpensStores;
+import io.holdfast.spark.minor.ReplaysChanges;
+import io.holdfast.spark.minor.SparkCalls;
 import io.holdfast.spark.store.ChangeFeed;
 import io.holdfast.spark.store.FamilySpec;
 import io.holdfast.spark.store.HoldfastReadStore;
@@ -10,12 +14,10 @@ import io.holdfast.spark.store.StoreContext;
 import io.holdfast.spark.store.StoreMetrics;
 import io.holdfast.spark.store.TimedStats;
 import java.util.Arrays;
-import java.util.concurrent.locks.ReentrantReadWriteLock;
 import java.util.function.Supplier;
 import java.util.stream.LongStream;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
-import org.apache.spark.sql.execution.streaming.runtime.StreamExecution;
 import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.ReadStateStore;
 import org.apache.spark.sql.execution.streaming.state.StateSchemaProvider;
@@ -23,11 +25,6 @@ import org.apache.spark.sql.execution.streaming.state.StateStore;
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
 import org.apache.spark.sql.execution.streaming.state.StateStoreCustomMetric;
 import org.apache.spark.sql.execution.streaming.state.StateStoreId;
-import org.apache.spark.sql.execution.streaming.state.StateStoreInstanceMetric;
-import org.apache.spark.sql.execution.streaming.state.StateStoreProvider;
-import org.apache.spark.sql.execution.streaming.state.StateStoreProvider$;
-import org.apache.spark.sql.execution.streaming.state.StateStoreProviderId;
-import org.apache.spark.sql.execution.streaming.state.SupportsFineGrainedReplay;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.util.NextIterator;
 import scala.Enumeration;
@@ -42,11 +39,8 @@ import scala.jdk.javaapi.CollectionConverters;
  *
  * <p>The driver makes instances only to list metrics, so construction does nothing.
  */
-public final class HoldfastStateStoreProvider
-    implements StateStoreProvider, SupportsFineGrainedReplay {
-  private volatile boolean unloaded;
-  private ReentrantReadWriteLock maintenanceLock = new ReentrantReadWriteLock();
-
+public final class HoldfastStateStoreProvider extends MaintainedProvider
+    implements OpensStores, ReplaysChanges {
   private StateStoreId id;
   private StoreContext context;
   private NativeStore nativeStore;
@@ -113,8 +107,8 @@ public final class HoldfastStateStoreProvider
 
   private void requireHadoopConf(Configuration hadoopConf) {
     String missing = hadoopConf == null ? "no Hadoop configuration" : null;
-    if (missing == null && hadoopConf.get(StreamExecution.RUN_ID_KEY()) == null) {
-      missing = "a Hadoop configuration without " + StreamExecution.RUN_ID_KEY();
+    if (missing == null && hadoopConf.get(HoldfastConf.RUN_ID_KEY) == null) {
+      missing = "a Hadoop configuration without " + HoldfastConf.RUN_ID_KEY;
     }
     if (missing != null) {
       throw new IllegalArgumentException(
@@ -130,7 +124,7 @@ public final class HoldfastStateStoreProvider
   private static void requireFormat(StateStoreConf conf) {
     if (!conf.enableStateStoreCheckpointIds()) {
       throw new UnsupportedStateException(
-          HoldfastConf.formatTooOld(Integer.toString(conf.stateStoreCheckpointFormatVersion())));
+          HoldfastConf.formatTooOld(conf.sqlConfs().getOrElse(HoldfastConf.FORMAT_KEY, () -> "1")));
     }
   }
 
@@ -155,8 +149,7 @@ public final class HoldfastStateStoreProvider
   }
 
   @Override
-  public StateStore getStore(
-      long version, Option<String> checkpointId, boolean forceSnapshotOnCommit, boolean loadEmpty) {
+  public StateStore open(long version, Option<String> checkpointId, boolean empty) {
     return loading(
         version,
         () -> {
@@ -164,7 +157,7 @@ public final class HoldfastStateStoreProvider
               open(
                   version,
                   () -> {
-                    if (loadEmpty) {
+                    if (empty) {
                       nativeStore.openEmpty(version);
                     } else {
                       nativeStore.load(version, checkpointId.getOrElse(() -> null));
@@ -182,11 +175,8 @@ public final class HoldfastStateStoreProvider
   }
 
   @Override
-  public StateStore upgradeReadStoreToWriteStore(
-      ReadStateStore readStore,
-      long version,
-      Option<String> checkpointId,
-      boolean forceSnapshotOnCommit) {
+  public StateStore upgrade(
+      ReadStateStore readStore, long version, Option<String> checkpointId) {
     boolean same = readStore.id().equals(id) && readStore.version() == version;
     if (!(readStore instanceof HoldfastReadStore) || !same) {
       throw new IllegalArgumentException(
@@ -196,28 +186,23 @@ public final class HoldfastStateStoreProvider
     return loading(version, () -> ((HoldfastReadStore) readStore).write(checkpointId));
   }
 
-  /** Loads an older version and applies the changes of the commits up to {@code endVersion}. */
   @Override
-  public StateStore replayStateFromSnapshot(
-      long snapshotVersion,
-      long endVersion,
-      boolean readOnly,
-      Option<String> snapshotId,
-      Option<String> endId) {
-    return loading(
-        Math.min(snapshotVersion, endVersion),
-        () -> replay(snapshotVersion, endVersion, snapshotId, endId).write(endId));
-  }
-
-  @Override
-  public ReadStateStore replayReadStateFromSnapshot(
+  public StateStore replay(
       long snapshotVersion, long endVersion, Option<String> snapshotId, Option<String> endId) {
     return loading(
         Math.min(snapshotVersion, endVersion),
-        () -> replay(snapshotVersion, endVersion, snapshotId, endId));
+        () -> replayed(snapshotVersion, endVersion, snapshotId, endId).write(endId));
   }
 
-  private HoldfastReadStore replay(
+  @Override
+  public ReadStateStore replayForReading(
+      long snapshotVersion, long endVersion, Option<String> snapshotId, Option<String> endId) {
+    return loading(
+        Math.min(snapshotVersion, endVersion),
+        () -> replayed(snapshotVersion, endVersion, snapshotId, endId));
+  }
+
+  private HoldfastReadStore replayed(
       long snapshotVersion, long endVersion, Option<String> snapshotId, Option<String> endId) {
     if (endId.isEmpty()) {
       throw new UnsupportedStateException(HoldfastConf.formatTooOld("1"));
@@ -234,11 +219,9 @@ public final class HoldfastStateStoreProvider
                 snapshotVersion, snapshotId.getOrElse(() -> null), endId.get(), ids));
   }
 
-  /** Changes of the versions from {@code startVersion} to {@code endVersion}, both included. */
   @Override
-  public NextIterator<Tuple4<Enumeration.Value, UnsafeRow, UnsafeRow, Object>>
-      getStateStoreChangeDataReader(
-          long startVersion, long endVersion, Option<String> columnFamily, Option<String> endId) {
+  public NextIterator<Tuple4<Enumeration.Value, UnsafeRow, UnsafeRow, Object>> changes(
+      long startVersion, long endVersion, Option<String> columnFamily, Option<String> endId) {
     String name = columnFamily.getOrElse(StateStore::DEFAULT_COL_FAMILY_NAME);
     SparkErrors.requireFamilyName("getStateStoreChangeDataReader", name, context.columns);
     FamilySpec family = context.families.get(name);
@@ -278,29 +261,20 @@ public final class HoldfastStateStoreProvider
     }
   }
 
-  /** Called by background maintenance, and at task end through {@link #doMaintenance}. */
-  @Override
-  public void doSnapshotMaintenance() {
-    nativeStore.maintain();
-  }
-
   /** Tells Spark's coordinator of a version that is as good as a snapshot. */
   private void report(long version) {
     // The coordinator calls a store lagging that is five times this far behind.
     boolean due = version >= reportedVersion + context.conf.minDeltasForSnapshot();
-    if (due && context.conf.reportSnapshotUploadLag()) {
+    if (due && SparkCalls.wantsSnapshots(context.conf)) {
       reportedVersion = version;
-      StateStoreProviderId providerId = new StateStoreProviderId(id, context.runId());
-      StateStoreProvider$.MODULE$
-          .coordinatorRef()
-          .foreach(ref -> ref.snapshotUploaded(providerId, version, System.currentTimeMillis()));
+      SparkCalls.reportSnapshot(id, context.runId(), version);
     }
   }
 
-  /** The form that runs when {@code unloadOnCommit} is on. */
+  /** Called by background maintenance, or at task end where {@code unloadOnCommit} is on. */
   @Override
   public void doMaintenance() {
-    doSnapshotMaintenance();
+    nativeStore.maintain();
   }
 
   @Override
@@ -313,32 +287,5 @@ public final class HoldfastStateStoreProvider
   @Override
   public Seq<StateStoreCustomMetric> supportedCustomMetrics() {
     return CollectionConverters.asScala(Arrays.asList(StoreMetrics.ALL)).toSeq();
-  }
-
-  @Override
-  public Seq<StateStoreInstanceMetric> supportedInstanceMetrics() {
-    return CollectionConverters.asScala(Arrays.<StateStoreInstanceMetric>asList()).toSeq();
-  }
-
-  @Override
-  public boolean unloaded() {
-    return unloaded;
-  }
-
-  @Override
-  public void unloaded_$eq(boolean value) {
-    unloaded = value;
-  }
-
-  @Override
-  public ReentrantReadWriteLock maintenanceLock() {
-    return maintenanceLock;
-  }
-
-  @Override
-  @SuppressWarnings("checkstyle:MethodName") // the name is what the Scala trait compiles to
-  public void org$apache$spark$sql$execution$streaming$state$StateStoreProvider$_setter_$maintenanceLock_$eq(
-      ReentrantReadWriteLock lock) {
-    maintenanceLock = lock;
   }
 }

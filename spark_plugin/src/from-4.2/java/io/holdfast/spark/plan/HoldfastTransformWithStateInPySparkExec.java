@@ -64,7 +64,7 @@ public final class HoldfastTransformWithStateInPySparkExec extends TransformWith
     return new HoldfastTransformWithStateInPySparkExec(
         node.functionExpr(),
         node.groupingAttributes(),
-        node.outputAttrs(),
+        OutputAttributes.of(node),
         node.outputMode(),
         node.timeMode(),
         node.stateInfo(),

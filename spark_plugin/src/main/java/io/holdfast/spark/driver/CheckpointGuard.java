@@ -8,11 +8,13 @@ import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.function.Function;
+import java.util.function.Predicate;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.Path;
-import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager;
 import org.apache.spark.util.UninterruptibleThread;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -65,19 +67,24 @@ public final class CheckpointGuard {
   /**
    * Refuses to restart a stateful query whose offset log names another provider, or none. Readers of a
    * checkpoint (the state reader, which runs on other threads) are let through.
+   *
+   * @param open Spark's own way, without this check
    */
   public static void refuseForeignCheckpoint(
-      CheckpointFileManager files, Configuration conf, Path path) {
+      Predicate<Path> exists,
+      Function<Path, FSDataInputStream> open,
+      Configuration conf,
+      Path path) {
     Path log = path.getParent();
     boolean restart =
         wantsHoldfast(conf)
             && log != null
             && log.getName().equals("offsets")
             && Thread.currentThread() instanceof UninterruptibleThread;
-    if (!restart || !files.exists(new Path(log.getParent(), "state"))) {
+    if (!restart || !exists.test(new Path(log.getParent(), "state"))) {
       return;
     }
-    String provider = recordedProvider(files, path);
+    String provider = recordedProvider(open, path);
     if (provider.equals(HoldfastConf.PROVIDER_CLASS) || provider.equals(UNREADABLE)) {
       return;
     }
@@ -108,8 +115,9 @@ public final class CheckpointGuard {
   }
 
   /** Empty where none is recorded, {@link #UNREADABLE} for what is no entry of the offset log. */
-  private static String recordedProvider(CheckpointFileManager files, Path path) {
-    try (InputStream in = files.open(path)) {
+  private static String recordedProvider(
+      Function<Path, FSDataInputStream> open, Path path) {
+    try (InputStream in = open.apply(path)) {
       String text = new String(in.readAllBytes(), StandardCharsets.UTF_8);
       Matcher matcher = RECORDED_PROVIDER.matcher(text);
       if (matcher.find()) {

@@ -1,6 +1,7 @@
 package io.holdfast.spark.driver;
 
 import io.holdfast.spark.files.CommitLog;
+import io.holdfast.spark.minor.AtomicStream;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.OutputStream;
@@ -8,11 +9,10 @@ import java.util.List;
 import java.util.function.Supplier;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
-import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream;
 
 /** An entry of the commit log: published at close, after the state it names is durable. */
-public final class CommitLogStream extends CancellableFSDataOutputStream {
-  private final CancellableFSDataOutputStream spark;
+public final class CommitLogStream extends AtomicStream {
+  private final AtomicStream spark;
   private final ByteArrayOutputStream written;
   private final Path path;
   private final Configuration conf;
@@ -23,7 +23,7 @@ public final class CommitLogStream extends CancellableFSDataOutputStream {
    * @param driver gives the driver side of the plugin, which an entry with ids of Holdfast needs
    */
   public CommitLogStream(
-      CancellableFSDataOutputStream spark,
+      AtomicStream spark,
       Path path,
       Configuration conf,
       Supplier<HoldfastDriver> driver) {
@@ -31,7 +31,7 @@ public final class CommitLogStream extends CancellableFSDataOutputStream {
   }
 
   private CommitLogStream(
-      CancellableFSDataOutputStream spark,
+      AtomicStream spark,
       Path path,
       Configuration conf,
       Supplier<HoldfastDriver> driver,

@@ -53,7 +53,7 @@ public final class HoldfastDriver implements DriverPlugin {
 
   @Override
   public Map<String, String> init(SparkContext sc, PluginContext context) {
-    BuildInfo.requireSparkMinor(sc.version());
+    BuildInfo.requireSpark(sc.version());
     reclaimer = new Reclaimer(this::reclaim);
     regionalPipelines = new RegionalPipelines(terms, sc.hadoopConfiguration());
     sc.addSparkListener(

@@ -1,5 +1,6 @@
 package io.holdfast.spark.files;
 
+import io.holdfast.spark.minor.AtomicStream;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
@@ -11,16 +12,17 @@ import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FSDataOutputStreamBuilder;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.FileSystem;
-import org.apache.hadoop.fs.Options.CreateFileOptionKeys;
 import org.apache.hadoop.fs.Path;
-import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream;
 
 /**
  * A file of the checkpoint on an object store: it appears whole when it is closed, and never when
  * it is cancelled. Spark's own way, a temporary file that is renamed, is a copy there, and two
  * drivers could both believe that they published.
  */
-public final class ObjectStream extends CancellableFSDataOutputStream {
+public final class ObjectStream extends AtomicStream {
+  /** Option and capability of Hadoop since 3.4.2; a store of an older one does not have it. */
+  private static final String CONDITIONAL = "fs.option.create.conditional.overwrite";
+
   /** Metadata of the object that says which stream made it. */
   private static final String WRITER = "holdfast-writer";
 
@@ -56,13 +58,12 @@ public final class ObjectStream extends CancellableFSDataOutputStream {
   public static ObjectStream create(Path path, boolean overwrite, Configuration conf)
       throws IOException {
     FileSystem fileSystem = path.getFileSystem(conf);
-    String conditional = CreateFileOptionKeys.FS_OPTION_CREATE_CONDITIONAL_OVERWRITE;
     FSDataOutputStreamBuilder<?, ?> builder = fileSystem.createFile(path).recursive();
     String writer = null;
-    if (!overwrite && fileSystem.hasPathCapability(path, conditional)) {
+    if (!overwrite && fileSystem.hasPathCapability(path, CONDITIONAL)) {
       // The store itself decides, at close, which of two drivers was first.
       writer = UUID.randomUUID().toString();
-      builder.must(conditional, true).opt(S3A_NEW_METADATA, writer);
+      builder.must(CONDITIONAL, true).opt(S3A_NEW_METADATA, writer);
     } else {
       builder.overwrite(overwrite);
     }

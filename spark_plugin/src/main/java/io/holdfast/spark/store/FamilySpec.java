@@ -1,6 +1,7 @@
 package io.holdfast.spark.store;
 
 import io.holdfast.spark.Native;
+import io.holdfast.spark.minor.RowEncoders;
 import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.RocksDBDataEncoder;
@@ -52,9 +53,7 @@ public final class FamilySpec {
               RocksDBStateEncoder$.MODULE$.getKeyEncoder(encoder, keySpec, context.columns));
       if (!unsafeRows) {
         // Lists are kept value by value, so every value is encoded on its own.
-        value =
-            new RowForm.EncodedValue(
-                RocksDBStateEncoder$.MODULE$.getValueEncoder(encoder, valueSchema, false, 0));
+        value = new RowForm.EncodedValue(RowEncoders.ofValue(encoder, valueSchema));
       }
     }
     int options =

@@ -136,7 +136,6 @@ public final class HoldfastReadStore implements ReadStateStore {
     return family("get", columnFamily, key).get(key);
   }
 
-  @Override
   public Iterator<UnsafeRow> multiGet(UnsafeRow[] keys, String columnFamily) {
     session.requireOpen();
     boolean allThere = keys != null && Arrays.stream(keys).allMatch(Objects::nonNull);
@@ -144,7 +143,6 @@ public final class HoldfastReadStore implements ReadStateStore {
     return family("multiGet", columnFamily).getAll(keys);
   }
 
-  @Override
   public boolean keyExists(UnsafeRow key, String columnFamily) {
     return family("keyExists", columnFamily, key).contains(key);
   }
@@ -161,7 +159,6 @@ public final class HoldfastReadStore implements ReadStateStore {
     return family("iterator", columnFamily).range(null, null, false);
   }
 
-  @Override
   public StateStoreIterator<UnsafeRowPair> iteratorWithMultiValues(String columnFamily) {
     StoreFamily family = family("iteratorWithMultiValues", columnFamily);
     family.requireLists("iteratorWithMultiValues");
@@ -176,7 +173,6 @@ public final class HoldfastReadStore implements ReadStateStore {
     return family.prefix(prefix, false);
   }
 
-  @Override
   public StateStoreIterator<UnsafeRowPair> prefixScanWithMultiValues(
       UnsafeRow prefix, String columnFamily) {
     StoreFamily family = family("prefixScanWithMultiValues", columnFamily);
@@ -187,7 +183,6 @@ public final class HoldfastReadStore implements ReadStateStore {
     return family.prefix(prefix, true);
   }
 
-  @Override
   public StateStoreIterator<UnsafeRowPair> rangeScan(
       Option<UnsafeRow> from, Option<UnsafeRow> to, String columnFamily) {
     StoreFamily family = family("rangeScan", columnFamily);
@@ -196,7 +191,6 @@ public final class HoldfastReadStore implements ReadStateStore {
     return family.range(orNull(from), orNull(to), false);
   }
 
-  @Override
   public StateStoreIterator<UnsafeRowPair> rangeScanWithMultiValues(
       Option<UnsafeRow> from, Option<UnsafeRow> to, String columnFamily) {
     StoreFamily family = family("rangeScanWithMultiValues", columnFamily);
@@ -211,7 +205,6 @@ public final class HoldfastReadStore implements ReadStateStore {
     return bound.isDefined() ? bound.get() : null;
   }
 
-  @Override
   public void registerColFamily(
       String name,
       StructType keySchema,
@@ -226,7 +219,6 @@ public final class HoldfastReadStore implements ReadStateStore {
   }
 
   /** The families of this version, and those that Spark described to this store. */
-  @Override
   public Set<String> allColumnFamilyNames() {
     java.util.Set<String> names = new HashSet<>(registered);
     names.add(StateStore.DEFAULT_COL_FAMILY_NAME());
@@ -243,7 +235,6 @@ public final class HoldfastReadStore implements ReadStateStore {
     }
   }
 
-  @Override
   public void release() {
     if (writer != null) {
       writer.release();

@@ -1,5 +1,6 @@
 package io.holdfast.spark.store;
 
+import io.holdfast.spark.minor.SparkCalls;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
@@ -53,12 +54,10 @@ final class HoldfastStateStore implements StateStore {
     return read.get(key, columnFamily);
   }
 
-  @Override
   public Iterator<UnsafeRow> multiGet(UnsafeRow[] keys, String columnFamily) {
     return read.multiGet(keys, columnFamily);
   }
 
-  @Override
   public boolean keyExists(UnsafeRow key, String columnFamily) {
     return read.keyExists(key, columnFamily);
   }
@@ -71,7 +70,6 @@ final class HoldfastStateStore implements StateStore {
     read.family("put", columnFamily).put(key, value);
   }
 
-  @Override
   public void putList(UnsafeRow key, UnsafeRow[] values, String columnFamily) {
     session.requireOpen();
     SparkErrors.verify(key != null, "Key cannot be null");
@@ -90,7 +88,6 @@ final class HoldfastStateStore implements StateStore {
     family.append(key, value);
   }
 
-  @Override
   public void mergeList(UnsafeRow key, UnsafeRow[] values, String columnFamily) {
     StoreFamily family = read.family("merge", columnFamily);
     family.requireLists("merge");
@@ -105,7 +102,6 @@ final class HoldfastStateStore implements StateStore {
   }
 
   /** Entries from {@code from} (inclusive) to {@code to} (exclusive) go. */
-  @Override
   public void deleteRange(UnsafeRow from, UnsafeRow to, String columnFamily) {
     session.requireOpen();
     SparkErrors.verify(from != null, "Begin key cannot be null");
@@ -138,9 +134,7 @@ final class HoldfastStateStore implements StateStore {
       committedId = nativeStore.commit();
       session.commit();
       nativeStore.releaseOutsideTask();
-      if (context.conf.commitValidationEnabled()) {
-        StateStore.reportCommitToCoordinator(version + 1, context.id, context.hadoopConf);
-      }
+      SparkCalls.reportCommit(context.conf, context.id, version + 1, context.hadoopConf);
     } catch (Exception e) {
       throw SparkErrors.cannotCommit(this, e);
     }
@@ -155,7 +149,6 @@ final class HoldfastStateStore implements StateStore {
     }
   }
 
-  @Override
   public void release() {
     throw new AssertionError(
         "assertion failed: Release can only be called on a read-only store, not on " + this);
@@ -207,30 +200,25 @@ final class HoldfastStateStore implements StateStore {
     return read.prefixScan(prefix, columnFamily);
   }
 
-  @Override
   public StateStoreIterator<UnsafeRowPair> prefixScanWithMultiValues(
       UnsafeRow prefix, String columnFamily) {
     return read.prefixScanWithMultiValues(prefix, columnFamily);
   }
 
-  @Override
   public StateStoreIterator<UnsafeRowPair> iteratorWithMultiValues(String columnFamily) {
     return read.iteratorWithMultiValues(columnFamily);
   }
 
-  @Override
   public StateStoreIterator<UnsafeRowPair> rangeScan(
       Option<UnsafeRow> from, Option<UnsafeRow> to, String columnFamily) {
     return read.rangeScan(from, to, columnFamily);
   }
 
-  @Override
   public StateStoreIterator<UnsafeRowPair> rangeScanWithMultiValues(
       Option<UnsafeRow> from, Option<UnsafeRow> to, String columnFamily) {
     return read.rangeScanWithMultiValues(from, to, columnFamily);
   }
 
-  @Override
   public Set<String> allColumnFamilyNames() {
     return read.allColumnFamilyNames();
   }
@@ -248,7 +236,6 @@ final class HoldfastStateStore implements StateStore {
     nativeStore.openFamily(name, context.families.get(name).options);
   }
 
-  @Override
   public void registerColFamily(
       String name,
       StructType keySchema,

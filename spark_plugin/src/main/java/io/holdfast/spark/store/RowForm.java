@@ -1,5 +1,6 @@
 package io.holdfast.spark.store;
 
+import io.holdfast.spark.minor.RowEncoders;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.state.RocksDBKeyStateEncoder;
 import org.apache.spark.sql.execution.streaming.state.RocksDBValueStateEncoder;
@@ -77,7 +78,7 @@ abstract class RowForm {
 
     @Override
     boolean scansRanges() {
-      return encoder.supportsRangeScan();
+      return RowEncoders.scansRanges(encoder);
     }
 
     @Override

@@ -2,6 +2,7 @@ package io.holdfast.spark.store;
 
 import io.holdfast.spark.MissingStateException;
 import io.holdfast.spark.UnsupportedStateException;
+import io.holdfast.spark.minor.SparkCalls;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.errors.QueryExecutionErrors$;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
@@ -40,7 +41,7 @@ public final class SparkErrors {
       throw raise(
           QueryExecutionErrors$.MODULE$.failedToReadStreamingStateFileError(place, cause));
     }
-    throw raise(StateStoreErrors$.MODULE$.cannotLoadStore(cause));
+    throw raise(SparkCalls.cannotLoad(cause));
   }
 
   static RuntimeException cannotCommit(Object store, Exception cause) {
@@ -62,7 +63,7 @@ public final class SparkErrors {
   }
 
   static RuntimeException invalidStamp(long stamp) {
-    return StateStoreErrors$.MODULE$.invalidStamp(stamp, -1);
+    return SparkCalls.sessionIsOver(stamp);
   }
 
   static RuntimeException outOfOrder(String message) {

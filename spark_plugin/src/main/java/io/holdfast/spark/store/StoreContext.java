@@ -1,6 +1,8 @@
 package io.holdfast.spark.store;
 
+import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.executor.CommitEntries;
+import io.holdfast.spark.minor.SparkCalls;
 import java.util.Map;
 import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
@@ -11,7 +13,6 @@ import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.StateSchemaProvider;
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
 import org.apache.spark.sql.execution.streaming.state.StateStoreId;
-import org.apache.spark.sql.execution.streaming.state.StateStoreProvider$;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
 
@@ -61,7 +62,7 @@ public final class StoreContext {
   }
 
   public UUID runId() {
-    return UUID.fromString(StateStoreProvider$.MODULE$.getRunId(hadoopConf));
+    return UUID.fromString(hadoopConf.get(HoldfastConf.RUN_ID_KEY));
   }
 
   /** Ids of all stores of this partition in the commit log's entry of a version. */
@@ -86,8 +87,7 @@ public final class StoreContext {
   /** Checks the first row that is read against the schema, if Spark is configured to. */
   void validate(UnsafeRow key, UnsafeRow value) {
     if (!validated && !columns) {
-      StateStoreProvider$.MODULE$.validateStateRowFormat(
-          key, keySchema, value, valueSchema, id, conf);
+      SparkCalls.validateRow(key, keySchema, value, valueSchema, id, conf);
       validated = true;
     }
   }

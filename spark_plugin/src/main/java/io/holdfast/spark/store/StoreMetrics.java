@@ -1,19 +1,17 @@
 package io.holdfast.spark.store;
 
 import io.holdfast.spark.executor.ManagerTotals;
+import io.holdfast.spark.minor.SizeMetric;
+import io.holdfast.spark.minor.SparkCalls;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.function.ToLongFunction;
 import java.util.stream.Stream;
 import org.apache.spark.sql.execution.streaming.state.StateStoreCustomMetric;
-import org.apache.spark.sql.execution.streaming.state.StateStoreCustomSizeMetric;
 import org.apache.spark.sql.execution.streaming.state.StateStoreCustomSumMetric;
 import org.apache.spark.sql.execution.streaming.state.StateStoreCustomTimingMetric;
-import org.apache.spark.sql.execution.streaming.state.StateStoreInstanceMetric;
 import org.apache.spark.sql.execution.streaming.state.StateStoreMetrics;
-import scala.collection.immutable.Map$;
-import scala.jdk.javaapi.CollectionConverters;
 
 /** Metrics of stores, as the progress of a query and the SQL tab of Spark's UI show them. */
 public final class StoreMetrics {
@@ -87,7 +85,7 @@ public final class StoreMetrics {
   }
 
   private static StateStoreCustomMetric size(String name, String description) {
-    return new StateStoreCustomSizeMetric(name, description, false);
+    return SizeMetric.of(name, description);
   }
 
   private static StateStoreCustomMetric timing(String name, String description) {
@@ -109,10 +107,6 @@ public final class StoreMetrics {
     for (OfManager of : OF_MANAGER) {
       custom.put(of.metric(), of.value().applyAsLong(totals));
     }
-    return new StateStoreMetrics(
-        now.counters().keys(),
-        now.counters().memoryBytes(),
-        scala.collection.immutable.Map.from(CollectionConverters.asScala(custom)),
-        Map$.MODULE$.<StateStoreInstanceMetric, Object>empty());
+    return SparkCalls.metrics(now.counters().keys(), now.counters().memoryBytes(), custom);
   }
 }
