@@ -32,7 +32,7 @@ demo: $(VENV)/installed  ## set up, build, and run the demo (DEMO_ARGS=... are p
 	PYTHONPATH=examples $(BIN)/python -m flights $(DEMO_ARGS)
 
 .PHONY: wheel
-wheel: $(VENV)/locked  ## one wheel with extension, JNI library and plugin jar, in dist/
+wheel: $(VENV)/locked  ## one wheel with extension, JNI library and plugin jars, in dist/
 	$(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
 	@ls -l dist/*.whl
 
@@ -69,7 +69,7 @@ soak-regional: $(VENV)/installed  ## 300 batches of a regional pipeline with ran
 	PYTHONPATH=tests:examples $(BIN)/python -m support.spark.regional_soak $(SOAK_ARGS)
 
 .PHONY: lint
-lint: $(VENV)/installed  ## formatting, clippy, rustdoc, ruff, mypy, stubs, javac; a warning is an error
+lint: $(VENV)/installed  ## formatting, clippy, rustdoc, ruff, mypy, stubs; a warning is an error
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --features holdfast-jni/conformance --locked -- \
 	    -D warnings -A clippy::disallowed-methods  # tests may call what libraries may not
@@ -79,7 +79,6 @@ lint: $(VENV)/installed  ## formatting, clippy, rustdoc, ruff, mypy, stubs, java
 	$(BIN)/ruff format --check $(LINTED_PYTHON)
 	$(BIN)/mypy $(CHECKED_PYTHON)
 	$(BIN)/stubtest holdfast._core
-	PYTHONPATH=python $(BIN)/python -m holdfast_build javac
 
 .PHONY: format
 format: $(VENV)/locked  ## format Rust and Python
@@ -135,6 +134,6 @@ $(VENV)/locked: requirements/build.txt requirements/dev.txt | tools
 	@touch $@
 
 $(VENV)/installed: $(VENV)/locked $(SOURCES) $(FOLDERS) | tools
-	@echo "make: Rust libraries, plugin jar and package into $(VENV)"
+	@echo "make: Rust libraries, plugin jars and package into $(VENV)"
 	$(PIP) install --no-build-isolation --no-deps .
 	@touch $@

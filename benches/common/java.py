@@ -13,7 +13,8 @@ BENCHES = Path(__file__).resolve().parents[1]
 # package is the installed one, with its native parts.
 sys.path.append(str(BENCHES.parent / "python"))
 
-from holdfast_build.plugin import javac, spark_jars  # noqa: E402
+from holdfast_build.minors import pyspark_jars  # noqa: E402
+from holdfast_build.plugin import javac  # noqa: E402
 from holdfast_build.tools import BuildError  # noqa: E402
 
 __all__ = ["BuildError", "compile_java"]
@@ -28,6 +29,6 @@ def compile_java(folder: Path, *, into: Path, jars: Sequence[Path] = ()) -> Path
         If there is no JDK, or the sources do not compile.
     """
     into.mkdir(parents=True)
-    class_path = os.pathsep.join([*map(str, jars), f"{spark_jars()}/*"])
+    class_path = os.pathsep.join([*map(str, jars), f"{pyspark_jars()}/*"])
     javac(sorted(folder.rglob("*.java")), class_path=class_path, classes=into)
     return into

@@ -27,7 +27,8 @@ from holdfast._core import (
     Stats,
     __version__,
 )
-from holdfast._spark import configure, plugin_jar, spark_conf
+from holdfast._jars import plugin_jars
+from holdfast._spark import configure, spark_conf
 
 if TYPE_CHECKING:
     from holdfast.regions import (
@@ -86,7 +87,7 @@ __all__ = [
     "TwoPhaseSink",
     "__version__",
     "configure",
-    "plugin_jar",
+    "plugin_jars",
     "regional",
     "restore",
     "spark_conf",

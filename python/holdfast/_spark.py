@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import re
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from holdfast._checks import not_allowed, require_one_of
-from holdfast._core import __version__
+from holdfast._jars import plugin_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,8 +21,6 @@ MIN_MAX_FILE_BYTES: Final = 4 * 1024
 MAX_MAX_FILE_BYTES: Final = 1 << 40
 MIN_MAX_MEMORY_BYTES: Final = 1 << 20
 
-SPARK_MINOR: Final = "4.3"
-SCALA: Final = "2.13"
 PLUGIN: Final = "io.holdfast.spark.HoldfastPlugin"
 
 #: What Spark's Structured Streaming page shows of Holdfast, a graph each; the progress has more.
@@ -55,39 +52,12 @@ OPTION_KEYS: Final = {
 }
 
 
-def plugin_jar() -> Path:
-    """Return the path of the Spark plugin's jar in this installation.
-
-    Returns
-    -------
-    pathlib.Path
-        Absolute path. The jar holds the JNI library as well.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the installation has no such jar: it was built or copied without it.
-
-    Examples
-    --------
-    >>> holdfast.plugin_jar().name
-    'holdfast-spark-4.3_2.13-0.1.0.jar'
-    """
-    name = f"holdfast-spark-{SPARK_MINOR}_{SCALA}-{__version__}.jar"
-    jar = Path(__file__).resolve().parent / "_native" / name
-    if not jar.is_file():
-        raise FileNotFoundError(
-            f"the Spark plugin of Holdfast is missing from this installation: {jar}. Install "
-            "Holdfast again from a wheel, or from source with `pip install .`"
-        )
-    return jar
-
-
 def spark_conf(
     *,
     max_file_bytes: int | str = DEFAULT_MAX_FILE_BYTES,
     compression: Compression = "lz4",
     max_memory_bytes: int | str | None = None,
+    spark: str | None = None,
 ) -> dict[str, str]:
     """Return the Spark settings of Holdfast, for ``spark-defaults.conf`` or ``--conf``.
 
@@ -104,6 +74,9 @@ def spark_conf(
         in Spark's notation. A task that needs more fails with an error that says so, instead of the
         whole executor being killed. Without it there is no limit. Native memory is not part of the
         JVM's heap: leave room for it in ``spark.executor.memoryOverhead``.
+    spark : str, optional
+        Version of Spark that the settings are for, such as ``"4.0"``, where the driver runs another
+        than the installed PySpark. See `plugin_jars`.
 
     Returns
     -------
@@ -116,8 +89,10 @@ def spark_conf(
     ------
     ValueError
         If an option has a value that is not allowed.
+    RuntimeError
+        If `spark` is not given, and Holdfast does not run on the installed PySpark.
     FileNotFoundError
-        If the plugin jar is missing from this installation.
+        If a jar of the plugin is missing from this installation.
 
     See Also
     --------
@@ -149,7 +124,7 @@ def spark_conf(
         )
     require_one_of("compression", compression, get_args(Compression))
     return {
-        "spark.jars": str(plugin_jar()),
+        "spark.jars": ",".join(map(str, plugin_jars(spark=spark))),
         "spark.plugins": PLUGIN,
         f"{STORE}.providerClass": "io.holdfast.spark.HoldfastStateStoreProvider",
         "spark.sql.streaming.checkpointFileManagerClass": (
@@ -196,9 +171,9 @@ def configure(
         If an option has a value that is not allowed, or if the builder has a setting that Holdfast
         cannot work with, such as another state store provider. The builder is left as it was.
     FileNotFoundError
-        If the plugin jar is missing from this installation.
+        If a jar of the plugin is missing from this installation.
     RuntimeError
-        If PySpark is of another minor than the plugin is built for; if Spark is running already
+        If Holdfast does not run on this version of PySpark; if Spark is running already
         without the plugin, because it would ignore these settings silently; or if the builder is
         one of Spark Connect, whose server must be configured instead.
 
@@ -217,7 +192,6 @@ def configure(
     # A builder has no public way to ask it for a setting, and one that was applied cannot be told
     # from a default afterwards.
     options: dict[str, Any] = builder._options
-    _require_spark_minor()
     _require_classic(options)
     _require_plugin_if_running()
     # Left alone rather than set to their defaults, which would replace spark-defaults.conf.
@@ -256,17 +230,6 @@ def _bytes(size: object) -> int | None:
     if found is None:
         return None
     return int(found["number"]) << _SHIFTS[found["unit"] or "b"]
-
-
-def _require_spark_minor() -> None:
-    import pyspark
-
-    have: str = pyspark.__version__
-    if have.split(".")[:2] != SPARK_MINOR.split("."):
-        raise RuntimeError(
-            f"this installation of Holdfast {__version__} has the plugin for Spark {SPARK_MINOR}, "
-            f"but PySpark is {have}. Install pyspark {SPARK_MINOR}, or a Holdfast built for {have}"
-        )
 
 
 def _require_classic(options: dict[str, Any]) -> None:

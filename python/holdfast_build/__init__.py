@@ -1,11 +1,12 @@
 """PEP 517 build backend of Holdfast.
 
-A wheel of Holdfast holds three built things: the Python extension, the Spark plugin as a jar, and
-inside that jar the JNI library. This backend builds the jar into ``python/holdfast/_native/`` and
-then hands over to maturin, which builds the extension and packs everything into one wheel.
+A wheel of Holdfast holds the Python extension, the Spark plugin as one jar of classes per Spark
+minor, and the JNI library in a jar of its own. This backend builds the jars into
+``python/holdfast/_native/`` and then hands over to maturin, which builds the extension and packs
+everything into one wheel.
 
-It needs ``cargo`` and a JDK (17 or newer) on the building machine; the machine that
-installs the wheel needs neither.
+It needs ``cargo``, a JDK (17 or newer) and, once, Maven on the building machine; the machine that
+installs the wheel needs none of them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 import maturin
 
-from holdfast_build.plugin import build_plugin_jar
+from holdfast_build.plugin import build_plugin_jars
 
 __all__ = [
     "build_editable",
@@ -41,7 +42,7 @@ def build_wheel(
     config_settings: dict[str, Any] | None = None,
     metadata_directory: str | None = None,
 ) -> str:
-    """Build the plugin jar, then the wheel that contains it.
+    """Build the plugin jars, then the wheel that contains it.
 
     Parameters
     ----------
@@ -57,7 +58,7 @@ def build_wheel(
     str
         File name of the wheel.
     """
-    build_plugin_jar()
+    build_plugin_jars()
     return str(maturin.build_wheel(wheel_directory, config_settings, metadata_directory))
 
 
@@ -66,7 +67,7 @@ def build_editable(
     config_settings: dict[str, Any] | None = None,
     metadata_directory: str | None = None,
 ) -> str:
-    """Build the plugin jar in place, then a wheel that points at this source tree.
+    """Build the plugin jars in place, then a wheel that points at this source tree.
 
     Parameters
     ----------
@@ -78,5 +79,5 @@ def build_editable(
     str
         File name of the wheel.
     """
-    build_plugin_jar()
+    build_plugin_jars()
     return str(maturin.build_editable(wheel_directory, config_settings, metadata_directory))

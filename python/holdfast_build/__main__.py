@@ -1,17 +1,15 @@
-"""One step of the build by name: ``python -m holdfast_build javac``.
+"""One step of the build by name: ``python -m holdfast_build jars``.
 
-``javac`` compiles the Java sources and keeps nothing (`make lint`), ``jar`` builds the plugin jar,
-``notices`` writes the notices of the linked crates (`make notices`).
+``jars`` builds the jars of the plugin, ``notices`` writes the notices of the linked crates
+(`make notices`).
 """
 
 from __future__ import annotations
 
 import sys
-import tempfile
-from pathlib import Path
 
 from holdfast_build import notices
-from holdfast_build.plugin import build_plugin_jar, compile_java
+from holdfast_build.plugin import build_plugin_jars
 from holdfast_build.tools import BuildError
 
 
@@ -19,15 +17,12 @@ def main() -> int:
     """Run one step of the build by name."""
     step = sys.argv[1] if len(sys.argv) == 2 else ""
     try:
-        if step == "javac":
-            with tempfile.TemporaryDirectory(prefix="holdfast-classes-") as folder:
-                compile_java(Path(folder))
-        elif step == "jar":
-            print(build_plugin_jar())
+        if step == "jars":
+            print(*build_plugin_jars(), sep="\n")
         elif step == "notices":
             notices.FILE.write_text(notices.notices())
         else:
-            print("usage: python -m holdfast_build javac|jar|notices", file=sys.stderr)
+            print("usage: python -m holdfast_build jars|notices", file=sys.stderr)
             return 2
     except BuildError as error:
         print(f"holdfast_build: {error}", file=sys.stderr)

@@ -1,8 +1,7 @@
-"""Builds the plugin jar: Java classes, the JNI library, and a description of both."""
+"""Builds the jars of the Spark plugin: classes for each Spark minor, and the JNI library."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import platform
@@ -12,21 +11,18 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from holdfast_build import notices, sbom
 from holdfast_build.crates import host
+from holdfast_build.minors import MINORS, OLDEST_RELEASE, class_path, source_folders
 from holdfast_build.tools import ROOT, BuildError, find_cargo, say, version
 
 NATIVE = ROOT / "python" / "holdfast" / "_native"
 
-SPARK_MINOR = "4.3"
 SCALA = "2.13"
 JAVA_RELEASE = 17
-
-# What depends on the Spark minor.
-SHIM = ROOT / "spark_plugin" / f"spark-{SPARK_MINOR}"
 
 # The oldest time a zip entry can carry: equal inputs give equal jars.
 ZIP_TIME = (1980, 1, 1, 0, 0, 0)
@@ -41,9 +37,7 @@ JAVAC_FLAGS = [
     "-proc:none",
     "-encoding",
     "UTF-8",
-    # Stubs: Spark classes as javac accepts them. It reads them, and compiles none into the jar.
-    "-sourcepath",
-    str(SHIM / "stubs"),
+    # Of the source path: javac reads them, and compiles none into the jar.
     "-Xprefer:source",
     "-implicit:none",
 ]
@@ -120,57 +114,29 @@ def find_javac() -> str:
     return javac
 
 
-def spark_jars() -> Path:
-    """Return the folder with the jars of the PySpark in the build environment.
+def java_sources(minor: str) -> list[Path]:
+    """Return all Java sources of a Spark minor."""
+    folders = source_folders(minor)
+    return sorted(file for folder in folders for file in (folder / "java").rglob("*.java"))
+
+
+def compile_java(minor: str, classes: Path) -> None:
+    """Compile the plugin for a Spark minor into the folder `classes`; a warning is an error.
 
     Raises
     ------
     BuildError
-        If there is no PySpark, or it is of another minor than the plugin is written for.
+        If ``javac``, PySpark or jars are missing, or the sources do not compile.
     """
-    spec = importlib.util.find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise BuildError(
-            f"pyspark {SPARK_MINOR} is not installed in the build environment ({sys.executable}). "
-            "Its jars are what the Spark plugin is compiled against. Build with isolation "
-            "(plain `pip install .`), or install requirements/dev.txt first."
-        )
-    home = Path(spec.origin).parent
-    found = re.search(
-        r"""__version__[^=]*=\s*["']([^"']+)["']""", (home / "version.py").read_text()
-    )
-    have = found.group(1) if found else "unknown"
-    if not have.startswith(f"{SPARK_MINOR}."):
-        raise BuildError(
-            f"the build environment has pyspark {have}, but the plugin is for {SPARK_MINOR}."
-        )
-    return home / "jars"
+    stubs = [folder / "stubs" for folder in source_folders(minor)]
+    sources = java_sources(minor)
+    say(f"javac of {len(sources)} Java sources for Spark {minor}")
+    javac(sources, class_path=class_path(minor), classes=classes, stubs=stubs)
 
 
-def java_sources() -> list[Path]:
-    """Return all Java sources: the common ones and the shim of this Spark minor."""
-    folders = [
-        ROOT / "spark_plugin" / "src" / "main" / "java",
-        SHIM / "java",
-    ]
-    return sorted(file for folder in folders for file in folder.rglob("*.java"))
-
-
-def compile_java(classes: Path) -> None:
-    """Compile the Spark plugin into the folder `classes`; a warning is an error.
-
-    Raises
-    ------
-    BuildError
-        If ``javac`` or PySpark is missing, or the sources do not compile.
-    """
-    sources = java_sources()
-    if not sources:
-        raise BuildError(f"there are no Java sources under {ROOT / 'spark_plugin'}.")
-    javac(sources, class_path=f"{spark_jars()}/*", classes=classes)
-
-
-def javac(sources: Sequence[Path], *, class_path: str, classes: Path) -> None:
+def javac(
+    sources: Sequence[Path], *, class_path: str, classes: Path, stubs: Iterable[Path] = ()
+) -> None:
     """Compile Java sources as strictly as the plugin's own.
 
     Parameters
@@ -181,6 +147,8 @@ def javac(sources: Sequence[Path], *, class_path: str, classes: Path) -> None:
         In the notation of ``javac``.
     classes : Path
         Folder for the compiled classes.
+    stubs : iterable of Path
+        Folders with classes of Spark as javac accepts them; none is compiled into `classes`.
 
     Raises
     ------
@@ -188,12 +156,15 @@ def javac(sources: Sequence[Path], *, class_path: str, classes: Path) -> None:
         If ``javac`` is missing, or the sources do not compile without a warning.
     """
     command = find_javac()
-    say(f"javac of {len(sources)} Java sources against {class_path}")
     with tempfile.NamedTemporaryFile("w", suffix=".args", encoding="utf-8") as args:
         args.writelines(f'"{source}"\n' for source in sources)
         args.flush()
         done = subprocess.run(
-            [command, *JAVAC_FLAGS, "-cp", class_path, "-d", str(classes), f"@{args.name}"],
+            [
+                *(command, *JAVAC_FLAGS, "-cp", class_path, "-d", str(classes)),
+                # Without one, javac would look for sources on the class path.
+                *("-sourcepath", os.pathsep.join(map(str, stubs)), f"@{args.name}"),
+            ],
             stdout=sys.stderr,
             check=False,
         )
@@ -230,49 +201,80 @@ def write_jar(jar: Path, entries: dict[str, bytes]) -> None:
     partial.replace(jar)
 
 
-def legal_entries(bill: bytes) -> dict[str, bytes]:
-    """Return the licence of the jar, the notices of what it contains, and its bill of materials."""
+def class_entries(minor: str) -> dict[str, bytes]:
+    """Return classes and resources of the plugin for a Spark minor.
+
+    Raises
+    ------
+    BuildError
+        If a tool or a jar is missing, or the compiler fails.
+    """
+    with tempfile.TemporaryDirectory(prefix="holdfast-classes-") as folder:
+        compile_java(minor, Path(folder))
+        entries = dict(files_below(Path(folder)))
+    names = [name for name in entries if name.endswith(".class")]
+    for sources in source_folders(minor):
+        entries.update(files_below(sources / "resources"))
+    # A loader of classes cannot list what it has.
+    entries["holdfast-classes.txt"] = "".join(f"{name}\n" for name in names).encode()
+    entries["holdfast-build.properties"] = (
+        f"version={version()}\n"
+        f"spark.minor={minor}\n"
+        f"spark.minors={','.join(MINORS)}\n"
+        f"spark.oldest={OLDEST_RELEASE}\n"
+    ).encode()
+    entries["META-INF/LICENSE"] = (ROOT / "LICENSE").read_bytes()
+    return entries
+
+
+def native_entries() -> dict[str, bytes]:
+    """Return the JNI library with its description, its licence and its bill of materials.
+
+    The bill of materials is written to `sbom.FILE` as well, for maturin.
+
+    Raises
+    ------
+    BuildError
+        If Cargo is missing or fails.
+    """
+    library = build_jni_library()
+    bill = sbom.sbom(host())
+    sbom.FILE.parent.mkdir(exist_ok=True)
+    sbom.FILE.write_bytes(bill)
     return {
+        f"native/{native_platform()}/{library.name}": library.read_bytes(),
+        "holdfast-native.properties": (
+            f"version={version()}\nnative.platforms={native_platform()}\n"
+        ).encode(),
         "META-INF/LICENSE": (ROOT / "LICENSE").read_bytes(),
         f"META-INF/{notices.FILE.name}": notices.FILE.read_bytes(),
         f"META-INF/sbom/{sbom.FILE.name}": bill,
     }
 
 
-def build_plugin_jar() -> Path:
-    """Build ``holdfast-spark-<minor>_<scala>-<version>.jar`` into the Python package.
+def build_plugin_jars() -> list[Path]:
+    """Build the jars of the plugin into the Python package.
 
-    The bill of materials of the JNI library is written to `sbom.FILE` as well, for maturin.
+    ``holdfast-spark-<minor>_<scala>-<version>.jar`` has the classes for one minor, and
+    ``holdfast-native-<version>.jar`` the JNI library, which all of them share.
 
     Returns
     -------
-    Path
-        The jar. Jars of other versions in that folder are removed.
+    list of Path
+        The jars. All others in that folder are removed.
 
     Raises
     ------
     BuildError
-        If a tool is missing or a compiler fails.
+        If a tool or a jar of Spark is missing, or a compiler fails.
     """
-    library = build_jni_library()
-    with tempfile.TemporaryDirectory(prefix="holdfast-classes-") as folder:
-        classes = Path(folder)
-        compile_java(classes)
-        entries = dict(files_below(classes))
-    entries.update(files_below(ROOT / "spark_plugin" / "src" / "main" / "resources"))
-    entries[f"native/{native_platform()}/{library.name}"] = library.read_bytes()
-    bill = sbom.sbom(host())
-    entries.update(legal_entries(bill))
-    entries["holdfast-build.properties"] = (
-        f"version={version()}\nspark.minor={SPARK_MINOR}\nnative.platforms={native_platform()}\n"
-    ).encode()
-
+    contents = {f"holdfast-native-{version()}.jar": native_entries()}
+    for minor in MINORS:
+        contents[f"holdfast-spark-{minor}_{SCALA}-{version()}.jar"] = class_entries(minor)
     NATIVE.mkdir(exist_ok=True)
     for stale in NATIVE.glob("*.jar*"):
         stale.unlink()
-    jar = NATIVE / f"holdfast-spark-{SPARK_MINOR}_{SCALA}-{version()}.jar"
-    write_jar(jar, entries)
-    sbom.FILE.parent.mkdir(exist_ok=True)
-    sbom.FILE.write_bytes(bill)
-    say(f"wrote {jar} ({jar.stat().st_size} bytes)")
-    return jar
+    for name, entries in contents.items():
+        write_jar(NATIVE / name, entries)
+        say(f"wrote {NATIVE / name} ({(NATIVE / name).stat().st_size} bytes)")
+    return [NATIVE / name for name in contents]

@@ -17,6 +17,7 @@ ORDER = (
     "_checks",
     "_core",
     "_native",
+    "_jars",
     "_spark",
     "regions/base",
     "regions/coordinator",

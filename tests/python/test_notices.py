@@ -34,7 +34,9 @@ def wheel_text(*name: str) -> str:
 
 
 def jar_bytes(name: str) -> bytes:
-    with zipfile.ZipFile(holdfast.plugin_jar()) as jar:
+    """A file of the jar that has the crates' code."""
+    _, native = holdfast.plugin_jars()
+    with zipfile.ZipFile(native) as jar:
         return jar.read(name)
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zipfile
 from importlib import metadata, resources
+from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
@@ -15,6 +16,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 import holdfast
+from holdfast._jars import OLDEST_SPARK, SPARK_MINORS
 from holdfast.cli.main import main, parser
 
 HEAVY = ["cupy", "numpy", "pandas", "py4j", "pyarrow", "pyspark", "rich"]
@@ -67,18 +69,43 @@ def of_extra(distribution: str, extra: str) -> dict[str, SpecifierSet]:
     }
 
 
-def test_jar_holds_the_native_library_and_says_what_it_is() -> None:
-    with zipfile.ZipFile(holdfast.plugin_jar()) as jar:
-        names = jar.namelist()
-        facts = dict(
-            line.split("=", 1)
-            for line in jar.read("holdfast-build.properties").decode().splitlines()
-        )
+def facts_of(jar: Path, file: str) -> tuple[list[str], dict[str, str]]:
+    """The names in a jar, and the properties in one of its files."""
+    with zipfile.ZipFile(jar) as archive:
+        lines = archive.read(file).decode().splitlines()
+        return archive.namelist(), dict(line.split("=", 1) for line in lines)
+
+
+def test_the_native_jar_holds_the_library_and_says_what_it_is() -> None:
+    _, native = holdfast.plugin_jars()
+    names, facts = facts_of(native, "holdfast-native.properties")
     assert names[0] == "META-INF/MANIFEST.MF"
     assert facts["version"] == holdfast.__version__
-    assert facts["spark.minor"] == "4.3"
     folder = f"native/{facts['native.platforms']}/"
     assert any(name.startswith(folder + "libholdfast_jni.") for name in names)
+    assert not any(name.endswith(".class") for name in names)
+
+
+@pytest.mark.parametrize("minor", SPARK_MINORS)
+def test_the_jar_of_every_minor_has_classes_alone_and_says_what_it_is_for(minor: str) -> None:
+    classes, native = holdfast.plugin_jars(spark=minor)
+    assert native == holdfast.plugin_jars()[1]
+    names, facts = facts_of(classes, "holdfast-build.properties")
+    assert names[0] == "META-INF/MANIFEST.MF"
+    assert facts == {
+        "version": holdfast.__version__,
+        "spark.minor": minor,
+        "spark.minors": ",".join(SPARK_MINORS),
+        "spark.oldest": OLDEST_SPARK,
+    }
+    # Spark writes this name into the offset log: after an upgrade the other jar must have it.
+    assert "io/holdfast/spark/HoldfastStateStoreProvider.class" in names
+    assert not any(name.startswith("native/") for name in names)
+
+
+def test_the_jars_of_all_minors_take_less_than_a_megabyte_beside_the_first() -> None:
+    sizes = [holdfast.plugin_jars(spark=minor)[0].stat().st_size for minor in SPARK_MINORS]
+    assert sum(sizes[:-1]) < 1 << 20
 
 
 def run_cli(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -111,10 +138,36 @@ def test_conf_takes_sizes_in_the_notation_of_spark() -> None:
     )
 
 
-def test_jar_prints_only_the_path_on_stdout() -> None:
+def test_jar_prints_only_the_paths_on_stdout() -> None:
+    jars = [str(jar) for jar in holdfast.plugin_jars()]
     done = run_cli("jar")
-    assert (done.returncode, done.stdout) == (0, f"{holdfast.plugin_jar()}\n")
-    assert json.loads(run_cli("jar", "--json").stdout) == {"jar": str(holdfast.plugin_jar())}
+    assert (done.returncode, done.stdout) == (0, f"{','.join(jars)}\n")
+    assert json.loads(run_cli("jar", "--json").stdout) == {"jars": jars}
+
+
+def test_conf_and_jar_serve_another_spark_than_the_installed_one() -> None:
+    jars = ",".join(map(str, holdfast.plugin_jars(spark="4.0")))
+    assert run_cli("jar", "--spark", "4.0.3").stdout == f"{jars}\n"
+    conf = json.loads(run_cli("conf", "--spark", "4.0", "--json").stdout)
+    assert conf == {**holdfast.spark_conf(), "spark.jars": jars}
+
+
+@pytest.mark.parametrize("command", ["conf", "jar"])
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        ("3.5.7", "runs on Spark 4.0.1 and newer, not on 3.5.7"),
+        ("4.0.0", "runs on Spark 4.0.1 and newer, not on 4.0.0"),
+        ("5.0", "is for Spark 4, not for 5.0"),
+        ("four", "'four' is no version of Spark"),
+    ],
+)
+def test_a_spark_that_holdfast_does_not_run_on_is_refused(
+    command: str, version: str, said: str
+) -> None:
+    done = run_cli(command, "--spark", version)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
 
 
 def test_every_command_prints_a_document_on_request() -> None:
@@ -139,7 +192,7 @@ def test_a_wrong_argument_leaves_stdout_empty_and_exits_2(arguments: list[str]) 
 def test_a_missing_jar_exits_1_and_names_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("holdfast._spark.__file__", "/nonexistent/_spark.py")
+    monkeypatch.setattr("holdfast._jars.__file__", "/nonexistent/_jars.py")
     assert main(["jar"]) == 1
     said = capsys.readouterr()
     assert said.out == ""

@@ -13,7 +13,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import holdfast
-from holdfast import _spark
+from holdfast import _jars, _spark
 
 STORE = "spark.sql.streaming.stateStore"
 UI_METRICS_KEY = "spark.sql.streaming.ui.enabledCustomMetricList"
@@ -57,6 +57,10 @@ def active_context(plugins: str | None) -> SimpleNamespace:
     return SimpleNamespace(getConf=lambda: held)
 
 
+def jars() -> str:
+    return ",".join(map(str, holdfast.plugin_jars()))
+
+
 def needed() -> dict[str, str]:
     """What Holdfast cannot do without."""
     return {key: value for key, value in holdfast.spark_conf().items() if key not in TUNING}
@@ -64,7 +68,7 @@ def needed() -> dict[str, str]:
 
 def test_spark_conf_holds_every_setting_as_text() -> None:
     assert holdfast.spark_conf() == {
-        "spark.jars": str(holdfast.plugin_jar()),
+        "spark.jars": jars(),
         "spark.plugins": "io.holdfast.spark.HoldfastPlugin",
         f"{STORE}.providerClass": "io.holdfast.spark.HoldfastStateStoreProvider",
         "spark.sql.streaming.checkpointFileManagerClass": (
@@ -160,7 +164,7 @@ def test_configure_appends_to_the_lists_of_the_builder(builder: SparkSession.Bui
     builder.config("spark.jars", "/a.jar, /b.jar").config("spark.plugins", "com.example.Other")
     builder.config(UI_METRICS_KEY, "rocksdbGetCount,holdfastLoads")
     holdfast.configure(builder)
-    assert builder._options["spark.jars"] == f"/a.jar,/b.jar,{holdfast.plugin_jar()}"
+    assert builder._options["spark.jars"] == f"/a.jar,/b.jar,{jars()}"
     assert builder._options["spark.plugins"] == f"com.example.Other,{_spark.PLUGIN}"
     # The metric that the builder has is not there twice.
     assert builder._options[UI_METRICS_KEY] == (
@@ -203,18 +207,40 @@ def test_a_wrong_compression_is_refused_with_the_allowed_ones(
 
 
 def test_a_missing_jar_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(_spark, "__file__", str(tmp_path / "_spark.py"))
+    monkeypatch.setattr(_jars, "__file__", str(tmp_path / "_jars.py"))
     with pytest.raises(FileNotFoundError, match="pip install") as caught:
         holdfast.spark_conf()
     assert str(tmp_path / "_native" / "holdfast-spark-4.3_2.13-") in str(caught.value)
 
 
-@pytest.mark.parametrize("version", ["4.2.1", "4.30.0", "5.4.3"])
-def test_another_spark_minor_is_refused_with_both_versions(
+@pytest.mark.parametrize(
+    ("version", "minor"),
+    [
+        ("4.0.1", "4.0"),
+        ("4.0.2-amzn-0", "4.0"),
+        ("4.1.4", "4.1"),
+        ("4.2.1", "4.2"),
+        ("4.3.0.dev0", "4.3"),
+        # Newer than this release: the plugin looks at its start whether it fits.
+        ("4.4.0", "4.3"),
+        ("4.30.0", "4.3"),
+    ],
+)
+def test_the_jar_is_that_of_the_installed_pyspark(
+    builder: SparkSession.Builder, monkeypatch: pytest.MonkeyPatch, version: str, minor: str
+) -> None:
+    monkeypatch.setattr(pyspark, "__version__", version)
+    first, _, native = holdfast.configure(builder)._options["spark.jars"].partition(",")
+    assert Path(first).name == f"holdfast-spark-{minor}_2.13-{holdfast.__version__}.jar"
+    assert Path(native).name == f"holdfast-native-{holdfast.__version__}.jar"
+
+
+@pytest.mark.parametrize("version", ["3.5.7", "4.0.0", "4.0.0.dev2", "5.4.3"])
+def test_another_spark_is_refused_with_its_version(
     builder: SparkSession.Builder, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
     monkeypatch.setattr(pyspark, "__version__", version)
-    with pytest.raises(RuntimeError, match="Spark 4.3, but PySpark is " + version):
+    with pytest.raises(RuntimeError, match=f"not (on|for) {version}"):
         holdfast.configure(builder)
     assert builder._options == {}
 

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -261,35 +260,20 @@ def start_session(tmp_path: Path, settings: dict[str, str], then: str = "") -> s
     return done.stdout + done.stderr
 
 
-def altered_jar(tmp_path: Path, *, drop: str = "", minor: str = "") -> str:
-    """A copy of the installed jar without some entries, or built for another Spark minor."""
-    conf = holdfast.spark_conf()
-    copy = tmp_path / "altered.jar"
-    with zipfile.ZipFile(conf["spark.jars"]) as jar, zipfile.ZipFile(copy, "w") as out:
-        for entry in jar.infolist():
-            content = jar.read(entry)
-            if drop and entry.filename.startswith(drop):
-                continue
-            if minor and entry.filename == "holdfast-build.properties":
-                content = content.replace(b"spark.minor=4.3", f"spark.minor={minor}".encode())
-            out.writestr(entry, content)
-    return str(copy)
-
-
-def test_another_spark_minor_is_refused_at_session_start(tmp_path: Path) -> None:
-    settings = {**holdfast.spark_conf(), "spark.jars": altered_jar(tmp_path, minor="4.2")}
-    text = start_session(tmp_path, settings)
+def test_the_jar_of_another_spark_minor_is_refused_at_session_start(tmp_path: Path) -> None:
+    text = start_session(tmp_path, holdfast.spark_conf(spark="4.2"))
     assert "built for Spark 4.2, but the application runs Spark 4.3" in text
+    assert "holdfast jar --spark 4.3" in text
 
 
-def test_a_jar_without_the_native_library_names_the_platform(tmp_path: Path) -> None:
-    settings = {**holdfast.spark_conf(), "spark.jars": altered_jar(tmp_path, drop="native/")}
+def test_without_the_native_jar_the_platform_is_named(tmp_path: Path) -> None:
+    settings = {**holdfast.spark_conf(), "spark.jars": str(holdfast.plugin_jars()[0])}
     text = start_session(
         tmp_path,
         settings,
         then=COUNT_RATES.format(checkpoint=str(tmp_path / "ckpt")),
     )
-    assert "holds no native library for linux-" in text
+    assert "native jar of Holdfast is missing, or holds no library for linux-" in text
     assert not (tmp_path / "ckpt" / "commits" / "0").exists()
 
 

@@ -83,7 +83,7 @@ def test_another_provider_that_spark_refuses_stays_refused(
 
 
 def test_the_jar_declares_the_extension_and_brings_no_class_of_spark() -> None:
-    with zipfile.ZipFile(holdfast.plugin_jar()) as jar:
+    with zipfile.ZipFile(holdfast.plugin_jars()[0]) as jar:
         service = jar.read("META-INF/services/org.apache.spark.sql.SparkSessionExtensionsProvider")
         classes = [name for name in jar.namelist() if name.endswith(".class")]
     assert service.decode().split() == ["io.holdfast.spark.HoldfastSessionExtensions"]

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast._spark import plugin_jar
+from holdfast._jars import plugin_jars
 from holdfast.regions.base.hadoop_path import use_jvm
 from holdfast.regions.base.paths import AnyPath, any_folder
 
@@ -50,6 +50,7 @@ def _begin_jvm() -> None:
     jvm: Any = launch_gateway().jvm
     # Not by spark.jars, which would take the place of the user's.
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    loader.addURL(jvm.java.io.File(str(plugin_jar())).toURI().toURL())
+    for jar in plugin_jars():
+        loader.addURL(jvm.java.io.File(str(jar)).toURI().toURL())
     settings = jvm.org.apache.spark.SparkConf()
     use_jvm(jvm, jvm.org.apache.spark.deploy.SparkHadoopUtil.get().newConfiguration(settings))

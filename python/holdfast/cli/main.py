@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 import holdfast
+from holdfast._jars import UnsupportedSparkError
 from holdfast._spark import DEFAULT_MAX_FILE_BYTES
 from holdfast.cli import checkpoints, folders, history, settings
 
@@ -39,8 +40,14 @@ def parser() -> argparse.ArgumentParser:
     )
     conf.set_defaults(run=settings.print_conf)
 
-    jar = commands.add_parser("jar", help="print the path of the Spark plugin's jar")
+    jar = commands.add_parser("jar", help="print the paths of the Spark plugin's jars, for --jars")
     jar.set_defaults(run=settings.print_jar)
+    for command in (conf, jar):
+        command.add_argument(
+            "--spark",
+            metavar="VERSION",
+            help="version of Spark they are for, such as 4.0 (default: that of PySpark)",
+        )
 
     shown = commands.add_parser(
         "show",
@@ -96,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"holdfast: {error}", file=sys.stderr)
         return USAGE_ERROR
-    except (OSError, NotImplementedError) as error:
+    except (OSError, NotImplementedError, UnsupportedSparkError) as error:
         print(f"holdfast: {error}", file=sys.stderr)
         return 1
     return 0

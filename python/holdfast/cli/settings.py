@@ -16,6 +16,7 @@ def print_conf(arguments: argparse.Namespace) -> None:
         max_file_bytes=arguments.max_file_bytes,
         compression=arguments.compression,
         max_memory_bytes=arguments.max_memory_bytes,
+        spark=arguments.spark,
     )
     if arguments.json:
         print_document(conf)
@@ -32,9 +33,9 @@ def print_conf(arguments: argparse.Namespace) -> None:
 
 
 def print_jar(arguments: argparse.Namespace) -> None:
-    """Print the path of the plugin jar."""
-    jar = str(holdfast.plugin_jar())
+    """Print the paths of the plugin's jars as ``--jars`` of ``spark-submit`` takes them."""
+    jars = [str(jar) for jar in holdfast.plugin_jars(spark=arguments.spark)]
     if arguments.json:
-        print_document({"jar": jar})
+        print_document({"jars": jars})
     else:
-        print(jar)
+        print(",".join(jars))

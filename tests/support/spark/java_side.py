@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import shutil
 import subprocess
+import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -24,6 +23,12 @@ import holdfast
 from support import TESTS
 
 ROOT = TESTS.parent
+
+# Last on the path: the package is the installed one, the build backend is in no package.
+sys.path.append(str(ROOT / "python"))
+
+from holdfast_build import maven  # noqa: E402
+
 POMS = TESTS / "jars"
 SOURCES = TESTS / "spark" / "java"
 #: For a JVM that lives for some seconds or minutes: the second compiler takes half of its time.
@@ -54,36 +59,10 @@ def jars(name: str) -> list[Path]:
     JarsUnavailableError
         If they are not there and Maven cannot fetch them.
     """
-    folder = ROOT / "build" / "jars" / name
-    recorded = (POMS / name / "sha256").read_text().split("\n")
-    wanted = {line.split()[1]: line.split()[0] for line in recorded if line}
-    if any(not (folder / file).exists() for file in wanted):
-        fetch(name, folder)
-    for file, digest in wanted.items():
-        found = hashlib.sha256((folder / file).read_bytes()).hexdigest()
-        assert found == digest, f"{folder / file} has sha256 {found}, expected {digest}; delete it"
-    return [folder / file for file in wanted]
-
-
-def fetch(name: str, folder: Path) -> None:
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise JarsUnavailableError(
-            f"the jars of {POMS / name}/pom.xml are not in {folder}, and there is no Maven to "
-            "fetch them: install it (Debian and Ubuntu: apt install maven), or copy them there"
-        )
-    goal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
-    arguments = ["-q", "-B", "-f", str(POMS / name / "pom.xml"), goal, "-DincludeScope=runtime"]
-    done = subprocess.run(
-        [maven, *arguments, f"-DoutputDirectory={folder}"],
-        capture_output=True,
-        text=True,
-        timeout=250,
-        check=False,
-    )
-    if done.returncode != 0:
-        said = done.stdout[-2000:]
-        raise JarsUnavailableError(f"Maven could not fetch the jars of {name}: {said}")
+    try:
+        return maven.jars(POMS / name, ROOT / "build" / "jars" / name)
+    except maven.MissingJarsError as error:
+        raise JarsUnavailableError(str(error)) from None
 
 
 def tool(name: str) -> str:
@@ -94,8 +73,7 @@ def tool(name: str) -> str:
 
 def classpath(*more: Path) -> str:
     """Class path of PySpark and Holdfast's jar, with ``more`` in front."""
-    plugin = holdfast.spark_conf()["spark.jars"]
-    return os.pathsep.join([*map(str, more), plugin, str(PYSPARK_JARS / "*")])
+    return os.pathsep.join(map(str, [*more, *holdfast.plugin_jars(), PYSPARK_JARS / "*"]))
 
 
 class JavaServer:

@@ -29,10 +29,13 @@ from holdfast.regions.driver.task_runner import TaskRunner
 from holdfast.regions.protocol.orders import PipelinePlan
 from holdfast.regions.runners.local import LocalQuery, LocalRunner
 from holdfast.regions.runners.spark.plan import planned_exchanges
-from holdfast.regions.runners.spark.preflight import require_application, require_trigger
+from holdfast.regions.runners.spark.preflight import (
+    require_application,
+    require_source_of_splits,
+    require_trigger,
+)
 from holdfast.regions.runners.spark.query import RegionalQuery
 from holdfast.regions.runners.spark.runner import SparkRunner
-from holdfast.regions.runners.spark.split_stream import SplitStream
 from holdfast.regions.sinks import (
     GuardedPublisher,
     TwoPhaseSink,
@@ -335,6 +338,10 @@ class RegionalWriter:
             raise ValueError(
                 "there is no SparkSession to start the pipeline in: create one first"
             ) from e
+        require_source_of_splits()
+        # What it imports of PySpark is not in every version.
+        from holdfast.regions.runners.spark.split_stream import SplitStream
+
         stream = SplitStream(enumerator)
         opened.callback(stream.close)
         return stream.rows(session, source.region_names)

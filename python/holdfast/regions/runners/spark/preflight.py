@@ -47,6 +47,24 @@ def require_application(session: SparkSession, name: str) -> None:
     _require_worker_packages(session)
 
 
+def require_source_of_splits() -> None:
+    """Check that PySpark has what a source of file splits is made with.
+
+    Raises
+    ------
+    NotImplementedError
+        If it is older than 4.2.
+    """
+    import pyspark
+
+    if tuple(map(int, pyspark.__version__.split(".")[:2])) < (4, 2):
+        raise NotImplementedError(
+            "FileSplits needs PySpark 4.2 or newer: the Data Source API of older versions does not "
+            "tell a source where a batch starts, nor that a query ends with what is there. Found "
+            f"{pyspark.__version__}; read the files with spark.readStream instead"
+        )
+
+
 def require_trigger(trigger: Mapping[str, Any]) -> None:
     """Check that a trigger is one.
 

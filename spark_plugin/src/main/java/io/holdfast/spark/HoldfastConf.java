@@ -49,6 +49,9 @@ public final class HoldfastConf {
   static final String FILE_MANAGER_KEY = "spark.sql.streaming.checkpointFileManagerClass";
   static final String FILE_MANAGER_CLASS = "io.holdfast.spark.HoldfastCheckpointFileManager";
 
+  /** Where Spark puts the id of a query's run, in the Hadoop configuration of its tasks. */
+  public static final String RUN_ID_KEY = "sql.streaming.runId";
+
   /** Settings of Spark that the driver reads, with Spark's defaults. */
   public static final String RETAINED_KEY = "spark.sql.streaming.minBatchesToRetain";
 

@@ -358,12 +358,12 @@ public final class Native {
     try (InputStream in = Native.class.getResourceAsStream(resource)) {
       if (in == null) {
         throw new HoldfastException(
-            "The Holdfast jar holds no native library for "
+            "The native jar of Holdfast is missing, or holds no library for "
                 + platform
                 + " (no resource "
                 + resource
-                + "). Install the holdfast wheel built for this platform, or build it there with"
-                + " 'make wheel'.");
+                + "). Put both jars that 'holdfast jar' prints into spark.jars, of a wheel built for"
+                + " this platform.");
       }
       // A JVM loads a library file only once per class loader: every loader gets its own copy.
       Path file = Files.createTempFile("libholdfast_jni-", ".so");

@@ -4,32 +4,109 @@ import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.UnsupportedStateException;
 import java.io.IOException;
 import java.io.InputStream;
+import java.util.Arrays;
+import java.util.List;
 import java.util.Properties;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
-/** What this jar was built for. */
+/**
+ * What this jar was built for. Spark's state store interface changes with every minor, and a
+ * mismatch would show as a missing method in the middle of a batch: so it is looked for at the start.
+ */
 final class BuildInfo {
+  private static final Logger LOG = LoggerFactory.getLogger(BuildInfo.class);
+
   private static final String RESOURCE = "/holdfast-build.properties";
+
+  private static final Pattern VERSION = Pattern.compile("(\\d+)\\.(\\d+)(?:\\.(\\d+))?.*");
+
+  /** A minor of Spark, and the patch where it is known. */
+  private record Version(int major, int minor, int patch) {
+    static Version of(String text) {
+      Matcher found = VERSION.matcher(text);
+      if (!found.matches()) {
+        throw new UnsupportedStateException("Spark calls its version " + text + ", which is none.");
+      }
+      int patch = found.group(3) == null ? Integer.MAX_VALUE : Integer.parseInt(found.group(3));
+      return new Version(
+          Integer.parseInt(found.group(1)), Integer.parseInt(found.group(2)), patch);
+    }
+
+    boolean isBefore(Version other) {
+      return Arrays.compare(
+              new int[] {major, minor, patch}, new int[] {other.major, other.minor, other.patch})
+          < 0;
+    }
+
+    String name() {
+      return major + "." + minor;
+    }
+  }
 
   private BuildInfo() {}
 
   /**
-   * Refuses to run on another Spark minor than the jar's: Spark's state store interface changes
-   * with every minor, and a mismatch would show as a missing method in the middle of a batch.
+   * Refuses to run on a Spark that this jar does not fit. A minor that is newer than this release
+   * is probed: where it has all that the jar needs, a warning is all.
    */
-  static void requireSparkMinor(String sparkVersion) {
+  static void requireSpark(String running) {
     String expected = property("spark.minor");
-    if (!sparkVersion.equals(expected) && !sparkVersion.startsWith(expected + ".")) {
+    List<String> minors = List.of(property("spark.minors").split(","));
+    Version version = Version.of(running);
+    String oldest = property("spark.oldest");
+    if (version.isBefore(Version.of(oldest))) {
+      throw new UnsupportedStateException(
+          "Holdfast runs on Spark "
+              + oldest
+              + " and newer, and the application runs Spark "
+              + running
+              + ": the interface of state stores that Holdfast implements is not in older versions.");
+    }
+    if (version.name().equals(expected)) {
+      return;
+    }
+    String newest = minors.get(minors.size() - 1);
+    boolean unknown = !minors.contains(version.name()) && !version.isBefore(Version.of(newest));
+    if (!unknown || !expected.equals(newest)) {
       throw new UnsupportedStateException(
           "This Holdfast jar is built for Spark "
               + expected
               + ", but the application runs Spark "
-              + sparkVersion
-              + ". Use the holdfast release for Spark "
-              + sparkVersion
-              + ", or run Spark "
+              + running
+              + ". Use the jars that 'holdfast jar --spark "
+              + version.name()
+              + "' prints, or run Spark "
               + expected
               + ".");
     }
+    requireComplete(running, newest);
+  }
+
+  private static void requireComplete(String running, String newest) {
+    List<String> missing = SparkProbe.missing(BuildInfo.class.getClassLoader());
+    if (!missing.isEmpty()) {
+      throw new UnsupportedStateException(
+          "Holdfast "
+              + property("version")
+              + " knows Spark up to "
+              + newest
+              + ", and Spark "
+              + running
+              + " does not have all that it needs. Use a newer Holdfast, or Spark "
+              + newest
+              + ". What does not fit: "
+              + String.join("; ", missing));
+    }
+    LOG.warn(
+        "Holdfast {} was not tested on Spark {}, only on versions up to {}. The interface of state"
+            + " stores was compared at this start and has all that Holdfast needs; how operators"
+            + " use it was not tested.",
+        property("version"),
+        running,
+        newest);
   }
 
   static String property(String name) {

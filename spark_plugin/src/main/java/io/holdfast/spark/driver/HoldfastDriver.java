@@ -54,7 +54,7 @@ public final class HoldfastDriver implements DriverPlugin {
 
   @Override
   public Map<String, String> init(SparkContext sc, PluginContext context) {
-    BuildInfo.requireSparkMinor(sc.version());
+    BuildInfo.requireSpark(sc.version());
     reclaimer = new Reclaimer(this::reclaim);
     regionalMetrics = new RegionalMetrics(context.metricRegistry());
     regionalPipelines = new RegionalPipelines(terms, sc.hadoopConfiguration(), regionalMetrics);

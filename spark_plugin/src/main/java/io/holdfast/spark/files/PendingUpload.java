@@ -4,6 +4,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.holdfast.spark.minor.UploadParts;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.InputStream;
@@ -116,7 +117,8 @@ record PendingUpload(Path target, long length, byte[] sha256, byte[] upload, Lis
         long bytes = Math.min(partBytes, length - start);
         FileRange content = new FileRange(file, start, bytes);
         underWay.add(
-            uploader.putPart(upload, i + 1, i + 1 == count, target, content, bytes));
+            UploadParts.put(
+                uploader, upload, i + 1, i + 1 == count, target, content, bytes));
       }
       while (!underWay.isEmpty()) {
         parts.add(FutureIO.awaitFuture(underWay.remove()).toByteArray());

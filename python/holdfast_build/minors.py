@@ -1,0 +1,116 @@
+"""The minors of Spark that the plugin is built for: sources by range, and jars to compile against.
+
+What depends on the minor lies in folders that name a range: ``from-4.2`` is for 4.2 and every later
+minor, ``until-4.1`` for 4.1 and every earlier one, ``only-4.2`` for that one. A minor compiles the
+folders whose range holds it, beside ``main``, which every minor compiles.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import sys
+from pathlib import Path
+
+from holdfast_build import maven
+from holdfast_build.tools import ROOT, BuildError
+
+#: By age. PySpark in the build environment is of the newest; Maven has the jars of the others.
+MINORS = ("4.0", "4.1", "4.2", "4.3")
+NEWEST = MINORS[-1]
+
+#: The first release that Holdfast runs on: the state store interface of 4.0.0 is another one.
+OLDEST_RELEASE = "4.0.1"
+
+SOURCES = ROOT / "spark_plugin" / "src"
+POMS = ROOT / "spark_plugin" / "jars"
+FETCHED = ROOT / "build" / "jars"
+
+#: What Spark's interfaces mention and does not change with them: for all minors from PySpark.
+SHARED_LIBRARIES = (
+    "jackson-annotations",
+    "jackson-core",
+    "jackson-databind",
+    "jsr305",
+    "kryo-shaded",
+    "metrics-core",
+    "scala-library",
+    "slf4j-api",
+)
+
+_RANGE = re.compile(r"(?P<kind>from|until|only)-(?P<minor>[0-9]+\.[0-9]+)")
+
+
+def source_folders(minor: str) -> list[Path]:
+    """Return the folders that a minor is built from: ``main``, then the ranges that hold it.
+
+    Raises
+    ------
+    BuildError
+        If the name of a folder is no range.
+    """
+    ranges = sorted(folder for folder in SOURCES.iterdir() if folder.name != "main")
+    return [SOURCES / "main", *(folder for folder in ranges if holds(folder.name, minor))]
+
+
+def holds(name: str, minor: str) -> bool:
+    """Tell whether a range, as a folder names it, holds a minor.
+
+    Raises
+    ------
+    BuildError
+        If the name is no range.
+    """
+    found = _RANGE.fullmatch(name)
+    if found is None:
+        raise BuildError(
+            f"{SOURCES / name} is no range of Spark minors: from-4.2, until-4.1 and only-4.2 are."
+        )
+    bound, have = _numbers(found["minor"]), _numbers(minor)
+    return {"from": have >= bound, "until": have <= bound, "only": have == bound}[found["kind"]]
+
+
+def _numbers(minor: str) -> tuple[int, ...]:
+    return tuple(map(int, minor.split(".")))
+
+
+def class_path(minor: str) -> str:
+    """Return what the plugin for a minor is compiled against, in the notation of ``javac``.
+
+    Raises
+    ------
+    BuildError
+        If jars are missing and cannot be fetched, or PySpark is not the one that is needed.
+    """
+    installed = pyspark_jars()
+    if minor == NEWEST:
+        return f"{installed}/*"
+    own = maven.jars(POMS / minor, FETCHED / f"spark-{minor}")
+    shared = (jar for name in SHARED_LIBRARIES for jar in installed.glob(f"{name}-[0-9]*.jar"))
+    return os.pathsep.join(map(str, [*own, *shared]))
+
+
+def pyspark_jars() -> Path:
+    """Return the folder with the jars of the PySpark in the build environment.
+
+    Raises
+    ------
+    BuildError
+        If there is no PySpark, or it is not of the newest minor.
+    """
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise BuildError(
+            f"pyspark {NEWEST} is not installed in the build environment ({sys.executable}). "
+            "Its jars are what the Spark plugin is compiled against. Build with isolation "
+            "(plain `pip install .`), or install requirements/dev.txt first."
+        )
+    home = Path(spec.origin).parent
+    found = re.search(
+        r"""__version__[^=]*=\s*["']([^"']+)["']""", (home / "version.py").read_text()
+    )
+    have = found.group(1) if found else "unknown"
+    if not have.startswith(f"{NEWEST}."):
+        raise BuildError(f"the build environment has pyspark {have}, but {NEWEST} is needed.")
+    return home / "jars"

@@ -1,0 +1,11 @@
+package io.holdfast.spark.minor;
+
+import java.io.OutputStream;
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream;
+
+/** A file that appears whole when it is closed, and never when it is cancelled. */
+public abstract class AtomicStream extends CancellableFSDataOutputStream {
+  protected AtomicStream(OutputStream out) {
+    super(out);
+  }
+}

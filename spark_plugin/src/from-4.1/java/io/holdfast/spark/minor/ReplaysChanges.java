@@ -1,0 +1,48 @@
+package io.holdfast.spark.minor;
+
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.execution.streaming.state.ReadStateStore;
+import org.apache.spark.sql.execution.streaming.state.StateStore;
+import org.apache.spark.sql.execution.streaming.state.SupportsFineGrainedReplay;
+import org.apache.spark.util.NextIterator;
+import scala.Enumeration;
+import scala.Option;
+import scala.Tuple4;
+
+/** What Spark's state readers ask for: versions, with the ids of their commits since 4.1. */
+public interface ReplaysChanges extends SupportsFineGrainedReplay {
+  /** Loads an older version and applies the changes of the commits up to {@code endVersion}. */
+  StateStore replay(
+      long snapshotVersion, long endVersion, Option<String> snapshotId, Option<String> endId);
+
+  /** As {@link #replay}, for reading. */
+  ReadStateStore replayForReading(
+      long snapshotVersion, long endVersion, Option<String> snapshotId, Option<String> endId);
+
+  /** Changes of the versions from {@code startVersion} to {@code endVersion}, both included. */
+  NextIterator<Tuple4<Enumeration.Value, UnsafeRow, UnsafeRow, Object>> changes(
+      long startVersion, long endVersion, Option<String> columnFamily, Option<String> endId);
+
+  @Override
+  default StateStore replayStateFromSnapshot(
+      long snapshotVersion,
+      long endVersion,
+      boolean readOnly,
+      Option<String> snapshotId,
+      Option<String> endId) {
+    return replay(snapshotVersion, endVersion, snapshotId, endId);
+  }
+
+  @Override
+  default ReadStateStore replayReadStateFromSnapshot(
+      long snapshotVersion, long endVersion, Option<String> snapshotId, Option<String> endId) {
+    return replayForReading(snapshotVersion, endVersion, snapshotId, endId);
+  }
+
+  @Override
+  default NextIterator<Tuple4<Enumeration.Value, UnsafeRow, UnsafeRow, Object>>
+      getStateStoreChangeDataReader(
+          long startVersion, long endVersion, Option<String> columnFamily, Option<String> endId) {
+    return changes(startVersion, endVersion, columnFamily, endId);
+  }
+}

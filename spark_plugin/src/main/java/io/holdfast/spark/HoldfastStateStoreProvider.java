@@ -1,0 +1,291 @@
+package io.holdfast.spark;
+
+import io.holdfast.spark.files.SegmentFolder;
+import io.holdfast.spark.minor.MaintainedProvider;
+import io.holdfast.spark.minor.OpensStores;
+import io.holdfast.spark.minor.ReplaysChanges;
+import io.holdfast.spark.minor.SparkCalls;
+import io.holdfast.spark.store.ChangeFeed;
+import io.holdfast.spark.store.FamilySpec;
+import io.holdfast.spark.store.HoldfastReadStore;
+import io.holdfast.spark.store.NativeStore;
+import io.holdfast.spark.store.SparkErrors;
+import io.holdfast.spark.store.StoreContext;
+import io.holdfast.spark.store.StoreMetrics;
+import io.holdfast.spark.store.TimedStats;
+import java.util.Arrays;
+import java.util.function.Supplier;
+import java.util.stream.LongStream;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
+import org.apache.spark.sql.execution.streaming.state.ReadStateStore;
+import org.apache.spark.sql.execution.streaming.state.StateSchemaProvider;
+import org.apache.spark.sql.execution.streaming.state.StateStore;
+import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
+import org.apache.spark.sql.execution.streaming.state.StateStoreCustomMetric;
+import org.apache.spark.sql.execution.streaming.state.StateStoreId;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.util.NextIterator;
+import scala.Enumeration;
+import scala.Option;
+import scala.Tuple4;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * Spark's {@code StateStoreProvider} for one partition of one operator, kept in a native table and
+ * in the merged files of the executor's manager.
+ *
+ * <p>The driver makes instances only to list metrics, so construction does nothing.
+ */
+public final class HoldfastStateStoreProvider extends MaintainedProvider
+    implements OpensStores, ReplaysChanges {
+  private StateStoreId id;
+  private StoreContext context;
+  private NativeStore nativeStore;
+
+  /** Newest version reported to Spark's coordinator; only maintenance uses it. */
+  private long reportedVersion;
+
+  @Override
+  public void init(
+      StateStoreId stateStoreId,
+      StructType keySchema,
+      StructType valueSchema,
+      KeyStateEncoderSpec keyStateEncoderSpec,
+      boolean useColumnFamilies,
+      StateStoreConf storeConf,
+      Configuration hadoopConf,
+      boolean useMultipleValuesPerKey,
+      Option<StateSchemaProvider> stateSchemaProvider) {
+    id = stateStoreId;
+    requireHadoopConf(hadoopConf);
+    SparkErrors.require(
+        useColumnFamilies || !useMultipleValuesPerKey,
+        "Multiple values per key support requires column families to be enabled in Holdfast.");
+    requireFormat(storeConf);
+    requireFileManager(hadoopConf);
+    context =
+        new StoreContext(
+            id,
+            keySchema,
+            valueSchema,
+            useColumnFamilies,
+            storeConf,
+            hadoopConf,
+            stateSchemaProvider,
+            () -> HoldfastPlugin.executor().commitEntries());
+    String family = StateStore.DEFAULT_COL_FAMILY_NAME();
+    FamilySpec spec =
+        FamilySpec.of(
+            context,
+            family,
+            valueSchema,
+            keyStateEncoderSpec,
+            useMultipleValuesPerKey,
+            false,
+            stateSchemaProvider);
+    context.families.put(family, spec);
+    HoldfastConf conf = new HoldfastConf(CollectionConverters.asJava(storeConf.sqlConfs()));
+    Native.limitMemory(conf.maxMemoryBytes);
+    SegmentFolder folder = SegmentFolder.of(id.checkpointRootLocation(), hadoopConf);
+    nativeStore =
+        new NativeStore(
+            new NativeStore.Identity(
+                Long.toString(id.operatorId()),
+                Integer.toString(id.partitionId()),
+                id.storeName(),
+                useColumnFamilies,
+                spec.options),
+            () -> HoldfastPlugin.executor().stores().acquire(folder, conf, context.runId()),
+            // Spark's own provider takes a negative number as 0.
+            Math.max(0, storeConf.maxVersionsToRetainInMemory()),
+            storeConf.minDeltasForSnapshot(),
+            this::report);
+  }
+
+  private void requireHadoopConf(Configuration hadoopConf) {
+    String missing = hadoopConf == null ? "no Hadoop configuration" : null;
+    if (missing == null && hadoopConf.get(HoldfastConf.RUN_ID_KEY) == null) {
+      missing = "a Hadoop configuration without " + HoldfastConf.RUN_ID_KEY;
+    }
+    if (missing != null) {
+      throw new IllegalArgumentException(
+          "The state store provider of "
+              + id
+              + " was given "
+              + missing
+              + ": it names the run of the query and the storage of its files."
+              + " StateStoreProvider.createAndInit sets it.");
+    }
+  }
+
+  private static void requireFormat(StateStoreConf conf) {
+    if (!conf.enableStateStoreCheckpointIds()) {
+      throw new UnsupportedStateException(
+          HoldfastConf.formatTooOld(conf.sqlConfs().getOrElse(HoldfastConf.FORMAT_KEY, () -> "1")));
+    }
+  }
+
+  /** It makes physical files durable before the batch that needs them commits. */
+  private static void requireFileManager(Configuration hadoopConf) {
+    String found = hadoopConf.get(HoldfastConf.FILE_MANAGER_KEY);
+    if (!HoldfastConf.FILE_MANAGER_CLASS.equals(found)) {
+      throw new UnsupportedStateException(
+          HoldfastConf.FILE_MANAGER_KEY
+              + " must be "
+              + HoldfastConf.FILE_MANAGER_CLASS
+              + ", found "
+              + found
+              + ": without it physical files would not be durable when their batch commits. Use"
+              + " holdfast.configure(builder), or all lines of 'holdfast conf'.");
+    }
+  }
+
+  @Override
+  public StateStoreId stateStoreId() {
+    return id;
+  }
+
+  @Override
+  public StateStore open(long version, Option<String> checkpointId, boolean empty) {
+    return loading(
+        version,
+        () -> {
+          HoldfastReadStore read =
+              open(
+                  version,
+                  () -> {
+                    if (empty) {
+                      nativeStore.openEmpty(version);
+                    } else {
+                      nativeStore.load(version, checkpointId.getOrElse(() -> null));
+                    }
+                  });
+          return read.write(checkpointId);
+        });
+  }
+
+  @Override
+  public ReadStateStore getReadStore(long version, Option<String> checkpointId) {
+    return loading(
+        version,
+        () -> open(version, () -> nativeStore.load(version, checkpointId.getOrElse(() -> null))));
+  }
+
+  @Override
+  public StateStore upgrade(
+      ReadStateStore readStore, long version, Option<String> checkpointId) {
+    boolean same = readStore.id().equals(id) && readStore.version() == version;
+    if (!(readStore instanceof HoldfastReadStore) || !same) {
+      throw new IllegalArgumentException(
+          "Cannot upgrade " + readStore + " to version " + version + " of " + nativeStore);
+    }
+    // It may be another provider's: Spark makes a new one when it closed the first in between.
+    return loading(version, () -> ((HoldfastReadStore) readStore).write(checkpointId));
+  }
+
+  @Override
+  public StateStore replay(
+      long snapshotVersion, long endVersion, Option<String> snapshotId, Option<String> endId) {
+    return loading(
+        Math.min(snapshotVersion, endVersion),
+        () -> replayed(snapshotVersion, endVersion, snapshotId, endId).write(endId));
+  }
+
+  @Override
+  public ReadStateStore replayForReading(
+      long snapshotVersion, long endVersion, Option<String> snapshotId, Option<String> endId) {
+    return loading(
+        Math.min(snapshotVersion, endVersion),
+        () -> replayed(snapshotVersion, endVersion, snapshotId, endId));
+  }
+
+  private HoldfastReadStore replayed(
+      long snapshotVersion, long endVersion, Option<String> snapshotId, Option<String> endId) {
+    if (endId.isEmpty()) {
+      throw new UnsupportedStateException(HoldfastConf.formatTooOld("1"));
+    }
+    String[] ids =
+        LongStream.rangeClosed(snapshotVersion + 1, endVersion)
+            .mapToObj(context::idsOfVersion)
+            .flatMap(Arrays::stream)
+            .toArray(String[]::new);
+    return open(
+        endVersion,
+        () ->
+            nativeStore.replay(
+                snapshotVersion, snapshotId.getOrElse(() -> null), endId.get(), ids));
+  }
+
+  @Override
+  public NextIterator<Tuple4<Enumeration.Value, UnsafeRow, UnsafeRow, Object>> changes(
+      long startVersion, long endVersion, Option<String> columnFamily, Option<String> endId) {
+    String name = columnFamily.getOrElse(StateStore::DEFAULT_COL_FAMILY_NAME);
+    SparkErrors.requireFamilyName("getStateStoreChangeDataReader", name, context.columns);
+    FamilySpec family = context.families.get(name);
+    if (family == null) {
+      throw SparkErrors.missingFamily("getStateStoreChangeDataReader", name);
+    }
+    HoldfastReadStore read =
+        loading(
+            Math.min(startVersion, endVersion),
+            () ->
+                open(
+                    endVersion,
+                    () -> nativeStore.load(endVersion, endId.getOrElse(() -> null))));
+    int number = context.columns ? nativeStore.findFamily(name) : Native.ONLY_FAMILY;
+    return new ChangeFeed(context, nativeStore, family, number, startVersion, read.version());
+  }
+
+  /** Failures are those of Spark's own providers, with Holdfast's as their cause. */
+  private <T> T loading(long version, Supplier<T> load) {
+    SparkErrors.requireVersion(version);
+    try {
+      return load.get();
+    } catch (Exception e) {
+      throw SparkErrors.cannotLoad(id, e);
+    }
+  }
+
+  private HoldfastReadStore open(long version, Runnable position) {
+    nativeStore.acquire();
+    try {
+      TimedStats statsBefore = nativeStore.stats();
+      position.run();
+      return new HoldfastReadStore(context, nativeStore, version, statsBefore);
+    } catch (RuntimeException e) {
+      nativeStore.releaseOutsideTask();
+      throw e;
+    }
+  }
+
+  /** Tells Spark's coordinator of a version that is as good as a snapshot. */
+  private void report(long version) {
+    // The coordinator calls a store lagging that is five times this far behind.
+    boolean due = version >= reportedVersion + context.conf.minDeltasForSnapshot();
+    if (due && SparkCalls.wantsSnapshots(context.conf)) {
+      reportedVersion = version;
+      SparkCalls.reportSnapshot(id, context.runId(), version);
+    }
+  }
+
+  /** Called by background maintenance, or at task end where {@code unloadOnCommit} is on. */
+  @Override
+  public void doMaintenance() {
+    nativeStore.maintain();
+  }
+
+  @Override
+  public void close() {
+    if (nativeStore != null) {
+      nativeStore.close();
+    }
+  }
+
+  @Override
+  public Seq<StateStoreCustomMetric> supportedCustomMetrics() {
+    return CollectionConverters.asScala(Arrays.asList(StoreMetrics.ALL)).toSeq();
+  }
+}

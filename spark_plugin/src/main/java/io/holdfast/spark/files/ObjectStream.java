@@ -1,0 +1,122 @@
+package io.holdfast.spark.files;
+
+import io.holdfast.spark.minor.AtomicStream;
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import java.util.UUID;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.CommonPathCapabilities;
+import org.apache.hadoop.fs.FSDataOutputStream;
+import org.apache.hadoop.fs.FSDataOutputStreamBuilder;
+import org.apache.hadoop.fs.FileAlreadyExistsException;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.Path;
+
+/**
+ * A file of the checkpoint on an object store: it appears whole when it is closed, and never when
+ * it is cancelled. Spark's own way, a temporary file that is renamed, is a copy there, and two
+ * drivers could both believe that they published.
+ */
+public final class ObjectStream extends AtomicStream {
+  /** Option and capability of Hadoop since 3.4.2; a store of an older one does not have it. */
+  private static final String CONDITIONAL = "fs.option.create.conditional.overwrite";
+
+  /** Metadata of the object that says which stream made it. */
+  private static final String WRITER = "holdfast-writer";
+
+  /** How S3A takes metadata of a new object, and how it gives it back. */
+  private static final String S3A_NEW_METADATA = "fs.s3a.create.header." + WRITER;
+
+  private static final String S3A_METADATA = "header." + WRITER;
+
+  private final FileSystem fileSystem;
+  private final Path path;
+  private final FSDataOutputStream out;
+
+  /** What the object says of its writer; null where the store does not decide who was first. */
+  private final String writer;
+
+  private boolean ended;
+
+  private ObjectStream(
+      FileSystem fileSystem, Path path, FSDataOutputStream out, String writer) {
+    super(out);
+    this.fileSystem = fileSystem;
+    this.path = path;
+    this.out = out;
+    this.writer = writer;
+  }
+
+  /** Whether files of this store are invisible, and can be given up, until they are closed. */
+  public static boolean serves(Path path, Configuration conf) throws IOException {
+    return path.getFileSystem(conf)
+        .hasPathCapability(path, CommonPathCapabilities.ABORTABLE_STREAM);
+  }
+
+  public static ObjectStream create(Path path, boolean overwrite, Configuration conf)
+      throws IOException {
+    FileSystem fileSystem = path.getFileSystem(conf);
+    FSDataOutputStreamBuilder<?, ?> builder = fileSystem.createFile(path).recursive();
+    String writer = null;
+    if (!overwrite && fileSystem.hasPathCapability(path, CONDITIONAL)) {
+      // The store itself decides, at close, which of two drivers was first.
+      writer = UUID.randomUUID().toString();
+      builder.must(CONDITIONAL, true).opt(S3A_NEW_METADATA, writer);
+    } else {
+      builder.overwrite(overwrite);
+    }
+    return new ObjectStream(fileSystem, path, builder.build(), writer);
+  }
+
+  /**
+   * Publishes the file.
+   *
+   * @throws FileAlreadyExistsException if another writer published first; Spark explains that to the user
+   */
+  @Override
+  public void close() throws IOException {
+    if (ended) {
+      return;
+    }
+    ended = true;
+    try {
+      out.close();
+    } catch (IOException e) {
+      if (writer == null) {
+        throw e;
+      }
+      settle(e);
+    }
+  }
+
+  /**
+   * A conditional create failed. Either another writer took the name, or nothing was created, or
+   * the file there is this stream's own: when the answer to a request is lost, the client asks
+   * again, and the store answers that the name is taken.
+   */
+  private void settle(IOException failure) throws IOException {
+    byte[] found;
+    try {
+      found = fileSystem.getXAttr(path, S3A_METADATA);
+    } catch (FileNotFoundException absent) {
+      throw failure;
+    } catch (IOException | RuntimeException unknown) {
+      failure.addSuppressed(unknown);
+      throw failure;
+    }
+    if (!Arrays.equals(found, writer.getBytes(StandardCharsets.UTF_8))) {
+      throw (IOException)
+          new FileAlreadyExistsException(path + " was created by another writer").initCause(failure);
+    }
+  }
+
+  @Override
+  public void cancel() {
+    if (!ended) {
+      ended = true;
+      out.abort();
+    }
+  }
+}

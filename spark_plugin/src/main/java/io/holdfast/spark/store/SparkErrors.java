@@ -1,0 +1,110 @@
+package io.holdfast.spark.store;
+
+import io.holdfast.spark.MissingStateException;
+import io.holdfast.spark.UnsupportedStateException;
+import io.holdfast.spark.minor.SparkCalls;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.errors.QueryExecutionErrors$;
+import org.apache.spark.sql.execution.streaming.state.StateStore;
+import org.apache.spark.sql.execution.streaming.state.StateStoreErrors$;
+import org.apache.spark.sql.execution.streaming.state.StateStoreId;
+
+/**
+ * The exceptions that Spark's own providers throw, with their conditions: callers tell mistakes
+ * apart by them, whatever the provider. What Holdfast knows beyond that is in the cause.
+ */
+public final class SparkErrors {
+  private static final String NO_FAMILIES = "multiple column families is disabled in Holdfast";
+
+  private SparkErrors() {}
+
+  /** Spark's errors may be checked exceptions, which Scala's methods do not declare. */
+  @SuppressWarnings("unchecked")
+  private static <E extends Throwable> RuntimeException raise(Throwable error) throws E {
+    throw (E) error;
+  }
+
+  public static void requireVersion(long version) {
+    if (version < 0) {
+      throw raise(QueryExecutionErrors$.MODULE$.unexpectedStateStoreVersion(version));
+    }
+  }
+
+  /** Throws what a failed load of a version is for Spark. */
+  public static RuntimeException cannotLoad(StateStoreId id, Exception cause) {
+    boolean notThere =
+        cause instanceof MissingStateException
+            || cause instanceof UnsupportedStateException
+            || cause instanceof IllegalArgumentException;
+    if (notThere) {
+      Path place = id.storeCheckpointLocation();
+      throw raise(
+          QueryExecutionErrors$.MODULE$.failedToReadStreamingStateFileError(place, cause));
+    }
+    throw raise(SparkCalls.cannotLoad(cause));
+  }
+
+  static RuntimeException cannotCommit(Object store, Exception cause) {
+    throw raise(
+        QueryExecutionErrors$.MODULE$.failedToCommitStateFileError(store.toString(), cause));
+  }
+
+  /** Spark throws these two for null keys and other wrong arguments, without a condition. */
+  static void verify(boolean condition, String message) {
+    if (!condition) {
+      throw new IllegalStateException(message);
+    }
+  }
+
+  public static void require(boolean condition, String message) {
+    if (!condition) {
+      throw new IllegalArgumentException("requirement failed: " + message);
+    }
+  }
+
+  static RuntimeException invalidStamp(long stamp) {
+    return SparkCalls.sessionIsOver(stamp);
+  }
+
+  static RuntimeException outOfOrder(String message) {
+    return StateStoreErrors$.MODULE$.stateStoreOperationOutOfOrder(message);
+  }
+
+  public static RuntimeException missingFamily(String operation, String name) {
+    return StateStoreErrors$.MODULE$.unsupportedOperationOnMissingColumnFamily(operation, name);
+  }
+
+  /** A name by which a family may be asked for. */
+  public static void requireFamilyName(String operation, String name, boolean columns) {
+    if (name.equals(StateStore.DEFAULT_COL_FAMILY_NAME())) {
+      return;
+    }
+    requireColumns(operation, columns);
+    if (isNoName(name)) {
+      throw StateStoreErrors$.MODULE$.cannotUseColumnFamilyWithInvalidName(operation, name);
+    }
+  }
+
+  /** A name that a family may be made or removed by. */
+  static void requireNewFamilyName(
+      String operation, String name, boolean columns, boolean internal) {
+    requireColumns(operation, columns);
+    boolean isDefault = name.equals(StateStore.DEFAULT_COL_FAMILY_NAME());
+    if (isNoName(name) || (isDefault && !internal)) {
+      throw StateStoreErrors$.MODULE$.cannotUseColumnFamilyWithInvalidName(operation, name);
+    }
+    if (!internal && name.charAt(0) == '$') {
+      throw StateStoreErrors$.MODULE$.cannotCreateColumnFamilyWithReservedChars(name);
+    }
+  }
+
+  private static void requireColumns(String operation, boolean columns) {
+    if (!columns) {
+      throw StateStoreErrors$.MODULE$.unsupportedOperationException(operation, NO_FAMILIES);
+    }
+  }
+
+  private static boolean isNoName(String name) {
+    return name.isEmpty() || !name.trim().equals(name);
+  }
+}

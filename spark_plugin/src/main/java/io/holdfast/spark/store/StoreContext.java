@@ -1,0 +1,94 @@
+package io.holdfast.spark.store;
+
+import io.holdfast.spark.HoldfastConf;
+import io.holdfast.spark.executor.CommitEntries;
+import io.holdfast.spark.minor.SparkCalls;
+import java.util.Map;
+import java.util.UUID;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.Supplier;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
+import org.apache.spark.sql.execution.streaming.state.StateSchemaProvider;
+import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
+import org.apache.spark.sql.execution.streaming.state.StateStoreId;
+import org.apache.spark.sql.types.StructType;
+import scala.Option;
+
+/** What Spark gave the provider at its start, shared by the stores that the provider opens. */
+public final class StoreContext {
+  final StateStoreId id;
+  final StructType keySchema;
+  final StructType valueSchema;
+
+  /** Whether the store has column families. */
+  public final boolean columns;
+
+  public final StateStoreConf conf;
+  final Configuration hadoopConf;
+
+  /** Null when they are switched off. */
+  final RowChecksums checksums;
+
+  /** Column families that Spark described so far, the default one included. */
+  public final Map<String, FamilySpec> families = new ConcurrentHashMap<>();
+
+  private final Option<StateSchemaProvider> schemas;
+  private final Supplier<CommitEntries> commitEntries;
+  private boolean validated;
+
+  /**
+   * @param commitEntries gives the executor's view of the commit log
+   */
+  public StoreContext(
+      StateStoreId id,
+      StructType keySchema,
+      StructType valueSchema,
+      boolean columns,
+      StateStoreConf conf,
+      Configuration hadoopConf,
+      Option<StateSchemaProvider> schemas,
+      Supplier<CommitEntries> commitEntries) {
+    this.id = id;
+    this.keySchema = keySchema;
+    this.valueSchema = valueSchema;
+    this.columns = columns;
+    this.conf = conf;
+    this.hadoopConf = hadoopConf;
+    this.schemas = schemas;
+    this.commitEntries = commitEntries;
+    checksums = RowChecksums.of(id, conf);
+  }
+
+  public UUID runId() {
+    return UUID.fromString(hadoopConf.get(HoldfastConf.RUN_ID_KEY));
+  }
+
+  /** Ids of all stores of this partition in the commit log's entry of a version. */
+  public String[] idsOfVersion(long version) {
+    return commitEntries
+        .get()
+        .idsOfVersion(
+            id.checkpointRootLocation(), id.operatorId(), id.partitionId(), version, hadoopConf);
+  }
+
+  /** Remembers a column family; one that is known stays as it is. */
+  void register(
+      String name,
+      StructType value,
+      KeyStateEncoderSpec keySpec,
+      boolean severalValues,
+      boolean internal) {
+    families.computeIfAbsent(
+        name, key -> FamilySpec.of(this, name, value, keySpec, severalValues, internal, schemas));
+  }
+
+  /** Checks the first row that is read against the schema, if Spark is configured to. */
+  void validate(UnsafeRow key, UnsafeRow value) {
+    if (!validated && !columns) {
+      SparkCalls.validateRow(key, keySchema, value, valueSchema, id, conf);
+      validated = true;
+    }
+  }
+}

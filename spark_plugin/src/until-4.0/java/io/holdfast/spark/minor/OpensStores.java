@@ -1,0 +1,24 @@
+package io.holdfast.spark.minor;
+
+import org.apache.spark.sql.execution.streaming.state.ReadStateStore;
+import org.apache.spark.sql.execution.streaming.state.StateStore;
+import org.apache.spark.sql.execution.streaming.state.StateStoreProvider;
+import scala.Option;
+
+/** How Spark asks a provider for stores. Up to 4.0 it never turns one for reading into another. */
+public interface OpensStores extends StateStoreProvider {
+  /**
+   * Opens a version for changing it.
+   *
+   * @param empty without its content
+   */
+  StateStore open(long version, Option<String> checkpointId, boolean empty);
+
+  /** Turns a store that reads a version into one that changes it. */
+  StateStore upgrade(ReadStateStore readStore, long version, Option<String> checkpointId);
+
+  @Override
+  default StateStore getStore(long version, Option<String> checkpointId) {
+    return open(version, checkpointId, false);
+  }
+}

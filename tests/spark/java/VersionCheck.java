@@ -1,0 +1,17 @@
+package io.holdfast.spark.driver;
+
+import io.holdfast.spark.UnsupportedStateException;
+
+/** Prints what the plugin's driver side says of a version of Spark. */
+public final class VersionCheck {
+  private VersionCheck() {}
+
+  public static void main(String[] arguments) {
+    try {
+      BuildInfo.requireSpark(arguments[0]);
+      System.out.println("accepted");
+    } catch (UnsupportedStateException e) {
+      System.out.println("refused: " + e.getMessage());
+    }
+  }
+}
