@@ -28,6 +28,7 @@ from holdfast.regions.driver.coordinator_host import CoordinatorHost
 from holdfast.regions.driver.history_log import HistoryLog
 from holdfast.regions.driver.pipeline_driver import PipelineDriver
 from holdfast.regions.protocol.orders import PipelinePlan, StagePlan
+from holdfast.regions.sinks import Publisher
 from support.regional.coordinator_enumerator import SPLITS, Enumerator
 from support.regional.coordinator_oracle import Content, Oracle, Told
 from support.regional.coordinator_regions import (
@@ -393,7 +394,7 @@ class Location:
 
 
 @dataclass(frozen=True)
-class Output:
+class Output(Publisher):
     """The driver's half of the sink."""
 
     world: World

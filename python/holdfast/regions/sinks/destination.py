@@ -10,6 +10,7 @@ from holdfast.regions.base.folders import CheckpointFolders
 from holdfast.regions.base.hadoop_path import HadoopPath
 from holdfast.regions.base.paths import any_folder
 from holdfast.regions.sinks.batch_function import BatchFunction
+from holdfast.regions.sinks.checkpoint_id import CheckpointId
 from holdfast.regions.sinks.local_owner import LocalOutputFolder
 from holdfast.regions.sinks.owner import OutputFolder, Ownership
 from holdfast.regions.sinks.publisher import PatientPublisher, Publisher, SinkPublisher
@@ -17,7 +18,7 @@ from holdfast.regions.sinks.remote_owner import RemoteOutputFolder
 from holdfast.regions.sinks.sink import TwoPhaseSink, sink_name
 
 #: Makes of a user's function what `BatchFunction` calls.
-Delivery = Callable[[Callable[[Any, int], None]], Callable[..., None]]
+Delivery = Callable[[Callable[[Any, CheckpointId], None]], Callable[..., None]]
 
 
 class Destination(ABC):
@@ -102,7 +103,7 @@ class FunctionDestination(Destination):
         Takes rows and the id of a checkpoint.
     """
 
-    def __init__(self, function: Callable[[Any, int], None]) -> None:
+    def __init__(self, function: Callable[[Any, CheckpointId], None]) -> None:
         self._function = function
 
     def halves(
