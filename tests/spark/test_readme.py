@@ -73,6 +73,7 @@ DOCUMENTS = {
         Step("terminal", "$ holdfast conf > holdfast.conf", varies="(?<= )/.*/site-packages"),
     ),
     "docs/regional-pipelines.md": (
+        Step("not run", ".write_kafka(", "needs Kafka with TLS"),
         Step("pasted", "import json\nimport os\nimport shutil", everywhere=True),
         Step("printed", "100000 5", everywhere=True),
         Step("pasted", "source = holdfast.FileSplits(", everywhere=True),
