@@ -77,6 +77,7 @@ DOCUMENTS = {
         Step("pasted", "from deltalake import", everywhere=True),
         Step("pasted", "query = pipeline.foreach_batch(append_once)", everywhere=True),
         Step("printed", "100000", everywhere=True),
+        Step("not run", ".write_kafka(", "needs Kafka with TLS"),
         Step("pasted", "import json\nimport os\nimport shutil", everywhere=True),
         Step("printed", "100000 5", everywhere=True),
         Step("pasted", "source = holdfast.FileSplits(", everywhere=True),

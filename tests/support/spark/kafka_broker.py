@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from support.spark.java_side import QUICK_START, JavaServer, jars, tool
@@ -27,9 +28,13 @@ class KafkaBroker(JavaServer):
         The compiled ``tests/spark/java``.
     partitions
         Of every topic; a topic comes into being when something is written to it.
+    settings
+        Lines for its properties.
     """
 
-    def __init__(self, folder: Path, helpers: Path, *, partitions: int) -> None:
+    def __init__(
+        self, folder: Path, helpers: Path, *, partitions: int, settings: Sequence[str] = ()
+    ) -> None:
         path = os.pathsep.join(map(str, [helpers, *jars("kafka")]))
         #: Class path of applications that read the topics.
         self.client = os.pathsep.join(map(str, jars("spark-kafka")))
@@ -45,30 +50,44 @@ class KafkaBroker(JavaServer):
             f"log.dirs={folder / 'topics'}\n"
             f"num.partitions={partitions}\n"
             "offsets.topic.replication.factor=1\n"
+            "transaction.state.log.replication.factor=1\n"
+            "transaction.state.log.min.isr=1\n"
+            "group.initial.rebalance.delay.ms=0\n" + "".join(f"{line}\n" for line in settings)
         )
         logging = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
-        java = [tool("java"), QUICK_START, "-Xmx256m", logging, "-cp", path]
-        log = folder / "kafka.log"
-        self.log = log.open("wb")
+        self._java = [tool("java"), QUICK_START, "-Xmx256m", logging, "-cp", path]
+        self._properties, self._port = properties, port
+        self.log = (folder / "kafka.log").open("ab")
         cluster = ["-t", CLUSTER_ID, "-c", str(properties)]
         subprocess.run(
-            [*java, "kafka.tools.StorageTool", "format", *cluster],
+            [*self._java, "kafka.tools.StorageTool", "format", *cluster],
             stdout=self.log,
             stderr=self.log,
             timeout=START_SECONDS,
             check=True,
         )
+        self.start()
+
+    def start(self) -> None:
+        """Start it, for the first time or after `stop`."""
         self.process = subprocess.Popen(
-            [*java, "UntilInputEnds", "kafka.Kafka", str(properties)],
+            [*self._java, "UntilInputEnds", "kafka.Kafka", str(self._properties)],
             stdin=subprocess.PIPE,
             stdout=self.log,
             stderr=self.log,
         )
         deadline = time.monotonic() + START_SECONDS
-        while not _listens(port):
+        while not _listens(self._port):
             if self.process.poll() is not None or time.monotonic() > deadline:
-                raise AssertionError(f"the broker did not start: {log.read_text()[-4000:]}")
+                said = Path(self.log.name).read_text()[-4000:]
+                raise AssertionError(f"the broker did not start: {said}")
             time.sleep(0.1)
+
+    def stop(self) -> None:
+        """End it as a crash does; its topics stay."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(timeout=60)
 
 
 def _listens(port: int) -> bool:

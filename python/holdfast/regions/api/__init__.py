@@ -12,6 +12,7 @@ from holdfast.regions.base.errors import (
     RegionInTwoTasksError,
     SavepointError,
     SinkFailedError,
+    SinkFencedError,
 )
 from holdfast.regions.checkpoint.begin_from import Restore, restore
 from holdfast.regions.checkpoint.verify import DamagedCheckpointError
@@ -53,6 +54,7 @@ __all__ = [
     "Restore",
     "SavepointError",
     "SinkFailedError",
+    "SinkFencedError",
     "Stage",
     "Staged",
     "StateError",

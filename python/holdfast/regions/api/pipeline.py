@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,9 @@ from holdfast.regions.sinks import (
     TwoPhaseSink,
 )
 from holdfast.regions.sinks.destination import FunctionDestination, SinkDestination
+from holdfast.regions.sinks.kafka import KafkaDestination
+from holdfast.regions.sinks.kafka_client import Unsettled, require_settings
+from holdfast.regions.sinks.kafka_records import RecordColumns
 from holdfast.regions.splits import FileSplits
 from holdfast.regions.task.operators import Operator
 
@@ -138,6 +141,70 @@ class RegionalPipeline:
                 f"write_to() takes an instance of holdfast.TwoPhaseSink, not {type(sink).__name__}"
             )
         return RegionalWriter(self._chain, SinkDestination(sink))
+
+    def write_kafka(
+        self,
+        topic: str,
+        *,
+        bootstrap_servers: str,
+        transactional_id: str,
+        value: str = "value",
+        key: str | None = None,
+        headers: str | None = None,
+        partition: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        unsettled: Unsettled = "fail",
+    ) -> RegionalWriter:
+        """Write the last operator's rows to a topic of Kafka, each row exactly once.
+
+        The driver writes the rows of a checkpoint in one transaction, so a consumer with
+        ``isolation.level=read_committed`` sees all of them or none, and each once. The transaction
+        has a marker, too: an offset of the consumer group ``holdfast-<transactional_id>``, which a
+        start reads after a crash. Needs confluent-kafka on the driver (the extra ``kafka``).
+
+        Parameters
+        ----------
+        topic : str
+            An existing topic.
+        bootstrap_servers : str
+            Brokers to ask first: ``host:port``, separated by commas.
+        transactional_id : str
+            What the brokers know this pipeline by, the same after every restart. A second pipeline
+            with it is refused; of two starts of this pipeline, the later fences the earlier.
+        value : str, default "value"
+            Column of the values: binary or string. A null is a tombstone.
+        key : str, optional
+            Column of the keys: binary or string. Rows with equal keys go to the same partition, as
+            from Java's producers, and keep the order of their region.
+        headers : str, optional
+            Column of the headers: ``array<struct<key: string, value: binary>>``.
+        partition : str, optional
+            Column of the partitions: int. A null lets the key decide.
+        options : mapping of str to Any, optional
+            Settings of librdkafka for security, compression, sizes and timeouts, such as
+            ``{"security.protocol": "SASL_SSL", "compression.type": "zstd"}``. They stay in the
+            driver's process: no checkpoint, log or task has them. ``transaction.timeout.ms`` is 5
+            minutes unless it is given: the transaction of a checkpoint has to end within it.
+        unsettled : {"fail", "again", "skip"}, default "fail"
+            What a start does with a checkpoint of which nothing says whether it was committed: the
+            transactional id is another one than before, or its marker has expired.
+
+        Returns
+        -------
+        RegionalWriter
+
+        Raises
+        ------
+        ImportError
+            If confluent-kafka is not installed.
+        ValueError
+            If an argument is not allowed. Columns and the topic are checked at the start.
+        """
+        columns = RecordColumns(value, key=key, headers=headers, partition=partition)
+        settings = {**(options or {}), "bootstrap.servers": bootstrap_servers}
+        require_settings(topic, transactional_id, options or {}, bootstrap_servers, unsettled)
+        destination = KafkaDestination(topic, transactional_id, columns, settings, unsettled)
+        return RegionalWriter(self._chain, destination)
 
     def foreach_batch(self, function: Callable[[Any, CheckpointId], None]) -> RegionalWriter:
         """Hand the last operator's rows to a function on the driver, checkpoint by checkpoint.

@@ -56,7 +56,7 @@ Runner = TypeVar("Runner", bound=TaskRunner)
 class RegionalWriter:
     """A pipeline with a sink, ready to start.
 
-    Made by ``RegionalPipeline.write_parquet``, ``write_to`` and ``foreach_batch``.
+    Made by ``RegionalPipeline.write_parquet``, ``write_to``, ``write_kafka`` and ``foreach_batch``.
     """
 
     def __init__(self, chain: Chain, output: Destination) -> None:
@@ -271,12 +271,12 @@ class RegionalWriter:
     ) -> tuple[PipelineDriver, Runner]:
         """Return the driver, with its checkpoint restored; `opened` takes what is to be closed."""
         _require_own_folder(folders)
-        sink, publisher = self._output.halves(folders, delivery)
+        begun = self._output.begin(folders, delivery, opened)
+        publisher, output = begun.publisher, begun.ownership
         coordinators = {} if enumerator is None else {SOURCE_OPERATOR: enumerator}
         host = CoordinatorHost(coordinators, timeout_s=settings.region_timeout.total_seconds())
         opened.callback(host.close)
-        plan, topology = self._prepared(settings, sink, host, gpu=gpu)
-        output = self._output.ownership()
+        plan, topology = self._prepared(settings, begun.sink, host, gpu=gpu)
         with ExitStack() as beginning:
             if restore is not None:
                 if restore.mode == "claim":
@@ -373,6 +373,7 @@ class RegionalWriter:
             )
         if not self._chain.operators:
             raise ValueError("the pipeline has no operator: call apply(...) first")
+        self._output.require_fit(self._chain.operators[-1].schema)
         plan = self._chain.plan(settings.name, sink, settings.tasks(gpu=gpu))
         coordinators = host.supports_fallback()
         instances = (

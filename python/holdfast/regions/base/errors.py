@@ -61,6 +61,26 @@ class SinkFailedError(RegionalQueryError):
         return SinkFailedError(*self._made_of, regions)
 
 
+class SinkFencedError(RegionalQueryError):
+    """Another producer has begun with the transactional id of this pipeline.
+
+    Parameters
+    ----------
+    transactional_id : str
+        The id.
+    topic : str
+        The topic that the pipeline writes to.
+    """
+
+    def __init__(self, transactional_id: str, topic: str) -> None:
+        super().__init__(
+            f"another pipeline, or a newer start of this one, has taken over the transactional id "
+            f"{transactional_id!r}, with which this one writes to topic {topic!r}. This one writes "
+            "nothing any more; what its last checkpoint staged is committed at its next start, if "
+            "the id is its own then. Two pipelines need an id each"
+        )
+
+
 class JvmLostError(RegionalQueryError):
     """The JVM of the driver is gone: it crashed, ran out of memory, or was killed.
 

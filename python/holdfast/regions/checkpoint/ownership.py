@@ -89,6 +89,7 @@ def successor(
         Owner(identity, plan.pipeline, str(folders.root)),
         before=metadata.properties.get(IDENTITY_PROPERTY, ""),
         latest=metadata.id if says_own else None,
+        restored=metadata.id,
     )
 
 

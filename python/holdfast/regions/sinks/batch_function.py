@@ -75,7 +75,11 @@ class BatchFunction(Publisher):
         """Call the function with what another pipeline staged, unless its own was called."""
         if folder.is_symlink():
             raise OSError(errno.ELOOP, "expected a folder, found a symbolic link", str(folder))
-        BatchFunction(folder, self._deliver).commit(checkpoint, staged)
+        self.of(folder).commit(checkpoint, staged)
+
+    def of(self, folder: AnyPath) -> BatchFunction:
+        """Return the same for the folder of another pipeline."""
+        return BatchFunction(folder, self._deliver)
 
 
 def spark_delivery(spark: Any, function: Callable[[Any, Any], None]) -> Callable[..., None]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from holdfast.regions.base.folders import CheckpointFolders
 from holdfast.regions.base.hadoop_path import HadoopPath
@@ -17,18 +19,38 @@ from holdfast.regions.sinks.publisher import PatientPublisher, Publisher, SinkPu
 from holdfast.regions.sinks.remote_owner import RemoteOutputFolder
 from holdfast.regions.sinks.sink import TwoPhaseSink, sink_name
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 #: Makes of a user's function what `BatchFunction` calls.
 Delivery = Callable[[Callable[[Any, CheckpointId], None]], Callable[..., None]]
 
 
+@dataclass(frozen=True)
+class Output:
+    """What a pipeline that starts writes to.
+
+    Parameters
+    ----------
+    sink : TwoPhaseSink
+        The half that travels to workers.
+    publisher : Publisher
+        The half that stays on the driver.
+    ownership : Ownership or None
+        What has to be this pipeline's alone outside of its checkpoint folder.
+    """
+
+    sink: TwoPhaseSink
+    publisher: Publisher
+    ownership: Ownership | None
+
+
 class Destination(ABC):
-    """Gives a pipeline that starts both halves of its sink."""
+    """Gives a pipeline that starts its sink. One may be started several times, also at once."""
 
     @abstractmethod
-    def halves(
-        self, folders: CheckpointFolders, delivery: Delivery
-    ) -> tuple[TwoPhaseSink, Publisher]:
-        """Return what travels to workers, and what stays on the driver.
+    def begin(self, folders: CheckpointFolders, delivery: Delivery, opened: ExitStack) -> Output:
+        """Return the sink for a start of the pipeline.
 
         Parameters
         ----------
@@ -36,11 +58,18 @@ class Destination(ABC):
             The pipeline's checkpoint folder.
         delivery : callable
             How rows are handed to a function.
+        opened : ExitStack
+            Takes what is to be closed when the pipeline ends.
         """
 
-    def ownership(self) -> Ownership | None:
-        """Return what has to be this pipeline's alone outside of its checkpoint folder."""
-        return None
+    def require_fit(self, schema: pa.Schema) -> None:  # noqa: B027 - most take any columns
+        """Check that rows of a schema can be written there.
+
+        Raises
+        ------
+        ValueError
+            If they cannot.
+        """
 
     @property
     def spark_only(self) -> str:
@@ -65,14 +94,12 @@ class SinkDestination(Destination):
     def __init__(self, sink: TwoPhaseSink) -> None:
         self._sink = sink
 
-    def halves(
-        self, folders: CheckpointFolders, delivery: Delivery
-    ) -> tuple[TwoPhaseSink, Publisher]:
+    def begin(self, folders: CheckpointFolders, delivery: Delivery, opened: ExitStack) -> Output:
         """See `Destination`."""
-        return self._sink, PatientPublisher(SinkPublisher(self._sink))
+        publisher = PatientPublisher(SinkPublisher(self._sink))
+        return Output(self._sink, publisher, self._folder())
 
-    def ownership(self) -> OutputFolder | None:
-        """See `Destination`."""
+    def _folder(self) -> OutputFolder | None:
         folder = self._sink.owned_folder
         if folder is None:
             return None
@@ -106,9 +133,7 @@ class FunctionDestination(Destination):
     def __init__(self, function: Callable[[Any, CheckpointId], None]) -> None:
         self._function = function
 
-    def halves(
-        self, folders: CheckpointFolders, delivery: Delivery
-    ) -> tuple[TwoPhaseSink, Publisher]:
+    def begin(self, folders: CheckpointFolders, delivery: Delivery, opened: ExitStack) -> Output:
         """See `Destination`."""
         function = BatchFunction(folders.output, delivery(self._function))
-        return function.staging, PatientPublisher(function)
+        return Output(function.staging, PatientPublisher(function), None)

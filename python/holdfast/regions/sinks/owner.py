@@ -83,11 +83,14 @@ class Candidate:
     latest : int or None
         Its latest checkpoint, or the one it goes on from, if that says that its output is in the
         folder; None if there is no such checkpoint.
+    restored : int or None
+        The checkpoint that it begins from, if it is not in its folder yet.
     """
 
     owner: Owner
     before: str = ""
     latest: int | None = None
+    restored: int | None = None
 
 
 class Ownership(ABC):

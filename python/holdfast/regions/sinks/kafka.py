@@ -1,0 +1,268 @@
+"""A sink that writes records to a topic of Kafka, each checkpoint in one transaction.
+
+Kafka has no prepared transactions: what a producer has not committed when it dies is lost. So
+workers stage rows in the checkpoint folder, and the driver writes those of a checkpoint when its
+metadata is durable, in one transaction with a marker that says which output it was. After a crash
+the next start begins by taking the transactional id over, which settles the open transaction, reads
+the marker, and knows whether that output was committed.
+"""
+
+from __future__ import annotations
+
+import errno
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast._core import Staged
+from holdfast.regions.base.errors import RegionalQueryError, SinkFailedError
+from holdfast.regions.base.folders import CheckpointFolders
+from holdfast.regions.base.hadoop_path import HadoopPath
+from holdfast.regions.base.metadata_files import list_metadata
+from holdfast.regions.base.paths import AnyPath
+from holdfast.regions.sinks.batch_function import BatchFunction
+from holdfast.regions.sinks.destination import Delivery, Destination, Output
+from holdfast.regions.sinks.kafka_client import KafkaTransactions, Unsettled
+from holdfast.regions.sinks.kafka_marker import Marker, output_id
+from holdfast.regions.sinks.kafka_records import RecordColumns
+from holdfast.regions.sinks.owner import Candidate, Owner, Ownership
+from holdfast.regions.sinks.publisher import PatientPublisher
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Rows that are decoded at a time.
+_BATCH_ROWS: Final = 8192
+
+
+class KafkaDestination(Destination):
+    """A topic to write to.
+
+    It stays on the driver: workers stage rows in files, and learn nothing of brokers.
+
+    Parameters
+    ----------
+    topic : str
+        The topic.
+    transactional_id : str
+        What the pipeline is known by to the brokers.
+    columns : RecordColumns
+        What a record is made of.
+    options : mapping of str to Any
+        Settings of librdkafka, ``bootstrap.servers`` among them.
+    unsettled : {"fail", "again", "skip"}
+        What to do with output of which nothing says whether it was committed.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        transactional_id: str,
+        columns: RecordColumns,
+        options: Mapping[str, Any],
+        unsettled: Unsettled,
+    ) -> None:
+        self._topic = topic
+        self._transactional_id = transactional_id
+        self._columns = columns
+        self._options = dict(options)
+        self._unsettled = unsettled
+
+    def begin(self, folders: CheckpointFolders, delivery: Delivery, opened: ExitStack) -> Output:
+        """See `Destination`."""
+        latest = 0
+        if folders.metadata.is_dir():
+            latest = max(list_metadata(folders.metadata), default=0)
+        transactions = KafkaTransactions(self._topic, self._transactional_id, self._options)
+        opened.callback(transactions.close)
+        topic = KafkaTopic(transactions, self._columns, self._unsettled, latest)
+        publisher = KafkaPublisher(folders.output, topic)
+        return Output(publisher.staging, PatientPublisher(publisher), topic)
+
+    def require_fit(self, schema: pa.Schema) -> None:
+        """See `Destination`."""
+        self._columns.require_fit(schema)
+
+    @property
+    def stays(self) -> str:
+        """See `Destination`."""
+        return f"what was committed to {_named(self._topic)}"
+
+
+class KafkaTopic(Ownership):
+    """A topic, and the transactional id that a pipeline has to itself while it runs.
+
+    Parameters
+    ----------
+    transactions : KafkaTransactions
+        The brokers.
+    columns : RecordColumns
+        What a record is made of.
+    unsettled : {"fail", "again", "skip"}
+        What to do with output of which nothing says whether it was committed.
+    latest : int
+        The latest checkpoint of the pipeline; 0 if there is none.
+    """
+
+    def __init__(
+        self,
+        transactions: KafkaTransactions,
+        columns: RecordColumns,
+        unsettled: Unsettled,
+        latest: int,
+    ) -> None:
+        self._transactions = transactions
+        self._columns = columns
+        self._unsettled = unsettled
+        self._latest = latest
+        self._named = _named(transactions.topic)
+        # As it is since `take`: who changes it now has fenced this pipeline before.
+        self._marker: Marker | None = None
+
+    # --- whose it is ----------------------------------------------------------------------------
+
+    def require_free_for(self, candidate: Candidate) -> None:
+        """See `Ownership`. Nobody is fenced."""
+        self._transactions.require_topic()
+        marker = self._transactions.read_marker()
+        self._require_own(marker, candidate)
+        restored = candidate.restored
+        if marker is not None and restored is not None and marker.checkpoint > restored:
+            warnings.warn(
+                f"checkpoints after {restored}, up to {marker.checkpoint}, were committed to "
+                f"{self._named} and cannot be taken back: rows since then come again",
+                stacklevel=2,
+            )
+
+    def take(self, candidate: Candidate) -> AbstractContextManager[object]:
+        """See `Ownership`: others with the transactional id are fenced from now on."""
+        if not self._transactions.opened:
+            self._transactions.open()
+        marker = self._transactions.read_marker()
+        self._require_own(marker, candidate)
+        claimed = (
+            Marker(candidate.owner, after=self._latest)
+            if marker is None
+            # Of a predecessor's output nothing is owed any more.
+            else replace(marker, owner=candidate.owner)
+        )
+        if claimed != marker:
+            self._transactions.write((), claimed)
+        self._marker = claimed
+        return nullcontext()
+
+    def require_still(self, owner: Owner) -> None:
+        """See `Ownership`. The brokers refuse what a producer that was fenced writes."""
+
+    def _require_own(self, marker: Marker | None, candidate: Candidate) -> None:
+        if marker is None or marker.owner.id in (candidate.owner.id, candidate.before):
+            return
+        found = marker.owner
+        raise FileExistsError(
+            errno.EEXIST,
+            f"transactional id {self._transactions.transactional_id!r} belongs to pipeline "
+            f"{found.pipeline!r} with its checkpoints in {found.checkpoint}, which would be fenced:"
+            " give this one a transactional_id of its own, start with that checkpoint folder, or "
+            f"begin from it with restore=holdfast.restore({found.checkpoint!r}). It has committed "
+            f"up to checkpoint {marker.checkpoint} to",
+            self._transactions.topic,
+        )
+
+    # --- output ---------------------------------------------------------------------------------
+
+    def publish(
+        self, pipeline: str | None, checkpoint: int, output: str, files: Sequence[AnyPath]
+    ) -> None:
+        """Write the rows of files, unless the marker says that it was done.
+
+        Parameters
+        ----------
+        pipeline : str or None
+            Identity of the checkpoint folder that they were staged in.
+        checkpoint : int
+            Id of the checkpoint.
+        output : str
+            See `output_id`.
+        files : sequence of Path or HadoopPath
+            Parquet files.
+        """
+        if not self._transactions.opened:
+            self._transactions.open()
+        marker = self._marker or self._transactions.read_marker()
+        if marker is not None and marker.output == output:
+            return
+        known = marker is not None and marker.owner.id == pipeline and checkpoint > marker.after
+        if not known and self._unsettled == "fail":
+            raise RegionalQueryError(
+                f"nothing says whether checkpoint {checkpoint} was committed to {self._named}: "
+                f"transactional id {self._transactions.transactional_id!r} is new, or its marker "
+                "is gone (brokers forget offsets of a group that commits none for "
+                "offsets.retention.minutes). Start with the transactional id that the pipeline had,"
+                " or look into the topic and start once with write_kafka(unsettled='again') or "
+                "'skip'"
+            )
+        if not known and self._unsettled == "skip":
+            return
+        if marker is None:
+            marker = Marker(Owner(pipeline or "", "", ""), after=checkpoint)
+        committed = replace(marker, checkpoint=checkpoint, output=output)
+        self._transactions.write(self._records(files), committed)
+        if self._marker is not None:
+            self._marker = committed
+
+    @contextmanager
+    def named(self, checkpoint: int) -> Iterator[None]:
+        """Let errors say which checkpoint they concern."""
+        try:
+            yield
+        except RegionalQueryError:
+            raise
+        except Exception as error:
+            raise SinkFailedError(self._named, "commit", checkpoint, error) from error
+
+    def _records(self, files: Sequence[AnyPath]) -> Iterator[dict[str, Any]]:
+        import pyarrow.parquet as pq
+
+        for file in files:
+            source = file.open("rb") if isinstance(file, HadoopPath) else file
+            with pq.ParquetFile(source) as content:
+                for batch in content.iter_batches(_BATCH_ROWS):
+                    yield from self._columns.of(batch)
+
+
+def _named(topic: str) -> str:
+    return f"Kafka topic {topic!r}"
+
+
+class KafkaPublisher(BatchFunction):
+    """Writes what a checkpoint staged in one transaction, exactly once.
+
+    Parameters
+    ----------
+    folder : Path or HadoopPath
+        Where rows lie on their way, below the checkpoint folder.
+    topic : KafkaTopic
+        Where they go.
+    """
+
+    def __init__(self, folder: AnyPath, topic: KafkaTopic) -> None:
+        super().__init__(folder, self._publish)
+        self._topic = topic
+        self._output = ""
+
+    def commit(self, checkpoint: int, staged: Iterable[Staged]) -> None:
+        """Write the rows of a checkpoint, unless they were written before."""
+        files = list(staged)
+        self._output = output_id(checkpoint, files)
+        with self._topic.named(checkpoint):
+            super().commit(checkpoint, files)
+
+    def of(self, folder: AnyPath) -> KafkaPublisher:
+        """See `BatchFunction`."""
+        return KafkaPublisher(folder, self._topic)
+
+    def _publish(self, files: Sequence[AnyPath], checkpoint: int) -> None:
+        pipeline = CheckpointFolders(self.staging.root.parent).read_identity()
+        self._topic.publish(pipeline, checkpoint, self._output, files)

@@ -1,0 +1,420 @@
+"""Transactions of Kafka, one for each checkpoint."""
+
+from __future__ import annotations
+
+import errno
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Final, Literal, TypeVar, get_args
+
+from holdfast._checks import not_allowed
+from holdfast.regions.base.errors import SinkFencedError
+from holdfast.regions.sinks.kafka_marker import Marker, group_of
+
+T = TypeVar("T")
+
+#: Seconds for which brokers are asked at the start.
+START_S: Final = 60.0
+
+#: Milliseconds of a transaction that is not ended: then its coordinator aborts it, and readers see
+#: what others wrote behind it. Brokers allow 15 minutes by default (transaction.max.timeout.ms).
+TRANSACTION_MS: Final = 5 * 60 * 1000
+
+#: What write_kafka sets; others may have any value.
+FIXED: Final = (
+    "bootstrap.servers",
+    "transactional.id",
+    "enable.idempotence",
+    "acks",
+    "group.id",
+    "enable.auto.commit",
+    "isolation.level",
+)
+
+#: Options by the beginning of their names that a consumer has as well.
+_SHARED: Final = ("security.", "sasl.", "ssl.", "enable.ssl", "enable.sasl", "oauth", "socket.")
+_SHARED_MORE: Final = ("client.", "broker.", "reconnect.", "retry.", "metadata.", "api.", "debug")
+
+#: Names of Java's clients that users of Spark know, and what librdkafka has for them.
+_JAVA_ONLY: Final = {
+    "sasl.jaas.config": "sasl.username and sasl.password",
+    "value.serializer": "no such option: columns are written as they are, and it",
+    "key.serializer": "no such option: columns are written as they are, and it",
+}
+
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
+
+#: What to do with output of which nothing says whether it was committed.
+Unsettled = Literal["fail", "again", "skip"]
+
+#: Of the offset that has the marker: what was committed, or that and nothing else will come.
+_AS_IT_IS: Final = "read_uncommitted"
+_SETTLED: Final = "read_committed"
+
+#: With the other strategy, librdkafka 2.16 throws away what it knows of all brokers when none
+#: answers, and a transaction that waits for its group's coordinator waits in vain from then on.
+_STABLE: Final = {"metadata.recovery.strategy": "none"}
+
+_PAUSE_S: Final = 0.2
+
+#: Seconds to wait for what the next start does anyway.
+_ABORT_S: Final = 5.0
+
+
+class KafkaTransactions:
+    """Writes records to a topic, in one transaction for each checkpoint.
+
+    Parameters
+    ----------
+    topic : str
+        The topic.
+    transactional_id : str
+        What the pipeline is known by to the brokers.
+    options : mapping of str to Any
+        Settings of librdkafka, ``bootstrap.servers`` among them. They stay in this process.
+    """
+
+    def __init__(self, topic: str, transactional_id: str, options: Mapping[str, Any]) -> None:
+        self.topic = topic
+        self.transactional_id = transactional_id
+        self._options = dict(options)
+        self._timeout_s = int(self._options.get("transaction.timeout.ms", TRANSACTION_MS)) / 1000
+        self._producer: Any = None
+        self._readers: dict[str, Any] = {}
+        self._undelivered: Any = None
+
+    @property
+    def opened(self) -> bool:
+        """Whether others with the transactional id have been fenced."""
+        return self._producer is not None
+
+    def open(self) -> None:
+        """Fence all others with this transactional id, and settle what they left open.
+
+        Raises
+        ------
+        ConnectionError
+            If no broker answers.
+        PermissionError
+            If the brokers do not allow it.
+        ValueError
+            If there is no such topic, or an option is not allowed.
+        """
+        self.require_topic()
+        producer = self._made(
+            "Producer",
+            {
+                "partitioner": "murmur2_random",  # as Java's clients, and so Spark, divide keys
+                "queue.buffering.max.kbytes": 65536,
+                "linger.ms": 20,
+                "transaction.timeout.ms": TRANSACTION_MS,
+                **self._options,
+                "transactional.id": self.transactional_id,
+                "enable.idempotence": True,
+            },
+        )
+        self._patiently(lambda left_s: producer.init_transactions(left_s))
+        self._producer = producer
+
+    def require_topic(self) -> None:
+        """Check that the topic is there. Errors are those of `open`."""
+        found = self._patiently(
+            lambda left_s: self._reader(_AS_IT_IS).list_topics(self.topic, timeout=left_s)
+        ).topics[self.topic]
+        if found.error is not None:
+            raise self._error(found.error)
+
+    def read_marker(self) -> Marker | None:
+        """Return the marker; None if there is none. Errors are those of `open`.
+
+        Before `open`, a transaction that another one has left open may be about to change it. After
+        that, this waits until it is settled.
+        """
+        from confluent_kafka import TopicPartition
+
+        reader = self._reader(_SETTLED if self.opened else _AS_IT_IS)
+        place = TopicPartition(self.topic, 0)
+        (found,) = self._patiently(
+            lambda left_s: reader.committed([place], timeout=min(left_s, 10.0))
+        )
+        if found.error is not None:
+            raise self._error(found.error)
+        if found.offset < 0:
+            return None
+        return Marker.decode(found.metadata or "", group_of(self.transactional_id))
+
+    def write(self, records: Iterable[dict[str, Any]], marker: Marker) -> None:
+        """Write records and the marker in one transaction; readers see all of them or none.
+
+        Raises
+        ------
+        SinkFencedError
+            If another one began with the transactional id. Nothing is written.
+        ConnectionError, PermissionError, ValueError, OSError
+            If the brokers do not take it. Whether it was written, the marker says.
+        """
+        from confluent_kafka import KafkaException, TopicPartition
+
+        producer, began = self._producer, time.monotonic()
+        self._undelivered = None
+        try:
+            producer.begin_transaction()
+            for record in records:
+                self._produce(record)
+            place = TopicPartition(
+                self.topic, 0, max(marker.checkpoint, marker.after), metadata=marker.encode()
+            )
+            group = self._reader(_SETTLED).consumer_group_metadata()
+            # Of all records, so that what went wrong with one of them is known.
+            self._until_done(
+                lambda left_s: producer.send_offsets_to_transaction([place], group, left_s)
+            )
+            self._until_done(lambda left_s: producer.commit_transaction(left_s))
+        except KafkaException as raised:
+            # Aborting has an error for every record that was not sent.
+            error = self._known(self._undelivered or raised.args[0])
+            self._abort(raised)
+            raise self._error(error, took_s=time.monotonic() - began) from raised
+        except BaseException as raised:
+            self._abort(raised)
+            raise
+
+    def close(self) -> None:
+        """Let go of the brokers."""
+        readers, self._readers, self._producer = self._readers, {}, None
+        for reader in readers.values():
+            reader.close()
+
+    # --- details --------------------------------------------------------------------------------
+
+    def _produce(self, record: dict[str, Any]) -> None:
+        while True:
+            try:
+                self._producer.produce(self.topic, on_delivery=self._note, **record)
+            except BufferError:
+                self._producer.poll(_PAUSE_S)
+            else:
+                break
+        if self._undelivered is not None:
+            from confluent_kafka import KafkaException
+
+            raise KafkaException(self._undelivered)
+
+    def _note(self, error: Any, _message: Any) -> None:
+        if error is not None and self._undelivered is None:
+            self._undelivered = error
+
+    def _abort(self, raised: BaseException) -> None:
+        """Abort the transaction, unless it may have been committed."""
+        from confluent_kafka import KafkaException
+
+        kafka = raised.args[0] if isinstance(raised, KafkaException) else None
+        if kafka is None or not (kafka.fatal() or kafka.retriable()):
+            with suppress(KafkaException):
+                self._producer.abort_transaction(_ABORT_S)
+
+    def _known(self, error: Any) -> Any:
+        """Return why a producer came to its end, where an error says no more than that it did."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        if error.code() == KafkaError._FATAL:
+            try:
+                # Refused, with the reason.
+                self._producer.commit_transaction(_ABORT_S)
+            except KafkaException as raised:
+                return raised.args[0]
+        return error
+
+    def _until_done(self, call: Callable[[float], None]) -> None:
+        """Call again what could not be done in time, for as long as the transaction lasts."""
+        self._patiently(call, within_s=self._timeout_s, raw=True)
+
+    def _patiently(
+        self, call: Callable[[float], T], *, within_s: float = 0, raw: bool = False
+    ) -> T:
+        from confluent_kafka import KafkaException
+
+        deadline = time.monotonic() + (within_s or START_S)
+        while True:
+            try:
+                return call(max(0.1, deadline - time.monotonic()))
+            except KafkaException as raised:
+                if _passes(raised.args[0]) and time.monotonic() + _PAUSE_S < deadline:
+                    time.sleep(_PAUSE_S)
+                    continue
+                if raw:
+                    raise
+                raise self._error(raised.args[0]) from raised
+
+    def _reader(self, isolation: str) -> Any:
+        if isolation not in self._readers:
+            shared = {
+                key: value
+                for key, value in self._options.items()
+                if key.startswith((*_SHARED, *_SHARED_MORE)) or key == "bootstrap.servers"
+            }
+            self._readers[isolation] = self._made(
+                "Consumer",
+                {
+                    **shared,
+                    "group.id": group_of(self.transactional_id),
+                    "enable.auto.commit": False,
+                    "isolation.level": isolation,
+                },
+            )
+        return self._readers[isolation]
+
+    def _made(self, kind: str, settings: dict[str, Any]) -> Any:
+        import confluent_kafka
+
+        try:
+            return getattr(confluent_kafka, kind)({**_STABLE, **settings})
+        except confluent_kafka.KafkaException as raised:
+            raise ValueError(f"write_kafka: {raised.args[0].str()}") from None
+
+    def _error(self, error: Any, *, took_s: float = 0.0) -> Exception:
+        """Make an exception that says what to do; no option that may be secret is in it."""
+        from confluent_kafka import KafkaError
+
+        code, told = error.code(), f"{error.name()}: {error.str()}"
+        topic, servers = self.topic, self._options["bootstrap.servers"]
+        if took_s >= self._timeout_s and code in _gone_codes():
+            return TimeoutError(
+                f"a transaction of Kafka took {took_s:.0f} s, and the brokers abort it after "
+                f"transaction.timeout.ms={self._timeout_s * 1000:.0f}: give write_kafka(options=) "
+                f"a larger one ({told})"
+            )
+        if code in _gone_codes():
+            return SinkFencedError(self.transactional_id, topic)
+        if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            return ValueError(
+                f"transaction.timeout.ms={self._timeout_s * 1000:.0f} is not allowed: the brokers "
+                "allow less (their transaction.max.timeout.ms); give write_kafka(options=) a "
+                "smaller one"
+            )
+        if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+            return ValueError(f"there is no topic {topic!r} at {servers}: create it ({told})")
+        if code in _refusals():
+            return PermissionError(
+                errno.EACCES,
+                f"Kafka at {servers} refuses: the principal needs WRITE and DESCRIBE on topic "
+                f"{topic!r} and on transactional id {self.transactional_id!r}, and READ on group "
+                f"{group_of(self.transactional_id)!r} ({told})",
+            )
+        if code == KafkaError.MSG_SIZE_TOO_LARGE:
+            return ValueError(
+                f"a record is too large for topic {topic!r} at {servers}: let the last operator "
+                "put out smaller ones, or raise the topic's max.message.bytes and "
+                f"message.max.bytes of write_kafka(options=), and start again ({told})"
+            )
+        if code in _unreachable():
+            return ConnectionError(f"cannot reach Kafka at {servers}: {told}")
+        return OSError(errno.EIO, f"Kafka at {servers}, topic {topic!r}: {told}")
+
+
+def require_settings(
+    topic: str,
+    transactional_id: str,
+    options: Mapping[str, Any],
+    bootstrap_servers: str,
+    unsettled: str,
+) -> None:
+    """Check what can be checked without a broker. No value of an option is in a message.
+
+    Raises
+    ------
+    ImportError
+        If there is no client.
+    ValueError
+        If something is not allowed.
+    """
+    try:
+        import confluent_kafka  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            "write_kafka needs the package confluent-kafka on the driver: pip install "
+            "'holdfast[kafka]'"
+        ) from error
+    for name, given in (
+        ("topic", topic),
+        ("transactional_id", transactional_id),
+        ("bootstrap_servers", bootstrap_servers),
+    ):
+        if not isinstance(given, str) or not given:
+            raise not_allowed(name, given, "a string that is not empty")
+    if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+        raise not_allowed("topic", topic, "1 to 249 of letters, digits, '.', '_' and '-'")
+    if unsettled not in get_args(Unsettled):
+        raise not_allowed("unsettled", unsettled, f"one of {', '.join(get_args(Unsettled))}")
+    for name in options:
+        if not isinstance(name, str):
+            raise ValueError(f"options of write_kafka have names that are strings, found {name!r}")
+        if name.startswith("kafka."):
+            raise ValueError(
+                f"option {name!r} of write_kafka: expected a name of librdkafka, without Spark's "
+                f"prefix: {name.removeprefix('kafka.')!r}"
+            )
+        if name in _JAVA_ONLY or name.startswith(("ssl.truststore.", "ssl.keystore.type")):
+            raise ValueError(
+                f"option {name!r} of write_kafka is one of Java's clients; librdkafka has "
+                f"{_JAVA_ONLY.get(name, 'ssl.ca.location')} in its place"
+            )
+        if name in FIXED:
+            raise ValueError(f"option {name!r} is not allowed: write_kafka sets it itself")
+
+
+def _passes(error: Any) -> bool:
+    """Whether what went wrong may be different in a moment."""
+    from confluent_kafka import KafkaError
+
+    return not error.fatal() and (
+        error.retriable()
+        or error.code()
+        in (
+            KafkaError.NOT_COORDINATOR,
+            KafkaError.COORDINATOR_NOT_AVAILABLE,
+            KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+            KafkaError.UNSTABLE_OFFSET_COMMIT,
+            KafkaError._TIMED_OUT,
+            KafkaError._TRANSPORT,
+            KafkaError._WAIT_COORD,
+        )
+    )
+
+
+def _gone_codes() -> tuple[int, ...]:
+    from confluent_kafka import KafkaError
+
+    return (
+        KafkaError._FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+    )
+
+
+def _refusals() -> tuple[int, ...]:
+    from confluent_kafka import KafkaError
+
+    return (
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError._AUTHENTICATION,
+    )
+
+
+def _unreachable() -> tuple[int, ...]:
+    from confluent_kafka import KafkaError
+
+    return (
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+        KafkaError._RESOLVE,
+        KafkaError._MSG_TIMED_OUT,
+    )

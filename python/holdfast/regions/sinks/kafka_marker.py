@@ -1,0 +1,92 @@
+"""What a pipeline leaves in Kafka about itself: whose a transactional id is, and what it committed.
+
+The marker is the metadata of an offset that a consumer group of the transactional id has for
+partition 0 of the topic. It is written in the transaction that writes the records, so either both
+are there or none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from typing import Final, Self
+
+from holdfast._core import Staged
+from holdfast.regions.sinks.owner import Owner
+
+VERSION: Final = 1
+
+#: Brokers take at most 4096 (offset.metadata.max.bytes); what is for people is cut to this.
+_SHOWN_BYTES: Final = 1500
+
+
+def group_of(transactional_id: str) -> str:
+    """Return the name of the consumer group that has the marker."""
+    return f"holdfast-{transactional_id}"
+
+
+def output_id(checkpoint: int, staged: Iterable[Staged]) -> str:
+    """Return what a checkpoint's output is known by.
+
+    Staged names have a nonce, so that no other output has the same, also where a folder was copied
+    and ids come again.
+    """
+    named = json.dumps([checkpoint, *sorted(one.path for one in staged)])
+    return sha256(named.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Marker:
+    """Content of the marker.
+
+    Parameters
+    ----------
+    owner : Owner
+        The pipeline that has the transactional id.
+    after : int
+        Its output of newer checkpoints was committed with this id, if it was committed: it has the
+        id since then.
+    checkpoint : int
+        The checkpoint that was committed last; 0: none.
+    output : str
+        Its output, see `output_id`.
+    """
+
+    owner: Owner
+    after: int
+    checkpoint: int = 0
+    output: str = ""
+
+    def encode(self) -> str:
+        """Return it as a text of at most 4096 bytes."""
+        owner = {key: _cut(value) for key, value in asdict(self.owner).items()}
+        content = {**asdict(self), "owner": owner, "version": VERSION}
+        return json.dumps(content, separators=(",", ":"))
+
+    @classmethod
+    def decode(cls, text: str, group: str) -> Self:
+        """Return what a text says.
+
+        Raises
+        ------
+        ValueError
+            If it is something else.
+        """
+        with suppress(ValueError, KeyError, TypeError):
+            found = json.loads(text)
+            if found["version"] == VERSION:
+                del found["version"]
+                return cls(**{**found, "owner": Owner(**found["owner"])})
+        raise ValueError(
+            f"the consumer group {group!r} has offsets that Holdfast did not write, or that a "
+            "newer version of it did: give write_kafka another transactional_id"
+        )
+
+
+def _cut(text: str) -> str:
+    while len(json.dumps(text)) > _SHOWN_BYTES:
+        text = text[: len(text) * 9 // 10]
+    return text
