@@ -56,8 +56,8 @@ SUITES_HELP = """\
 suites:
   store    single rows, scans, commits and restores of one store of 1 M keys, below any query
   coordinator  a checkpoint of 10,000 regions of which 30 % fail: no Spark
-  state    snapshots of one large NumPy array: stall, and what few changes cost: no Spark
-  gpu      the same of a CuPy array, and the copy to the host (needs a GPU)
+  state    snapshots and restore of one large NumPy array, beside numpy.save and PyTorch: no Spark
+  gpu      the same of a CuPy array, digests, the copy to the host, memory (needs a GPU)
   pipeline  regional pipelines of 64 regions: healthy, one region failing, one region slow
   memory   native memory of one JVM over 3,000 batches of a small query (needs the JDK's jcmd)
   many     queries on 200 partitions

@@ -92,7 +92,8 @@ class OnDevice:
     def _moved(self, data: Bytes) -> Any:
         # On the device it lies as it does here.
         shift = data.ctypes.data % 16
-        return self._cupy.concatenate([self._cupy.zeros(shift, np.uint8), data])[shift:]
+        before = self._cupy.zeros(shift, np.uint8)
+        return self._cupy.concatenate([before, self._cupy.asarray(data)])[shift:]
 
 
 def pointer(array: npt.NDArray[Any]) -> ctypes.c_void_p:

@@ -61,6 +61,7 @@ def test_work_on_another_stream_counts_once_the_operator_has_waited_for_it(
                 stream.synchronize()
         world.attempt()
         assert np.array_equal(stored(world), np.full(ITEMS, 50.0 * times))
+        assert np.array_equal(world.host(), stored(world))  # waits for the default stream
 
 
 def test_a_region_restores_on_the_stream_that_is_the_current_one(

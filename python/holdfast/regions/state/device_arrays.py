@@ -116,13 +116,14 @@ class DeviceArray:
                 return FrozenImage(self, image, lease)
         digests = self._digests()
         places, keep = self._kept(digests, lease)
-        wanted = runs(keep, self._declared.nbytes, self._layout)
+        changed_bytes = self._changed_bytes(keep)
         copies: list[tuple[Run, Bytes]] = []
-        if wanted:
-            room = self._filled_room(keep, _bytes_of_runs(wanted))
+        if changed_bytes:
+            room = self._filled_room(keep, changed_bytes)
             if room is not None:
-                return FrozenChunks(self, room, places, keep, wanted, digests)
-            LOG.warning(NO_ROOM, self._declared.where, _bytes_of_runs(wanted))
+                return FrozenChunks(self, room, places, keep, digests)
+            LOG.warning(NO_ROOM, self._declared.where, changed_bytes)
+            wanted = runs(keep, self._declared.nbytes, self._layout)
             copies = copied_to_host(self._device, self._array, wanted)
         return FrozenHostArray(
             self._declared,
@@ -151,12 +152,13 @@ class DeviceArray:
             return [None] * count, np.zeros(count, np.bool_)
         unchanged = unchanged_chunks(digests, written.digests)
         keep = kept(written.holders, unchanged, nbytes, layout, lease)
-        self._note(keep)
+        self._much_changed = self._changed_bytes(keep) > self._room_bytes
         return written.places, keep
 
-    def _note(self, keep: Flags) -> None:
-        changed_bytes = int((~keep).sum()) * self._layout.chunk_bytes
-        self._much_changed = changed_bytes > self._room_bytes
+    def _changed_bytes(self, keep: Flags) -> int:
+        chunk_bytes = self._layout.chunk_bytes
+        missing_bytes = 0 if keep[-1] else len(keep) * chunk_bytes - self._declared.nbytes
+        return int((~keep).sum()) * chunk_bytes - missing_bytes
 
     def _image(self) -> Image | None:
         try:
@@ -204,10 +206,10 @@ class DeviceArray:
         room: Image,
         places: Places,
         keep: Flags,
-        wanted: list[Run],
         digests: Digests | None,
         append: Append,
     ) -> list[Piece]:
+        wanted = runs(keep, self._declared.nbytes, self._layout)
         with self._device.lane() as lane:
             contents = zip(
                 wanted,
@@ -285,9 +287,7 @@ class FrozenChunks(_Frozen):
     places : sequence of Place or None
         Where all chunks lay before.
     keep : array of bool, one per chunk
-        Which of them stay there.
-    wanted : list of Run
-        The others.
+        Which of them stay there; the others are in `room`.
     digests : Digests or None
         Of all chunks, where they are known.
     """
@@ -298,26 +298,18 @@ class FrozenChunks(_Frozen):
         room: Image,
         places: Places,
         keep: Flags,
-        wanted: list[Run],
         digests: Digests | None,
     ) -> None:
         super().__init__(array)
         self._room = room
         self._places = places
         self._keep = keep
-        self._wanted = wanted
         self._digests = digests
 
     def write(self, append: Append) -> list[Piece]:
         """See `holdfast.regions.state.arrays.FrozenArray`."""
         room, self._room = self._room, None
-        return self._array._write_room(
-            room, self._places, self._keep, self._wanted, self._digests, append
-        )
-
-
-def _bytes_of_runs(wanted: list[Run]) -> int:
-    return sum(run.stop - run.start for run in wanted)
+        return self._array._write_room(room, self._places, self._keep, self._digests, append)
 
 
 def _packed(wanted: list[Run]) -> Iterator[Run]:

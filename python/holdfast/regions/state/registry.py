@@ -286,7 +286,10 @@ class StateRegistry:
         import numpy as np
 
         if saved is None:
-            return self._xp.full(declared.shape, fill, dtype=declared.dtype)
+            array = self._xp.full(declared.shape, fill, dtype=declared.dtype)
+            if self._device is not None:
+                self._device.view(array)  # waits, since the operator may use another stream
+            return array
         content = np.frombuffer(saved.data, declared.dtype).reshape(declared.shape)
         if self._device is not None:
             return self._device.upload(content)
