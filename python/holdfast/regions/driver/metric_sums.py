@@ -128,9 +128,11 @@ class MetricSums:
         groups: dict[bytes, tuple[list[str], list[bytes]]] = {}
         for region, data in answers:
             head = head_of(data)
-            regions, values = groups.setdefault(head, ([], []))
-            regions.append(region)
-            values.append(data[len(head) :])
+            group = groups.get(head)
+            if group is None:
+                group = groups[head] = ([], [])
+            group[0].append(region)
+            group[1].append(data[len(head) :])
         for head, (regions, values) in groups.items():
             self._add(self._columns(head), regions, values)
 
@@ -189,7 +191,11 @@ class MetricSums:
         known = [place for place, region in enumerate(regions) if self.know(region)]
         self._make_room()
         rows = np.array([self._rows[regions[place]] for place in known], np.intp)
-        np.add.at(self._of_regions, np.ix_(rows, columns.integers), integers[known])
+        places = np.ix_(rows, columns.integers)
+        if len(np.unique(rows)) == len(rows):
+            self._of_regions[places] += integers[known]
+        else:  # A region answered twice: slower, but of both.
+            np.add.at(self._of_regions, places, integers[known])
         if len(columns.gauges):
             self._gauges_of_regions[np.ix_(rows, columns.gauges)] = gauges[known]
 

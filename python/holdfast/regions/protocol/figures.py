@@ -15,6 +15,7 @@ import json
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, NamedTuple
 
 _HEAD: Final = struct.Struct("<HI")
@@ -104,6 +105,11 @@ class OperatorFigures(NamedTuple):
 
 def encode(operators: Sequence[OperatorFigures]) -> bytes:
     """Return the figures of a region, operator by operator in the order of the pipeline."""
+    if not any(one.counters or one.gauges for one in operators):
+        # As in most pipelines, for every region and attempt.
+        return _plain(len(operators)).pack(
+            len(operators), 0, *(number for one in operators for number in one[:3])
+        )
     integers: list[int] = []
     floats: list[float] = []
     names: list[tuple[list[str], list[str]]] = []
@@ -115,11 +121,15 @@ def encode(operators: Sequence[OperatorFigures]) -> bytes:
         for name in gauges:
             floats += one.gauges[name]
         names.append((counters, gauges))
-    named = b""
-    if any(counters or gauges for counters, gauges in names):
-        named = json.dumps(names, separators=(",", ":")).encode()
+    named = json.dumps(names, separators=(",", ":")).encode()
     head = _HEAD.pack(len(operators), len(named)) + named
     return head + struct.pack(f"<{len(integers)}q{len(floats)}d", *integers, *floats)
+
+
+@cache
+def _plain(operators: int) -> struct.Struct:
+    """Return the form of figures without metrics of their own."""
+    return struct.Struct(f"{_HEAD.format}{len(BUILT_IN) * operators}q")
 
 
 def head_of(data: bytes) -> bytes:
