@@ -13,7 +13,7 @@ from holdfast.regions.base.schemas import arrow_schema
 from holdfast.regions.sinks import DEFAULT_COMPRESSION, Compression, ParquetSink, TwoPhaseSink
 from holdfast.regions.sinks.destination import FunctionDestination, SinkDestination
 from holdfast.regions.sinks.kafka import KafkaDestination
-from holdfast.regions.sinks.kafka_client import Unsettled, require_settings
+from holdfast.regions.sinks.kafka_options import Unsettled, require_settings
 from holdfast.regions.sinks.kafka_records import RecordColumns
 from holdfast.regions.splits import FileSplits
 from holdfast.regions.task.operators import Operator

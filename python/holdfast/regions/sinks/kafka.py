@@ -17,21 +17,26 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast._core import Staged
-from holdfast.regions.base.errors import RegionalQueryError, SinkFailedError
+from holdfast.regions.base.errors import RegionalQueryError, SinkFailedError, SinkFencedError
 from holdfast.regions.base.folders import CheckpointFolders
 from holdfast.regions.base.hadoop_path import HadoopPath
 from holdfast.regions.base.metadata_files import list_metadata
 from holdfast.regions.base.paths import AnyPath
 from holdfast.regions.sinks.batch_function import BatchFunction
 from holdfast.regions.sinks.destination import Delivery, Destination, Output
-from holdfast.regions.sinks.kafka_client import KafkaTransactions, Unsettled
+from holdfast.regions.sinks.kafka_client import KafkaTransactions
 from holdfast.regions.sinks.kafka_marker import Marker, output_id
+from holdfast.regions.sinks.kafka_options import Unsettled
 from holdfast.regions.sinks.kafka_records import RecordColumns
 from holdfast.regions.sinks.owner import Candidate, Owner, Ownership
 from holdfast.regions.sinks.publisher import PatientPublisher
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+#: Seconds without a transaction after which the next one is prepared for. Brokers forget who wrote
+#: nothing for 7 days (transactional.id.expiration.ms), or for what they are set to.
+IDLE_S: Final = 3600.0
 
 #: Rows that are decoded at a time.
 _BATCH_ROWS: Final = 8192
@@ -190,6 +195,8 @@ class KafkaTopic(Ownership):
         """
         if not self._transactions.opened:
             self._transactions.open()
+        elif self._marker is not None and self._transactions.idle_s > IDLE_S:
+            self._renew(self._marker)
         marker = self._marker or self._transactions.read_marker()
         if marker is not None and marker.output == output:
             return
@@ -211,6 +218,19 @@ class KafkaTopic(Ownership):
         self._transactions.write(self._records(files), committed)
         if self._marker is not None:
             self._marker = committed
+
+    def _renew(self, known: Marker) -> None:
+        """Take the transactional id once more, which brokers forget when it is not used for long.
+
+        Raises
+        ------
+        SinkFencedError
+            If it has another owner by now, who is left alone.
+        """
+        found = self._transactions.read_marker()
+        if found is not None and found.owner.id != known.owner.id:
+            raise SinkFencedError(self._transactions.transactional_id, self._transactions.topic)
+        self._transactions.open()
 
     @contextmanager
     def named(self, checkpoint: int) -> Iterator[None]:
