@@ -256,6 +256,35 @@ def test_a_savepoint_goes_on_in_another_folder(
 
 
 @pytest.mark.full
+def test_a_savepoint_that_is_restored_behind_later_output_has_rows_again_with_a_warning(
+    broker: KafkaBroker, topic: str, tmp_path: Path
+) -> None:
+    with open_pipeline(broker.servers, topic, tmp_path / "ckpt") as query:
+        run(query, 2)
+        query.stop_with_savepoint(tmp_path / "saved")
+    with open_pipeline(broker.servers, topic, tmp_path / "ckpt") as query:
+        run(query, 4, first=2)
+    # From now on with another id, of which the pipeline knows only what comes.
+    with open_pipeline(
+        broker.servers, topic, tmp_path / "ckpt", transactional_id=f"later-{topic}"
+    ) as query:
+        run(query, 5, first=4)
+    with (
+        pytest.warns(UserWarning, match="checkpoints after 3, up to 6, were committed to Kafka"),
+        open_pipeline(
+            broker.servers,
+            topic,
+            tmp_path / "second",
+            transactional_id=f"later-{topic}",
+            restore=hf.restore(tmp_path / "saved"),
+        ) as query,
+    ):
+        run(query, 5, first=2)
+    again = [row for row in expected(BATCHES) if row[1] >= 2000]
+    assert sorted(read_committed(broker.servers, topic)) == sorted([*expected(BATCHES), *again])
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("point", ["records", "committed"])
 def test_what_a_dead_pipeline_owes_is_settled_by_its_successor(
     point: str, broker: KafkaBroker, topic: str, tmp_path: Path

@@ -34,6 +34,7 @@ from holdfast.regions.checkpoint.verify import require_intact
 from holdfast.regions.protocol.orders import PipelinePlan
 from holdfast.regions.sinks import Publisher, TwoPhaseSink
 from holdfast.regions.sinks.owner import Ownership
+from holdfast.regions.sinks.publisher import named
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -289,7 +290,8 @@ def _publish_pending(
     if not staged:
         return
     try:
-        sink.recover(metadata.id, staged)
+        with named(sink, "recover", metadata.id, telling=(OSError, ValueError)):
+            sink.recover(metadata.id, staged)
     except FileNotFoundError:
         location = metadata.properties.get(OUTPUT_PROPERTY, sink.location)
         if location == sink.location:

@@ -16,6 +16,7 @@ from holdfast.regions.base.metadata_files import delete_metadata, list_metadata
 from holdfast.regions.checkpoint.read import read_metadata
 from holdfast.regions.checkpoint.stream_log import rewind_stream
 from holdfast.regions.sinks import TwoPhaseSink
+from holdfast.regions.sinks.publisher import named
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -57,7 +58,8 @@ def finish_rewind(folders: CheckpointFolders, sink: TwoPhaseSink) -> None:
     metadata = read_metadata(folders.root, checkpoint)
     rewind_stream(folders.stream, metadata.batch_id)
     if sink.can_withdraw:
-        sink.withdraw(checkpoint)
+        with named(sink, "withdraw", checkpoint, telling=(OSError,)):
+            sink.withdraw(checkpoint)
     for id in newer:
         delete_metadata(folders.metadata, id)
     folders.rewind.unlink()

@@ -147,12 +147,11 @@ class KafkaTopic(Ownership):
             self._transactions.open()
         marker = self._transactions.read_marker()
         self._require_own(marker, candidate)
-        claimed = (
-            Marker(candidate.owner, after=self._latest)
-            if marker is None
-            # Of a predecessor's output nothing is owed any more.
-            else replace(marker, owner=candidate.owner)
-        )
+        if marker is None or marker.owner.id != candidate.owner.id:
+            # Nothing is owed of a predecessor's output, and its ids may come again.
+            claimed = Marker(candidate.owner, after=self._latest)
+        else:
+            claimed = replace(marker, owner=candidate.owner)
         if claimed != marker:
             self._transactions.write((), claimed)
         self._marker = claimed
