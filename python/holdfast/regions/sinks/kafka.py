@@ -129,7 +129,7 @@ class KafkaTopic(Ownership):
     # --- whose it is ----------------------------------------------------------------------------
 
     def require_free_for(self, candidate: Candidate) -> None:
-        """See `Ownership`. Nobody is fenced."""
+        """See `Ownership`. Another producer with the transactional id goes on."""
         self._transactions.require_topic()
         marker = self._transactions.read_marker()
         self._require_own(marker, candidate)
@@ -270,6 +270,7 @@ class KafkaPublisher(BatchFunction):
         super().__init__(folder, self._publish)
         self._topic = topic
         self._output = ""
+        self._pipeline: str | None = None
 
     def commit(self, checkpoint: int, staged: Iterable[Staged]) -> None:
         """Write the rows of a checkpoint, unless they were written before."""
@@ -283,5 +284,6 @@ class KafkaPublisher(BatchFunction):
         return KafkaPublisher(folder, self._topic)
 
     def _publish(self, files: Sequence[AnyPath], checkpoint: int) -> None:
-        pipeline = CheckpointFolders(self.staging.root.parent).read_identity()
-        self._topic.publish(pipeline, checkpoint, self._output, files)
+        if self._pipeline is None:
+            self._pipeline = CheckpointFolders(self.staging.root.parent).read_identity()
+        self._topic.publish(self._pipeline, checkpoint, self._output, files)
