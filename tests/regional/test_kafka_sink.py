@@ -13,9 +13,17 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
 import holdfast as hf
+from holdfast.regions.sinks import kafka
 from holdfast.regions.sinks.kafka_marker import group_of
 from support import environment, program
 from support.regional.hooks import Hooks
@@ -120,6 +128,59 @@ def test_who_takes_the_pipeline_over_fences_the_one_that_runs(
 
 
 @pytest.mark.full
+def test_a_pipeline_that_was_idle_for_long_takes_its_id_again_but_no_one_elses(
+    broker: KafkaBroker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka, "IDLE_S", 0.0)
+    with open_pipeline(broker.servers, topic, tmp_path / "ckpt") as zombie:
+        run(zombie, 3)
+        check_once(broker, topic, 3)
+        with open_pipeline(
+            broker.servers, topic, tmp_path / "second", restore=hf.restore(tmp_path / "ckpt")
+        ) as query:
+            with pytest.raises(hf.SinkFencedError, match="has taken over the transactional id"):
+                run(zombie, 4, first=3)
+            run(query, 5, first=3)
+    check_once(broker, topic, 5)
+
+
+@pytest.mark.full
+def test_what_a_principal_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.regions.sinks.kafka_client.START_S", 15.0)
+    settings = [
+        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found=true",
+    ]
+    for folder in ("helpers", "kafka"):
+        (tmp_path / folder).mkdir()
+    with skipped_without_jars():
+        helpers = compile_helpers(tmp_path / "helpers", only="UntilInputEnds")
+        broker = KafkaBroker(tmp_path / "kafka", helpers, partitions=PARTITIONS, settings=settings)
+    new_topic(broker.servers, "out")
+    refusals = [
+        (ResourceType.GROUP, group_of("mine"), ConnectionError, "has no READ on group"),
+        (ResourceType.TOPIC, "out", PermissionError, "needs WRITE and DESCRIBE on topic 'out'"),
+    ]
+    admin = AdminClient({"bootstrap.servers": broker.servers})
+    for kind, name, error, message in refusals:
+        # What others are allowed, this one is not any more.
+        rule = AclBinding(
+            kind,
+            name,
+            ResourcePatternType.LITERAL,
+            "User:another",
+            "*",
+            AclOperation.ALL,
+            AclPermissionType.ALLOW,
+        )
+        admin.create_acls([rule])[rule].result(60)
+        with pytest.raises(error, match=message):
+            open_pipeline(broker.servers, "out", tmp_path / "ckpt", transactional_id="mine")
+        assert not (tmp_path / "ckpt").exists()
+    broker.close()
+
+
+@pytest.mark.full
 def test_another_pipeline_with_the_same_transactional_id_is_refused_and_fences_nothing(
     broker: KafkaBroker, topic: str, tmp_path: Path
 ) -> None:
@@ -192,6 +253,35 @@ def test_a_savepoint_goes_on_in_another_folder(
     with open_pipeline(broker.servers, topic, tmp_path / "second") as query:
         run(query, 4, first=3)
     check_once(broker, topic, 4)
+
+
+@pytest.mark.full
+def test_a_savepoint_that_is_restored_behind_later_output_has_rows_again_with_a_warning(
+    broker: KafkaBroker, topic: str, tmp_path: Path
+) -> None:
+    with open_pipeline(broker.servers, topic, tmp_path / "ckpt") as query:
+        run(query, 2)
+        query.stop_with_savepoint(tmp_path / "saved")
+    with open_pipeline(broker.servers, topic, tmp_path / "ckpt") as query:
+        run(query, 4, first=2)
+    # From now on with another id, of which the pipeline knows only what comes.
+    with open_pipeline(
+        broker.servers, topic, tmp_path / "ckpt", transactional_id=f"later-{topic}"
+    ) as query:
+        run(query, 5, first=4)
+    with (
+        pytest.warns(UserWarning, match="checkpoints after 3, up to 6, were committed to Kafka"),
+        open_pipeline(
+            broker.servers,
+            topic,
+            tmp_path / "second",
+            transactional_id=f"later-{topic}",
+            restore=hf.restore(tmp_path / "saved"),
+        ) as query,
+    ):
+        run(query, 5, first=2)
+    again = [row for row in expected(BATCHES) if row[1] >= 2000]
+    assert sorted(read_committed(broker.servers, topic)) == sorted([*expected(BATCHES), *again])
 
 
 @pytest.mark.full

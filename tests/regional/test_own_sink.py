@@ -295,6 +295,10 @@ class Faulty(SqliteSink):
         self.fails_in("sweep")
         super().sweep(before_attempt)
 
+    def withdraw(self, after_attempt: int) -> None:
+        self.fails_in("withdraw")
+        super().withdraw(after_attempt)
+
 
 @pytest.mark.parametrize("method", ["writer", "write", "close", "persist"])
 def test_what_a_worker_raises_makes_its_region_fail_and_names_the_sink(
@@ -355,6 +359,42 @@ def test_a_commit_that_fails_ends_the_pipeline_and_is_made_good_by_the_next_star
     with open_pipeline(Faulty(database, "commit", mark), tmp_path / "ckpt") as query:
         assert rows_in(database) == expected(BATCHES[:2])
         run(query, 4, first=2)
+    assert rows_in(database) == expected(BATCHES)
+
+
+def test_a_withdrawal_that_fails_is_named_and_goes_on_at_the_next_start(
+    tmp_path: Path, database: Path
+) -> None:
+    mark = tmp_path / "mark"
+    with open_pipeline(SqliteSink(database), tmp_path / "ckpt") as query:
+        run(query, 3)
+    mark.touch()
+    with pytest.raises(hf.SinkFailedError, match="withdraw what was committed after checkpoint 3"):
+        open_pipeline(Faulty(database, "withdraw", mark), tmp_path / "ckpt", checkpoint_id=3)
+    mark.unlink()
+    with open_pipeline(SqliteSink(database), tmp_path / "ckpt") as query:
+        assert rows_in(database) == expected(BATCHES[:2])
+        run(query, 4, first=2)
+    assert rows_in(database) == expected(BATCHES)
+
+
+def test_what_a_predecessor_staged_is_recovered_under_the_name_of_the_sink(
+    tmp_path: Path, database: Path
+) -> None:
+    mark = tmp_path / "mark"
+    mark.touch()
+    with (
+        open_pipeline(Faulty(database, "commit", mark), tmp_path / "ckpt") as query,
+        pytest.raises(hf.SinkFailedError),
+    ):
+        run(query, 1)
+    begin = {"restore": hf.restore(tmp_path / "ckpt")}
+    with pytest.raises(hf.SinkFailedError, match="could not recover checkpoint 2"):
+        open_pipeline(Faulty(database, "recover", mark), tmp_path / "second", **begin)
+    assert rows_in(database) == []
+    with open_pipeline(SqliteSink(database), tmp_path / "second", **begin) as query:
+        assert rows_in(database) == expected(BATCHES[:1])
+        run(query, 4, first=1)
     assert rows_in(database) == expected(BATCHES)
 
 

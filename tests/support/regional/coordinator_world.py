@@ -28,7 +28,6 @@ from holdfast.regions.driver.coordinator_host import CoordinatorHost
 from holdfast.regions.driver.history_log import HistoryLog
 from holdfast.regions.driver.pipeline_driver import PipelineDriver
 from holdfast.regions.protocol.orders import PipelinePlan, StagePlan
-from holdfast.regions.sinks import Publisher
 from support.regional.coordinator_enumerator import SPLITS, Enumerator
 from support.regional.coordinator_oracle import Content, Oracle, Told
 from support.regional.coordinator_regions import (
@@ -394,7 +393,7 @@ class Location:
 
 
 @dataclass(frozen=True)
-class Output(Publisher):
+class Output:
     """The driver's half of the sink."""
 
     world: World
@@ -407,6 +406,10 @@ class Output(Publisher):
         assert checkpoint == id == max(world.disk)
         names = {r for r, c in regions.items() if c.origin == id and not c.failed}
         assert {file.target for file in staged} == {target(name, id) for name in names}
+
+    def recover(self, checkpoint: int, staged: Iterable[Staged]) -> None:
+        """R74: at a start, the same once more."""
+        self.commit(checkpoint, staged)
 
     def sweep(self, before_attempt: int) -> None:
         self.world.may_crash()

@@ -19,7 +19,7 @@ from holdfast.regions.sinks import (
 )
 from holdfast.regions.sinks.destination import FunctionDestination, SinkDestination
 from holdfast.regions.sinks.kafka import KafkaDestination
-from holdfast.regions.sinks.kafka_client import Unsettled, require_settings
+from holdfast.regions.sinks.kafka_options import Unsettled, require_settings
 from holdfast.regions.sinks.kafka_records import RecordColumns
 from holdfast.regions.splits import FileSplits
 from holdfast.regions.task.operators import Operator

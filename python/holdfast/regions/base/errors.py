@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 #: Regions that a message names.
 _SHOWN_REGIONS: Final = 5
+
+
+#: What the driver asks a sink to do.
+Step = Literal["commit", "recover", "withdraw"]
 
 
 class RegionalQueryError(RuntimeError):
@@ -33,7 +37,7 @@ class SinkFailedError(RegionalQueryError):
     ----------
     sink : str
         The sink and where it writes.
-    step : {"commit", "recover"}
+    step : {"commit", "recover", "withdraw"}
         What it was asked to do.
     checkpoint : int
         The checkpoint.
@@ -44,17 +48,22 @@ class SinkFailedError(RegionalQueryError):
     """
 
     def __init__(
-        self, sink: str, step: str, checkpoint: int, cause: Exception, regions: Sequence[str] = ()
+        self, sink: str, step: Step, checkpoint: int, cause: Exception, regions: Sequence[str] = ()
     ) -> None:
         self._made_of = (sink, step, checkpoint, cause)
         shown = ", ".join(map(repr, regions[:_SHOWN_REGIONS]))
         more = f" and {len(regions) - _SHOWN_REGIONS} more" if len(regions) > _SHOWN_REGIONS else ""
         of = f", which has output of region {shown}{more}" if regions else ""
-        super().__init__(
-            f"sink {sink} could not {step} checkpoint {checkpoint}{of}: "
-            f"{type(cause).__name__}: {cause}. The checkpoint is complete and its output is kept: "
-            "start the pipeline again, and it is committed first"
-        )
+        if step == "withdraw":
+            what = f"withdraw what was committed after checkpoint {checkpoint}"
+            then = "Nothing of that is lost: start the pipeline again, which goes on going back"
+        else:
+            what = f"{step} checkpoint {checkpoint}{of}"
+            then = (
+                "The checkpoint is complete and its output is kept: start the pipeline again, and "
+                "it is committed first"
+            )
+        super().__init__(f"sink {sink} could not {what}: {type(cause).__name__}: {cause}. {then}")
 
     def of_regions(self, regions: Sequence[str]) -> SinkFailedError:
         """Return the same error with the regions that it concerns."""

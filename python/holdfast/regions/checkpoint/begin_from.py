@@ -35,6 +35,7 @@ from holdfast.regions.checkpoint.verify import require_intact
 from holdfast.regions.protocol.orders import PipelinePlan
 from holdfast.regions.sinks import CheckpointId, Publisher, TwoPhaseSink
 from holdfast.regions.sinks.owner import Ownership
+from holdfast.regions.sinks.publisher import named
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -293,7 +294,8 @@ def _publish_pending(
     if not staged:
         return
     try:
-        sink.recover(CheckpointId.of(metadata), staged)
+        with named(sink, "recover", metadata.id, telling=(OSError, ValueError)):
+            sink.recover(CheckpointId.of(metadata), staged)
     except FileNotFoundError:
         location = metadata.properties.get(OUTPUT_PROPERTY, sink.location)
         if location == sink.location:

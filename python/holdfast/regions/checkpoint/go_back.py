@@ -17,6 +17,7 @@ from holdfast.regions.checkpoint.delivered_again import delivered_again
 from holdfast.regions.checkpoint.read import read_metadata
 from holdfast.regions.checkpoint.stream_log import rewind_stream
 from holdfast.regions.sinks import TwoPhaseSink
+from holdfast.regions.sinks.publisher import named
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -60,7 +61,8 @@ def finish_rewind(folders: CheckpointFolders, sink: TwoPhaseSink) -> None:
     metadata = read_metadata(folders.root, checkpoint)
     rewind_stream(folders.stream, metadata.batch_id)
     if sink.can_withdraw:
-        sink.withdraw(checkpoint)
+        with named(sink, "withdraw", checkpoint, telling=(OSError,)):
+            sink.withdraw(checkpoint)
     for id in newer:
         delete_metadata(folders.metadata, id)
     folders.rewind.unlink()

@@ -17,21 +17,26 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast._core import Staged
-from holdfast.regions.base.errors import RegionalQueryError, SinkFailedError
+from holdfast.regions.base.errors import RegionalQueryError, SinkFailedError, SinkFencedError
 from holdfast.regions.base.folders import CheckpointFolders
 from holdfast.regions.base.hadoop_path import HadoopPath
 from holdfast.regions.base.metadata_files import list_metadata
 from holdfast.regions.base.paths import AnyPath
 from holdfast.regions.sinks.batch_function import BatchFunction
 from holdfast.regions.sinks.destination import Delivery, Destination, Output
-from holdfast.regions.sinks.kafka_client import KafkaTransactions, Unsettled
+from holdfast.regions.sinks.kafka_client import KafkaTransactions
 from holdfast.regions.sinks.kafka_marker import Marker, output_id
+from holdfast.regions.sinks.kafka_options import Unsettled
 from holdfast.regions.sinks.kafka_records import RecordColumns
 from holdfast.regions.sinks.owner import Candidate, Owner, Ownership
 from holdfast.regions.sinks.publisher import PatientPublisher
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+#: Seconds without a transaction after which the next one is prepared for. Brokers forget who wrote
+#: nothing for 7 days (transactional.id.expiration.ms), or for what they are set to.
+IDLE_S: Final = 3600.0
 
 #: Rows that are decoded at a time.
 _BATCH_ROWS: Final = 8192
@@ -124,7 +129,7 @@ class KafkaTopic(Ownership):
     # --- whose it is ----------------------------------------------------------------------------
 
     def require_free_for(self, candidate: Candidate) -> None:
-        """See `Ownership`. Nobody is fenced."""
+        """See `Ownership`. Another producer with the transactional id goes on."""
         self._transactions.require_topic()
         marker = self._transactions.read_marker()
         self._require_own(marker, candidate)
@@ -142,12 +147,11 @@ class KafkaTopic(Ownership):
             self._transactions.open()
         marker = self._transactions.read_marker()
         self._require_own(marker, candidate)
-        claimed = (
-            Marker(candidate.owner, after=self._latest)
-            if marker is None
-            # Of a predecessor's output nothing is owed any more.
-            else replace(marker, owner=candidate.owner)
-        )
+        if marker is None or marker.owner.id != candidate.owner.id:
+            # Nothing is owed of a predecessor's output, and its ids may come again.
+            claimed = Marker(candidate.owner, after=self._latest)
+        else:
+            claimed = replace(marker, owner=candidate.owner)
         if claimed != marker:
             self._transactions.write((), claimed)
         self._marker = claimed
@@ -190,6 +194,8 @@ class KafkaTopic(Ownership):
         """
         if not self._transactions.opened:
             self._transactions.open()
+        elif self._marker is not None and self._transactions.idle_s > IDLE_S:
+            self._renew(self._marker)
         marker = self._marker or self._transactions.read_marker()
         if marker is not None and marker.output == output:
             return
@@ -211,6 +217,19 @@ class KafkaTopic(Ownership):
         self._transactions.write(self._records(files), committed)
         if self._marker is not None:
             self._marker = committed
+
+    def _renew(self, known: Marker) -> None:
+        """Take the transactional id once more, which brokers forget when it is not used for long.
+
+        Raises
+        ------
+        SinkFencedError
+            If it has another owner by now, who is left alone.
+        """
+        found = self._transactions.read_marker()
+        if found is not None and found.owner.id != known.owner.id:
+            raise SinkFencedError(self._transactions.transactional_id, self._transactions.topic)
+        self._transactions.open()
 
     @contextmanager
     def named(self, checkpoint: int) -> Iterator[None]:
@@ -251,6 +270,7 @@ class KafkaPublisher(BatchFunction):
         super().__init__(folder, self._publish)
         self._topic = topic
         self._output = ""
+        self._pipeline: str | None = None
 
     def commit(self, checkpoint: int, staged: Iterable[Staged]) -> None:
         """Write the rows of a checkpoint, unless they were written before."""
@@ -264,5 +284,6 @@ class KafkaPublisher(BatchFunction):
         return KafkaPublisher(folder, self._topic)
 
     def _publish(self, files: Sequence[AnyPath], checkpoint: int) -> None:
-        pipeline = CheckpointFolders(self.staging.root.parent).read_identity()
-        self._topic.publish(pipeline, checkpoint, self._output, files)
+        if self._pipeline is None:
+            self._pipeline = CheckpointFolders(self.staging.root.parent).read_identity()
+        self._topic.publish(self._pipeline, checkpoint, self._output, files)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import errno
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Final, Literal, TypeVar, get_args
+from typing import Any, Final, TypeVar
 
-from holdfast._checks import not_allowed
-from holdfast.regions.base.errors import SinkFencedError
+from holdfast.regions.sinks.kafka_errors import KafkaTrouble, passes
 from holdfast.regions.sinks.kafka_marker import Marker, group_of
 
 T = TypeVar("T")
@@ -22,36 +19,16 @@ START_S: Final = 60.0
 #: what others wrote behind it. Brokers allow 15 minutes by default (transaction.max.timeout.ms).
 TRANSACTION_MS: Final = 5 * 60 * 1000
 
-#: What write_kafka sets; others may have any value.
-FIXED: Final = (
-    "bootstrap.servers",
-    "transactional.id",
-    "enable.idempotence",
-    "acks",
-    "group.id",
-    "enable.auto.commit",
-    "isolation.level",
-)
-
 #: Options by the beginning of their names that a consumer has as well.
 _SHARED: Final = ("security.", "sasl.", "ssl.", "enable.ssl", "enable.sasl", "oauth", "socket.")
 _SHARED_MORE: Final = ("client.", "broker.", "reconnect.", "retry.", "metadata.", "api.", "debug")
 
-#: Names of Java's clients that users of Spark know, and what librdkafka has for them.
-_JAVA_ONLY: Final = {
-    "sasl.jaas.config": "sasl.username and sasl.password",
-    "value.serializer": "no such option: columns are written as they are, and it",
-    "key.serializer": "no such option: columns are written as they are, and it",
-}
-
-_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
-
-#: What to do with output of which nothing says whether it was committed.
-Unsettled = Literal["fail", "again", "skip"]
-
 #: Of the offset that has the marker: what was committed, or that and nothing else will come.
 _AS_IT_IS: Final = "read_uncommitted"
 _SETTLED: Final = "read_committed"
+
+#: Seconds for one question about the marker: brokers do not answer while it is not settled.
+_ASKED_S: Final = 10.0
 
 #: With the other strategy, librdkafka 2.16 throws away what it knows of all brokers when none
 #: answers, and a transaction that waits for its group's coordinator waits in vain from then on.
@@ -81,9 +58,18 @@ class KafkaTransactions:
         self.transactional_id = transactional_id
         self._options = dict(options)
         self._timeout_s = int(self._options.get("transaction.timeout.ms", TRANSACTION_MS)) / 1000
+        self._trouble = KafkaTrouble(
+            self._options["bootstrap.servers"], topic, transactional_id, self._timeout_s
+        )
         self._producer: Any = None
         self._readers: dict[str, Any] = {}
         self._undelivered: Any = None
+        self._used = 0.0
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds since the last transaction."""
+        return time.monotonic() - self._used
 
     @property
     def opened(self) -> bool:
@@ -116,7 +102,7 @@ class KafkaTransactions:
             },
         )
         self._patiently(lambda left_s: producer.init_transactions(left_s))
-        self._producer = producer
+        self._producer, self._used = producer, time.monotonic()
 
     def require_topic(self) -> None:
         """Check that the topic is there. Errors are those of `open`."""
@@ -124,7 +110,7 @@ class KafkaTransactions:
             lambda left_s: self._reader(_AS_IT_IS).list_topics(self.topic, timeout=left_s)
         ).topics[self.topic]
         if found.error is not None:
-            raise self._error(found.error)
+            raise self._trouble.error(found.error)
 
     def read_marker(self) -> Marker | None:
         """Return the marker; None if there is none. Errors are those of `open`.
@@ -134,16 +120,17 @@ class KafkaTransactions:
         """
         from confluent_kafka import TopicPartition
 
+        # Not by the AdminClient of 2.16, which dies where a group has no coordinator yet.
         reader = self._reader(_SETTLED if self.opened else _AS_IT_IS)
-        place = TopicPartition(self.topic, 0)
+        place, group = TopicPartition(self.topic, 0), group_of(self.transactional_id)
         (found,) = self._patiently(
-            lambda left_s: reader.committed([place], timeout=min(left_s, 10.0))
+            lambda left_s: reader.committed([place], timeout=min(left_s, _ASKED_S))
         )
         if found.error is not None:
-            raise self._error(found.error)
+            raise self._trouble.error(found.error)
         if found.offset < 0:
             return None
-        return Marker.decode(found.metadata or "", group_of(self.transactional_id))
+        return Marker.decode(found.metadata or "", group)
 
     def write(self, records: Iterable[dict[str, Any]], marker: Marker) -> None:
         """Write records and the marker in one transaction; readers see all of them or none.
@@ -176,10 +163,11 @@ class KafkaTransactions:
             # Aborting has an error for every record that was not sent.
             error = self._known(self._undelivered or raised.args[0])
             self._abort(raised)
-            raise self._error(error, took_s=time.monotonic() - began) from raised
+            raise self._trouble.error(error, took_s=time.monotonic() - began) from raised
         except BaseException as raised:
             self._abort(raised)
             raise
+        self._used = time.monotonic()
 
     def close(self) -> None:
         """Let go of the brokers."""
@@ -241,12 +229,12 @@ class KafkaTransactions:
             try:
                 return call(max(0.1, deadline - time.monotonic()))
             except KafkaException as raised:
-                if _passes(raised.args[0]) and time.monotonic() + _PAUSE_S < deadline:
+                if passes(raised.args[0]) and time.monotonic() + _PAUSE_S < deadline:
                     time.sleep(_PAUSE_S)
                     continue
                 if raw:
                     raise
-                raise self._error(raised.args[0]) from raised
+                raise self._trouble.error(raised.args[0]) from raised
 
     def _reader(self, isolation: str) -> Any:
         if isolation not in self._readers:
@@ -273,148 +261,3 @@ class KafkaTransactions:
             return getattr(confluent_kafka, kind)({**_STABLE, **settings})
         except confluent_kafka.KafkaException as raised:
             raise ValueError(f"write_kafka: {raised.args[0].str()}") from None
-
-    def _error(self, error: Any, *, took_s: float = 0.0) -> Exception:
-        """Make an exception that says what to do; no option that may be secret is in it."""
-        from confluent_kafka import KafkaError
-
-        code, told = error.code(), f"{error.name()}: {error.str()}"
-        topic, servers = self.topic, self._options["bootstrap.servers"]
-        if took_s >= self._timeout_s and code in _gone_codes():
-            return TimeoutError(
-                f"a transaction of Kafka took {took_s:.0f} s, and the brokers abort it after "
-                f"transaction.timeout.ms={self._timeout_s * 1000:.0f}: give write_kafka(options=) "
-                f"a larger one ({told})"
-            )
-        if code in _gone_codes():
-            return SinkFencedError(self.transactional_id, topic)
-        if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
-            return ValueError(
-                f"transaction.timeout.ms={self._timeout_s * 1000:.0f} is not allowed: the brokers "
-                "allow less (their transaction.max.timeout.ms); give write_kafka(options=) a "
-                "smaller one"
-            )
-        if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
-            return ValueError(f"there is no topic {topic!r} at {servers}: create it ({told})")
-        if code in _refusals():
-            return PermissionError(
-                errno.EACCES,
-                f"Kafka at {servers} refuses: the principal needs WRITE and DESCRIBE on topic "
-                f"{topic!r} and on transactional id {self.transactional_id!r}, and READ on group "
-                f"{group_of(self.transactional_id)!r} ({told})",
-            )
-        if code == KafkaError.MSG_SIZE_TOO_LARGE:
-            return ValueError(
-                f"a record is too large for topic {topic!r} at {servers}: let the last operator "
-                "put out smaller ones, or raise the topic's max.message.bytes and "
-                f"message.max.bytes of write_kafka(options=), and start again ({told})"
-            )
-        if code in _unreachable():
-            return ConnectionError(f"cannot reach Kafka at {servers}: {told}")
-        return OSError(errno.EIO, f"Kafka at {servers}, topic {topic!r}: {told}")
-
-
-def require_settings(
-    topic: str,
-    transactional_id: str,
-    options: Mapping[str, Any],
-    bootstrap_servers: str,
-    unsettled: str,
-) -> None:
-    """Check what can be checked without a broker. No value of an option is in a message.
-
-    Raises
-    ------
-    ImportError
-        If there is no client.
-    ValueError
-        If something is not allowed.
-    """
-    try:
-        import confluent_kafka  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            "write_kafka needs the package confluent-kafka on the driver: pip install "
-            "'holdfast[kafka]'"
-        ) from error
-    for name, given in (
-        ("topic", topic),
-        ("transactional_id", transactional_id),
-        ("bootstrap_servers", bootstrap_servers),
-    ):
-        if not isinstance(given, str) or not given:
-            raise not_allowed(name, given, "a string that is not empty")
-    if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
-        raise not_allowed("topic", topic, "1 to 249 of letters, digits, '.', '_' and '-'")
-    if unsettled not in get_args(Unsettled):
-        raise not_allowed("unsettled", unsettled, f"one of {', '.join(get_args(Unsettled))}")
-    for name in options:
-        if not isinstance(name, str):
-            raise ValueError(f"options of write_kafka have names that are strings, found {name!r}")
-        if name.startswith("kafka."):
-            raise ValueError(
-                f"option {name!r} of write_kafka: expected a name of librdkafka, without Spark's "
-                f"prefix: {name.removeprefix('kafka.')!r}"
-            )
-        if name in _JAVA_ONLY or name.startswith(("ssl.truststore.", "ssl.keystore.type")):
-            raise ValueError(
-                f"option {name!r} of write_kafka is one of Java's clients; librdkafka has "
-                f"{_JAVA_ONLY.get(name, 'ssl.ca.location')} in its place"
-            )
-        if name in FIXED:
-            raise ValueError(f"option {name!r} is not allowed: write_kafka sets it itself")
-
-
-def _passes(error: Any) -> bool:
-    """Whether what went wrong may be different in a moment."""
-    from confluent_kafka import KafkaError
-
-    return not error.fatal() and (
-        error.retriable()
-        or error.code()
-        in (
-            KafkaError.NOT_COORDINATOR,
-            KafkaError.COORDINATOR_NOT_AVAILABLE,
-            KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-            KafkaError.UNSTABLE_OFFSET_COMMIT,
-            KafkaError._TIMED_OUT,
-            KafkaError._TRANSPORT,
-            KafkaError._WAIT_COORD,
-        )
-    )
-
-
-def _gone_codes() -> tuple[int, ...]:
-    from confluent_kafka import KafkaError
-
-    return (
-        KafkaError._FENCED,
-        KafkaError.INVALID_PRODUCER_EPOCH,
-        KafkaError.PRODUCER_FENCED,
-        KafkaError.INVALID_PRODUCER_ID_MAPPING,
-    )
-
-
-def _refusals() -> tuple[int, ...]:
-    from confluent_kafka import KafkaError
-
-    return (
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.SASL_AUTHENTICATION_FAILED,
-        KafkaError._AUTHENTICATION,
-    )
-
-
-def _unreachable() -> tuple[int, ...]:
-    from confluent_kafka import KafkaError
-
-    return (
-        KafkaError._TRANSPORT,
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._TIMED_OUT,
-        KafkaError._RESOLVE,
-        KafkaError._MSG_TIMED_OUT,
-    )

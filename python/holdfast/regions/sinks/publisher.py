@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Final, Protocol
 
 from holdfast._core import Staged
-from holdfast.regions.base.errors import RegionalQueryError, SinkFailedError
+from holdfast.regions.base.errors import RegionalQueryError, SinkFailedError, Step
 from holdfast.regions.base.paths import AnyPath
 from holdfast.regions.base.sparing_log import SparingLog
 from holdfast.regions.sinks.delivered import last_delivered
@@ -49,6 +49,36 @@ class Publisher(Protocol):
         """
 
 
+@contextmanager
+def named(
+    sink: TwoPhaseSink, step: Step, checkpoint: int, *, telling: tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
+    """Let errors of a sink say which one it is, what it did and for which checkpoint.
+
+    Parameters
+    ----------
+    sink : TwoPhaseSink
+        The sink.
+    step : {"commit", "recover", "withdraw"}
+        What it is asked to do.
+    checkpoint : int
+        The checkpoint.
+    telling : tuple of classes, optional
+        Errors that stay as they are.
+
+    Raises
+    ------
+    SinkFailedError
+        In place of the others.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, (RegionalQueryError, *telling)):
+            raise
+        raise SinkFailedError(sink_name(sink), step, checkpoint, error) from error
+
+
 class SinkPublisher(Publisher):
     """The driver's half of a sink that tells checkpoints apart by what was staged."""
 
@@ -60,26 +90,17 @@ class SinkPublisher(Publisher):
         found = list(staged)
         if not found:
             return
-        with self._named("commit", checkpoint):
+        with named(self._sink, "commit", checkpoint):
             self._sink.commit(checkpoint, found)
 
     def recover(self, checkpoint: int, staged: Iterable[Staged]) -> None:
         """Publish what the restored checkpoint staged, as far as it was not yet."""
-        with self._named("recover", checkpoint):
+        with named(self._sink, "recover", checkpoint):
             self._sink.recover(checkpoint, list(staged))
 
     def sweep(self, before_attempt: int) -> None:
         """Throw away what earlier attempts staged and did not publish."""
         self._sink.sweep(before_attempt)
-
-    @contextmanager
-    def _named(self, step: str, checkpoint: int) -> Iterator[None]:
-        try:
-            yield
-        except RegionalQueryError:
-            raise
-        except Exception as error:
-            raise SinkFailedError(sink_name(self._sink), step, checkpoint, error) from error
 
     def take_over(self, folder: AnyPath, checkpoint: int, staged: Iterable[Staged]) -> None:
         """Refuse what was staged for a function and is still there."""

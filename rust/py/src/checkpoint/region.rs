@@ -144,14 +144,16 @@ impl InFlight {
     }
 }
 
-/// A file that a two-phase sink staged.
+/// What a two-phase sink staged: a file, or anything that it finds again by a text.
+///
+/// Every checkpoint records it, where all who read the checkpoint folder see it.
 ///
 /// Parameters
 /// ----------
 /// path : str
-///     Where it is now, at most 4 KiB.
+///     Where it is now, or by what else the sink finds it, at most 4 KiB.
 /// target : str
-///     Where it belongs once committed, at most 4 KiB.
+///     Where it belongs once committed, or what else becomes of it, at most 4 KiB.
 /// rows : int
 ///     Number of rows.
 /// bytes : int

@@ -1,0 +1,86 @@
+"""Arguments of ``write_kafka`` that can be checked without a broker."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, Literal, get_args
+
+from holdfast._checks import not_allowed
+
+#: What write_kafka sets; others may have any value.
+FIXED: Final = (
+    "bootstrap.servers",
+    "transactional.id",
+    "enable.idempotence",
+    "acks",
+    "group.id",
+    "enable.auto.commit",
+    "isolation.level",
+)
+
+#: Names of Java's clients that users of Spark know, and what librdkafka has for them.
+_JAVA_ONLY: Final = {
+    "sasl.jaas.config": "sasl.username and sasl.password",
+    "value.serializer": "no such option: columns are written as they are, and it",
+    "key.serializer": "no such option: columns are written as they are, and it",
+}
+
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
+
+#: What to do with output of which nothing says whether it was committed.
+Unsettled = Literal["fail", "again", "skip"]
+
+
+def require_settings(
+    topic: str,
+    transactional_id: str,
+    options: Mapping[str, Any],
+    bootstrap_servers: str,
+    unsettled: str,
+) -> None:
+    """Check what can be checked without a broker. No value of an option is in a message.
+
+    Raises
+    ------
+    ImportError
+        If there is no client.
+    ValueError
+        If something is not allowed.
+    """
+    try:
+        import confluent_kafka  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            "write_kafka needs the package confluent-kafka on the driver: pip install "
+            "'holdfast[kafka]'"
+        ) from error
+    for name, given in (
+        ("topic", topic),
+        ("transactional_id", transactional_id),
+        ("bootstrap_servers", bootstrap_servers),
+    ):
+        if not isinstance(given, str) or not given:
+            raise not_allowed(name, given, "a string that is not empty")
+    if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+        raise not_allowed("topic", topic, "1 to 249 of letters, digits, '.', '_' and '-'")
+    if unsettled not in get_args(Unsettled):
+        raise not_allowed("unsettled", unsettled, f"one of {', '.join(get_args(Unsettled))}")
+    timeout = options.get("transaction.timeout.ms", 1)
+    if not str(timeout).isdecimal():
+        raise not_allowed("transaction.timeout.ms", timeout, "a number of milliseconds")
+    for name in options:
+        if not isinstance(name, str):
+            raise ValueError(f"options of write_kafka have names that are strings, found {name!r}")
+        if name.startswith("kafka."):
+            raise ValueError(
+                f"option {name!r} of write_kafka: expected a name of librdkafka, without Spark's "
+                f"prefix: {name.removeprefix('kafka.')!r}"
+            )
+        if name in _JAVA_ONLY or name.startswith(("ssl.truststore.", "ssl.keystore.type")):
+            raise ValueError(
+                f"option {name!r} of write_kafka is one of Java's clients; librdkafka has "
+                f"{_JAVA_ONLY.get(name, 'ssl.ca.location')} in its place"
+            )
+        if name in FIXED:
+            raise ValueError(f"option {name!r} is not allowed: write_kafka sets it itself")
