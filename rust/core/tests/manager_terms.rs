@@ -209,3 +209,44 @@ fn a_relative_folder_is_the_one_it_was_when_it_was_named() {
     let expected = std::env::current_dir().unwrap().join("some/folder");
     assert_eq!(storage.location(), expected.display().to_string());
 }
+
+#[test]
+fn what_was_appended_last_is_read_without_storage() {
+    let (_dir, storage) = faulty();
+    let options = ManagerOptions {
+        recent_bytes: 1 << 20,
+        ..ManagerOptions::default()
+    };
+    let manager = SnapshotManager::open_next_term(storage.clone(), options, NOW_MS).unwrap();
+    let reference = append(&manager, 1).unwrap();
+    (1..=100).for_each(|nth| storage.fail_nth(Operation::Open, nth));
+    let found = manager.read(&reference, &owner("a")).unwrap();
+    assert_eq!(found.payload, b"state");
+    // It is verified all the same.
+    let error = manager.read(&reference, &owner("b")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    let mut other = reference;
+    other.digest ^= 1;
+    let error = manager.read(&other, &owner("a")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Storage, "{error}");
+}
+
+#[test]
+fn owners_of_an_attempt_look_for_their_files_once_and_the_next_attempt_looks_again() {
+    let (dir, storage) = faulty();
+    // Without a claim on the folder, which it would ask for as well.
+    let options = ManagerOptions::default();
+    let manager = SnapshotManager::open(storage.clone(), Term(1), options).unwrap();
+    let persist = |id: u64, reference: SegmentRef| {
+        manager.persist_segments(CheckpointId(id), &owner("a"), &[reference])
+    };
+    let reference = append(&manager, 1).unwrap();
+    persist(1, reference).unwrap();
+    (1..=100).for_each(|nth| storage.fail_nth(Operation::Open, nth));
+    persist(1, reference).unwrap();
+    storage.heal();
+    removed(dir.path(), reference.file);
+    persist(1, reference).unwrap();
+    let error = persist(2, reference).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+}

@@ -20,6 +20,9 @@ use crate::folders::{compression, compression_code, storage};
 use crate::guard::{Failure, primitive, with_env};
 use crate::handles::Handles;
 
+/// Memory of a manager for what it appended last, where it is read through Hadoop.
+const RECENT_BYTES: u64 = 64 << 20;
+
 static LISTENERS: Handles<Listener> = Handles::new("socket");
 static CONNECTIONS: Handles<Mutex<Option<Connection>>> = Handles::new("connection");
 pub(crate) static REGIONAL: Handles<SnapshotManager> = Handles::new("regional manager");
@@ -120,6 +123,7 @@ extern "system" fn Java_io_holdfast_spark_Native_openRegional<'local>(
                 max_file_bytes: max_file_bytes.max(1) as u64,
                 compression: compression(code)?,
             },
+            recent_bytes: if files.is_null() { 0 } else { RECENT_BYTES },
             ..ManagerOptions::default()
         };
         let storage = storage(env, &dir, &files)?;

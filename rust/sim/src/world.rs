@@ -286,6 +286,8 @@ fn open(faulty: &Arc<FaultyStorage>, params: &Params) -> Result<SnapshotManager,
         across_checkpoints: Some(params.across_checkpoints),
         max_space_amplification: params.max_space_amplification,
         background: false,
+        // What is read is what storage has.
+        recent_bytes: 0,
     };
     // Listing may fail now and then: a scripted failure is gone once it happened.
     let mut opened = SnapshotManager::open_next_term(faulty.clone(), options(), 1);

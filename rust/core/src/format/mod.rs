@@ -15,7 +15,7 @@ pub(crate) use footer::encode_footer;
 pub use frame::FORMAT_VERSION;
 pub use index::{read_index, read_sealed_index};
 pub use segment::{SegmentReader, read_any_head, read_head, read_segment};
-pub(crate) use segment::{encode_file_header, encode_segment};
+pub(crate) use segment::{decode_segment, encode_file_header, encode_segment};
 pub(crate) use window::read_frames;
 
 /// Bound on the segments of a file: its writer keeps their index in memory until it is sealed, and a

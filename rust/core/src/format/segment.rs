@@ -102,8 +102,8 @@ impl<'a> SegmentReader<'a> {
     /// As [`read_segment`].
     pub fn read(&mut self, reference: &SegmentRef, owner: &Owner) -> Result<Segment> {
         self.bytes(reference)
-            .and_then(|bytes| verify(&bytes, reference, owner))
             .map_err(|e| e.context(describe(self.storage, reference, owner)))
+            .and_then(|bytes| decode_segment(self.storage, &bytes, reference, owner))
     }
 
     fn bytes(&mut self, reference: &SegmentRef) -> Result<Vec<u8>> {
@@ -120,6 +120,19 @@ impl<'a> SegmentReader<'a> {
         self.open = Some((reference.file, input));
         Ok(bytes)
     }
+}
+
+/// As [`read_segment`], of a segment whose bytes are at hand.
+///
+/// # Errors
+/// As [`read_segment`].
+pub(crate) fn decode_segment(
+    storage: &dyn Storage,
+    bytes: &[u8],
+    reference: &SegmentRef,
+    owner: &Owner,
+) -> Result<Segment> {
+    verify(bytes, reference, owner).map_err(|e| e.context(describe(storage, reference, owner)))
 }
 
 /// Reads the head of a segment only. Its checksum and owner are verified, the payload is not.

@@ -3,6 +3,7 @@
 
 mod claim;
 mod notices;
+mod recent;
 mod registry;
 mod restore;
 mod snapshot_manager;

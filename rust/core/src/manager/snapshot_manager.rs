@@ -1,16 +1,18 @@
 //! The manager of one executor: the thin layer around what `liveness` decides.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
 use super::claim::Claim;
+use super::recent::RecentSegments;
 use super::registry::{ACROSS_CHECKPOINTS, Registry, SharedRegistry};
 use super::status::{self, FileStatus, ManagerStats, SegmentStatus};
 use super::upkeep::Upkeep;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{NewSegment, Segment, read_segment};
-use crate::ids::{CheckpointId, Owner, SegmentRef, Term};
+use crate::format::{NewSegment, Segment, decode_segment, read_segment};
+use crate::ids::{CheckpointId, FileId, Owner, SegmentRef, Term};
 use crate::liveness::Occasion;
 use crate::segment::{SegmentWriter, WriterOptions};
 use crate::storage::Storage;
@@ -31,6 +33,9 @@ pub struct ManagerOptions {
     /// A thread of the manager deletes and seals files, so that messages do not wait for storage.
     /// Without it [`SnapshotManager::wait_for_deletes`] does, on the thread of the caller.
     pub background: bool,
+    /// What was appended last is kept in memory, up to so many bytes, and is not read from storage.
+    /// For storage where every file that is opened costs a round trip; 0 keeps nothing.
+    pub recent_bytes: u64,
 }
 
 impl Default for ManagerOptions {
@@ -40,6 +45,7 @@ impl Default for ManagerOptions {
             across_checkpoints: None,
             max_space_amplification: 2.0,
             background: true,
+            recent_bytes: 0,
         }
     }
 }
@@ -88,6 +94,9 @@ pub struct SnapshotManager {
     pub(super) upkeep: Arc<Upkeep>,
     /// What the caller said; without it the storage decides.
     across_checkpoints: Option<bool>,
+    recent: RecentSegments,
+    /// Files that were there when segments of the newest attempt were persisted.
+    present: Mutex<(CheckpointId, BTreeSet<FileId>)>,
 }
 
 impl Drop for SnapshotManager {
@@ -119,6 +128,7 @@ impl SnapshotManager {
             across_checkpoints,
             max_space_amplification,
             background,
+            recent_bytes,
         } = options;
         if max_space_amplification.is_nan() {
             return Err(Error::invalid_input(
@@ -145,6 +155,8 @@ impl SnapshotManager {
             shared,
             upkeep,
             across_checkpoints,
+            recent: RecentSegments::new(recent_bytes),
+            present: Mutex::new((CheckpointId(0), BTreeSet::new())),
         })
     }
 
@@ -207,7 +219,10 @@ impl SnapshotManager {
             // Garbage was left, maybe in a file of its own that no later message would look at.
             self.upkeep.settle(Occasion::Between);
         }
-        late.and(appended)
+        late?;
+        let (reference, bytes) = appended?;
+        self.recent.keep(reference, bytes);
+        Ok(reference)
     }
 
     /// Reads and verifies a segment.
@@ -215,7 +230,11 @@ impl SnapshotManager {
     /// # Errors
     /// As [`read_segment`].
     pub fn read(&self, reference: &SegmentRef, owner: &Owner) -> Result<Segment> {
-        read_segment(self.storage.as_ref(), reference, owner)
+        let storage = self.storage.as_ref();
+        match self.recent.find(reference) {
+            Some(bytes) => decode_segment(storage, &bytes, reference, owner),
+            None => read_segment(storage, reference, owner),
+        }
     }
 
     /// Makes everything the attempt wrote or leased survive a machine crash: to be called before
@@ -291,8 +310,20 @@ impl SnapshotManager {
             }
         }
         drop(registry);
-        let files = refs.iter().map(|reference| reference.file).collect();
-        self.upkeep.writer.check_present(&files)
+        self.check_present(id, refs.iter().map(|reference| reference.file).collect())
+    }
+
+    /// Checks that files are there still, each once in an attempt: it costs a request, and every
+    /// owner of a checkpoint asks for the same few files. One that asks meanwhile waits.
+    fn check_present(&self, id: CheckpointId, mut files: BTreeSet<FileId>) -> Result<()> {
+        let mut present = self.present.lock();
+        if present.0 != id {
+            *present = (id, BTreeSet::new());
+        }
+        files.retain(|file| !present.1.contains(file));
+        self.upkeep.writer.check_present(&files)?;
+        present.1.append(&mut files);
+        Ok(())
     }
 
     /// The attempt `id` of `owner` wants to reuse these segments. Those with `true` are kept until

@@ -140,7 +140,7 @@ impl SegmentWriter {
     /// After an error nothing was appended. A retry goes to a new file, unless the disk was full and
     /// the file could be cut back.
     pub fn append(&self, new: &NewSegment<'_>, payload: &[u8]) -> Result<SegmentRef> {
-        self.append_in(0, new, payload)
+        Ok(self.append_in(0, new, payload)?.0)
     }
 
     /// Makes everything appended so far survive a machine crash.
@@ -257,13 +257,14 @@ impl SegmentWriter {
         self.counters.read()
     }
 
-    /// Appends to the open file of `lane`: files of different lanes are different.
+    /// Appends to the open file of `lane`: files of different lanes are different. Returns also what
+    /// the file has of the segment.
     pub(crate) fn append_in(
         &self,
         lane: u64,
         new: &NewSegment<'_>,
         payload: &[u8],
-    ) -> Result<SegmentRef> {
+    ) -> Result<(SegmentRef, Vec<u8>)> {
         self.check_process()?;
         // Outside every lock: this is where the time goes.
         let encoded = encode_segment(new, payload, self.options.compression)?;
@@ -309,7 +310,7 @@ impl SegmentWriter {
                         // the sync or seal before an acknowledgement reports.
                         let _ = self.close(&file);
                     }
-                    return Ok(reference);
+                    return Ok((reference, encoded.bytes));
                 }
                 Appended::Refused => self.retire(&file),
                 Appended::NoSpace(error) if !is_large => return Err(self.failed(new, error)),
