@@ -20,6 +20,11 @@ SOURCES := Cargo.toml Cargo.lock pyproject.toml LICENSE THIRD-PARTY-NOTICES.txt 
 FOLDERS := $(shell find rust python spark_plugin -type d ! -name __pycache__ ! -name _native \
     2>/dev/null)
 
+# Older minors of Spark, by the pins of requirements/spark, and what is tested on them.
+SPARK_MINORS  ?= $(basename $(notdir $(wildcard requirements/spark/*.txt)))
+ON_SPARK      := PYTHONPATH=tests $(BIN)/python -m support.spark.other_spark
+VERSION_TESTS := tests/spark/test_operators.py tests/spark/test_crash.py
+
 CHECKED_PYTHON := python/holdfast python/holdfast_build examples/flights examples/harness
 LINTED_PYTHON  := python tests examples benches
 
@@ -52,6 +57,18 @@ test-python: $(VENV)/installed  ## tests of the installed package: python, comma
 .PHONY: test-matrix
 test-matrix: $(VENV)/installed  ## the operator matrix in full, on 1, 20 and 200 partitions
 	$(BIN)/python -m pytest tests/spark/test_operators.py -m '' $(PYTEST_ARGS)
+
+# The operators and a kill -9, each on its own Spark; upgrades from every minor to every newer one.
+.PHONY: test-versions
+test-versions: $(VENV)/installed  ## operators, crashes and upgrades on the older Spark minors (450 MB each, once)
+	for minor in $(SPARK_MINORS); do $(ON_SPARK) $$minor $(VERSION_TESTS) -m '' \
+	    -k 'not in-one-go and not 200-' $(PYTEST_ARGS) || exit 1; done
+	$(BIN)/python -m pytest tests/spark/test_upgrades.py -m full $(PYTEST_ARGS)
+
+.PHONY: test-versions-quick
+test-versions-quick: $(VENV)/installed  ## one case of every operator and a kill -9 on each older Spark minor
+	for minor in $(SPARK_MINORS); do \
+	    $(ON_SPARK) $$minor $(VERSION_TESTS) $(PYTEST_ARGS) || exit 1; done
 
 .PHONY: test-full
 test-full: $(VENV)/installed  ## what takes too long for every run: the whole matrix, kill -9 at every point

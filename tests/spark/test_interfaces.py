@@ -169,6 +169,12 @@ def test_an_unknown_minor_that_lacks_something_is_refused_and_that_is_named(
     assert "TransformWithStateExec.<init>" in said
 
 
+def test_jars_of_two_releases_are_refused(program: Path, tmp_path: Path) -> None:
+    (tmp_path / "holdfast-native.properties").write_text("version=9.8\n")
+    said, _ = verdict(program, tmp_path, "4.3.0")
+    assert said.startswith("refused: The jars of Holdfast are of two releases: the classes of 9.9")
+
+
 @pytest.mark.parametrize(
     ("version", "reason"),
     [

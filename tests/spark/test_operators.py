@@ -15,11 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
+from holdfast._jars import SPARK_MINORS
 from support.spark.group_state_cases import GROUP_STATE_CASES
-from support.spark.operator_cases import SQL_CASES, Case
+from support.spark.operator_cases import REMOVED, SQL_CASES
 from support.spark.operator_inputs import BATCHES, events
 from support.spark.queries import Batches, require_served_by, run, select_provider, settings
 from support.spark.transform_with_state_cases import TRANSFORM_WITH_STATE_CASES
@@ -27,7 +29,22 @@ from support.spark.transform_with_state_cases import TRANSFORM_WITH_STATE_CASES
 # Micro-batches with data, by number of partitions.
 BATCHES_ON = {1: BATCHES, 20: BATCHES, 200: BATCHES // 2}
 
-CASES = {**SQL_CASES, **GROUP_STATE_CASES, **TRANSFORM_WITH_STATE_CASES}
+ROWS_FORM, PANDAS_FORM = "transformWithState-", "transformWithStateInPandas-"
+
+#: Of the two forms of transformWithState in Python, PySpark 4.0 has only that with pandas. Its
+#: worker for applyInPandasWithState fails with the locked PyArrow, on any provider.
+NOT_ON_4_0 = (ROWS_FORM, "applyInPandasWithState-")
+
+CASES = {
+    name: case
+    for name, case in (SQL_CASES | GROUP_STATE_CASES | TRANSFORM_WITH_STATE_CASES).items()
+    if not (pyspark.__version__.startswith("4.0.") and name.startswith(NOT_ON_4_0))
+}
+
+#: Cases of which these minors do not count the rows that the join removes, on any provider.
+REMOVED_NOT_COUNTED = (
+    {"join-full-append"} if pyspark.__version__.startswith(("4.0.", "4.1.", "4.2.")) else set()
+)
 
 # One for each way of keeping state in plain stores: one value per key, scans by prefix, four stores
 # per partition.
@@ -62,12 +79,28 @@ QUICK = {
     "transformWithState-initial-state-update",
 }
 
-EVERYDAY_ON = {1: SAMPLE | QUICK, 20: EVERYDAY, 200: {"join-full-append"}}
+EVERYDAY_ON: dict[int, set[str]] = {1: SAMPLE | QUICK, 20: EVERYDAY, 200: {"join-full-append"}}
+if not pyspark.__version__.startswith(f"{SPARK_MINORS[-1]}."):
+    # An older minor, see `make test-versions-quick`: every kind once.
+    EVERYDAY_ON = {1: EVERYDAY | QUICK, 20: set(), 200: set()}
+
+
+def everyday(partitions: int) -> set[str]:
+    """Cases that ``make test`` runs; in the form with pandas where there is no other."""
+    named = EVERYDAY_ON[partitions]
+    lost = {name.removeprefix(ROWS_FORM) for name in named - CASES.keys()}
+    kinds = {kind.rpartition("-")[0] for kind in lost}
+    return named | {
+        name
+        for name in CASES
+        if name.startswith(PANDAS_FORM)
+        and name.removeprefix(PANDAS_FORM).rpartition("-")[0] in kinds
+    }
 
 
 def run_case(
     spark: SparkSession,
-    case: Case,
+    name: str,
     *,
     provider: str,
     partitions: int,
@@ -75,6 +108,7 @@ def run_case(
     restart: bool,
     folder: Path,
 ) -> Batches:
+    case = CASES[name]
     wanted = {"spark.sql.shuffle.partitions": str(partitions), **case.settings}
     progress: list[dict[str, Any]] = []
     select_provider(spark, provider)
@@ -96,16 +130,19 @@ def run_case(
     # Otherwise both runs of a cell might be served by the same one, and agree.
     require_served_by(provider, folder / "checkpoint")
     if batches == BATCHES:
-        require_interest(case, rows, progress)
+        require_interest(name, rows, progress)
     return rows
 
 
-def require_interest(case: Case, rows: Batches, progress: list[dict[str, Any]]) -> None:
+def require_interest(name: str, rows: Batches, progress: list[dict[str, Any]]) -> None:
     """What the case is there for has happened."""
+    case = CASES[name]
     for what, shown in case.shows.items():
         assert any(shown(row) for batch in rows.values() for row in batch), what
     operators = [operator for batch in progress for operator in batch["stateOperators"]]
     for number in case.counts:
+        if number == REMOVED and name in REMOVED_NOT_COUNTED:
+            continue
         counted = [o.get(number, o["customMetrics"].get(number, 0)) for o in operators]
         assert sum(counted) > 0, number
 
@@ -123,7 +160,7 @@ class Reference:
         if key not in self.known:
             self.known[key] = run_case(
                 self.spark,
-                CASES[name],
+                name,
                 provider="rocksdb",
                 partitions=1,
                 batches=batches,
@@ -142,12 +179,12 @@ def cells() -> Iterator[object]:
     for name in CASES:
         for restart in (True, False):
             for partitions in BATCHES_ON:
-                everyday = name in EVERYDAY_ON[partitions]
+                quick = name in everyday(partitions)
                 yield pytest.param(
                     name,
                     partitions,
                     restart,
-                    marks=[] if restart and everyday else [pytest.mark.full],
+                    marks=[] if restart and quick else [pytest.mark.full],
                     id=f"{name}-{partitions}-{'restarted' if restart else 'in-one-go'}",
                 )
 
@@ -165,7 +202,7 @@ def test_rows_equal_those_of_rocksdb_after_every_batch(
     expected = reference.rows(name, batches=batches, restart=restart)
     rows = run_case(
         spark,
-        CASES[name],
+        name,
         provider="holdfast",
         partitions=partitions,
         batches=batches,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -46,7 +47,9 @@ def arrow_schema(schema: Any) -> pa.Schema:
             "a schema is a pyarrow.Schema, a pyspark StructType or a str in Spark's DDL form, not "
             f"{type(schema).__name__}"
         )
-    return to_arrow_schema(schema, timezone="UTC")
+    # Only newer versions of PySpark want a time zone; that of the older ones is UTC.
+    wanted = inspect.signature(to_arrow_schema).parameters
+    return to_arrow_schema(schema, **({"timezone": "UTC"} if "timezone" in wanted else {}))
 
 
 def _parsed(ddl: str) -> Any:

@@ -20,6 +20,7 @@ final class BuildInfo {
   private static final Logger LOG = LoggerFactory.getLogger(BuildInfo.class);
 
   private static final String RESOURCE = "/holdfast-build.properties";
+  private static final String NATIVE_RESOURCE = "/holdfast-native.properties";
 
   private static final Pattern VERSION = Pattern.compile("(\\d+)\\.(\\d+)(?:\\.(\\d+))?.*");
 
@@ -53,6 +54,7 @@ final class BuildInfo {
    * is probed: where it has all that the jar needs, a warning is all.
    */
   static void requireSpark(String running) {
+    requireOneRelease();
     String expected = property("spark.minor");
     List<String> minors = List.of(property("spark.minors").split(","));
     Version version = Version.of(running);
@@ -85,6 +87,20 @@ final class BuildInfo {
     requireComplete(running, newest);
   }
 
+  /** The classes and the native library come in two jars: both must be of one release. */
+  private static void requireOneRelease() {
+    String own = property("version");
+    String library = properties(NATIVE_RESOURCE).getProperty("version", own);
+    if (!library.equals(own)) {
+      throw new UnsupportedStateException(
+          "The jars of Holdfast are of two releases: the classes of "
+              + own
+              + " and the native library of "
+              + library
+              + ". Use both jars that 'holdfast jar' prints, and no others.");
+    }
+  }
+
   private static void requireComplete(String running, String newest) {
     List<String> missing = SparkProbe.missing(BuildInfo.class.getClassLoader());
     if (!missing.isEmpty()) {
@@ -109,16 +125,21 @@ final class BuildInfo {
         newest);
   }
 
-  static String property(String name) {
+  /** Empty where there is no such file: {@link io.holdfast.spark.Native} tells of a missing jar. */
+  private static Properties properties(String resource) {
     Properties properties = new Properties();
-    try (InputStream in = BuildInfo.class.getResourceAsStream(RESOURCE)) {
+    try (InputStream in = BuildInfo.class.getResourceAsStream(resource)) {
       if (in != null) {
         properties.load(in);
       }
     } catch (IOException e) {
-      throw new HoldfastException("Cannot read " + RESOURCE + " of the Holdfast jar", e);
+      throw new HoldfastException("Cannot read " + resource + " of the Holdfast jar", e);
     }
-    String value = properties.getProperty(name);
+    return properties;
+  }
+
+  static String property(String name) {
+    String value = properties(RESOURCE).getProperty(name);
     if (value == null) {
       throw new HoldfastException(
           "The Holdfast jar is incomplete: " + RESOURCE + " does not say " + name);

@@ -1,0 +1,107 @@
+"""The build: which sources a Spark minor is compiled from, and which jars against."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast import _jars
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# The build backend is not part of the installed package. It comes last, so that `holdfast` is the
+# installed one.
+sys.path.append(str(ROOT / "python"))
+
+from holdfast_build import maven, minors, tools  # noqa: E402
+
+
+@pytest.mark.parametrize(
+    ("name", "held"),
+    [
+        ("from-4.0", ["4.0", "4.1", "4.2", "4.3", "4.10"]),
+        ("from-4.2", ["4.2", "4.3", "4.10"]),
+        ("until-4.2", ["4.0", "4.1", "4.2"]),
+        ("only-4.1", ["4.1"]),
+        ("only-4.10", ["4.10"]),
+    ],
+)
+def test_a_range_holds_its_minors(name: str, held: list[str]) -> None:
+    assert [m for m in ("4.0", "4.1", "4.2", "4.3", "4.10") if minors.holds(name, m)] == held
+
+
+@pytest.mark.parametrize("name", ["4.3", "spark-4.3", "from-4", "from-4.3-", "after-4.0"])
+def test_a_folder_that_is_no_range_is_refused(name: str) -> None:
+    with pytest.raises(tools.BuildError, match=f"{re.escape(name)} is no range"):
+        minors.holds(name, "4.3")
+
+
+def test_package_and_build_agree_on_the_minors() -> None:
+    assert _jars.SPARK_MINORS == minors.MINORS
+    assert _jars.OLDEST_SPARK == minors.OLDEST_RELEASE
+    assert {pom.name for pom in minors.POMS.iterdir()} == set(minors.MINORS[:-1])
+
+
+@pytest.mark.parametrize("minor", minors.MINORS)
+def test_a_class_has_one_form_in_a_minor(minor: str) -> None:
+    sources = [
+        str(file.relative_to(folder))
+        for folder in minors.source_folders(minor)
+        for file in folder.glob("java/**/*.java")
+        if file.name != "package-info.java"
+    ]
+    assert len(sources) == len(set(sources)) > 80
+
+
+def test_every_minor_has_every_class_whose_form_depends_on_it() -> None:
+    names = {
+        minor: {
+            file.name
+            for folder in minors.source_folders(minor)
+            for file in folder.glob("java/io/holdfast/spark/minor/*.java")
+        }
+        for minor in minors.MINORS
+    }
+    assert len(set(map(frozenset, names.values()))) == 1
+
+
+@pytest.fixture
+def pinned(tmp_path: Path) -> tuple[Path, Path]:
+    """A pom with one jar, and the folder that has it."""
+    pom, into = tmp_path / "pom", tmp_path / "jars"
+    pom.mkdir()
+    into.mkdir()
+    (pom / "pom.xml").write_text("<project/>")
+    (pom / "sha256").write_text(f"{hashlib.sha256(b'classes').hexdigest()}  a-1.jar\n")
+    (into / "a-1.jar").write_bytes(b"classes")
+    return pom, into
+
+
+def test_jars_that_are_there_need_no_maven(
+    pinned: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert maven.jars(*pinned) == [pinned[1] / "a-1.jar"]
+
+
+def test_another_jar_than_the_pinned_one_is_refused(pinned: tuple[Path, Path]) -> None:
+    jar = pinned[1] / "a-1.jar"
+    jar.write_bytes(b"other classes")
+    with pytest.raises(
+        tools.BuildError, match=r"a-1\.jar has sha256 \w+, expected \w+\. Delete it"
+    ):
+        maven.jars(*pinned)
+    assert jar.read_bytes() == b"other classes"
+
+
+def test_without_maven_the_missing_jars_are_named(
+    pinned: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (pinned[1] / "a-1.jar").unlink()
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(maven.MissingJarsError, match=r"a-1\.jar of .*pom\.xml.*apt install maven"):
+        maven.jars(*pinned)
