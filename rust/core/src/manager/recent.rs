@@ -83,8 +83,8 @@ mod tests {
             recent.keep(reference(offset, 4), vec![offset as u8; 4]);
         }
         assert!(recent.find(&reference(0, 4)).is_none());
-        assert_eq!(*recent.find(&reference(4, 4)).unwrap(), [4; 4]);
-        assert_eq!(*recent.find(&reference(8, 4)).unwrap(), [8; 4]);
+        assert_eq!(recent.find(&reference(4, 4)).as_deref(), Some(&[4; 4][..]));
+        assert_eq!(recent.find(&reference(8, 4)).as_deref(), Some(&[8; 4][..]));
         recent.keep(reference(12, 11), vec![0; 11]);
         assert!(recent.find(&reference(12, 11)).is_none());
         assert!(recent.find(&reference(8, 4)).is_some());
