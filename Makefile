@@ -25,6 +25,9 @@ SPARK_MINORS  ?= $(basename $(notdir $(wildcard requirements/spark/*.txt)))
 ON_SPARK      := PYTHONPATH=tests $(BIN)/python -m support.spark.other_spark
 VERSION_TESTS := tests/spark/test_operators.py tests/spark/test_crash.py
 
+# Files of tests go to two processes, each with a Spark of its own: tests often wait.
+TWO_AT_A_TIME := --numprocesses=2 --dist=loadfile
+
 CHECKED_PYTHON := python/holdfast python/holdfast_build examples/flights examples/harness
 LINTED_PYTHON  := python tests examples benches
 
@@ -52,7 +55,7 @@ test-rust: tools  ## tests of the Rust crates
 
 .PHONY: test-python
 test-python: $(VENV)/installed  ## tests of the installed package: python, command line, Spark
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(TWO_AT_A_TIME) $(PYTEST_ARGS)
 
 .PHONY: test-matrix
 test-matrix: $(VENV)/installed  ## the operator matrix in full, on 1, 20 and 200 partitions

@@ -6,6 +6,7 @@ writes them. Versions and checksums are pinned there; where to fetch from is Mav
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import shutil
 import subprocess
@@ -47,9 +48,13 @@ def jars(pom: Path, into: Path) -> list[Path]:
     """
     lines = (pom / "sha256").read_text().splitlines()
     wanted = {name: digest for digest, name in (line.split() for line in lines)}
-    missing = [name for name in wanted if not (into / name).exists()]
-    if missing:
-        _fetch(pom, into, missing)
+    into.mkdir(parents=True, exist_ok=True)
+    # Of several processes that need them one fetches, and the others wait.
+    with into.with_name(f".{into.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        missing = [name for name in wanted if not (into / name).exists()]
+        if missing:
+            _fetch(pom, into, missing)
     _check(into, wanted)
     return [into / name for name in wanted]
 

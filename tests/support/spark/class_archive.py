@@ -10,6 +10,7 @@ scratch.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import subprocess
@@ -51,10 +52,15 @@ def java_options(options: str) -> str:
 
 
 def ensure(file: Path) -> None:
-    """Write the file, unless it is there."""
-    if file.exists():
-        return
+    """Write the file, unless it is there; of several processes one does, and the others wait."""
     file.parent.mkdir(parents=True, exist_ok=True)
+    with file.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not file.exists():
+            _write(file)
+
+
+def _write(file: Path) -> None:
     with tempfile.TemporaryDirectory(dir=file.parent) as scratch:
         written = Path(scratch, "classes.jsa")
         options = f"{QUICK_START} -XX:ArchiveClassesAtExit={written} {QUIET}"
@@ -70,7 +76,6 @@ def ensure(file: Path) -> None:
             said = (done.stdout + done.stderr)[-2000:]
             warnings.warn(f"Spark's classes were not archived: {said}", stacklevel=2)
             return
-        # Of several test runs that get here, each has the same.
         written.replace(file)
 
 
