@@ -83,7 +83,9 @@ DOCUMENTS = {
     ),
     "docs/regional-pipelines.md": (
         Step("installation", "pip install deltalake"),
-        Step("pasted", "from deltalake import", everywhere=True),
+        Step("pasted", "from deltalake import DeltaTable\n", everywhere=True),
+        Step("printed", "100000", everywhere=True),
+        Step("pasted", "from deltalake import CommitProperties", everywhere=True),
         Step("pasted", "query = pipeline.foreach_batch(append_once)", everywhere=True),
         Step("printed", "100000", everywhere=True),
         Step("not run", ".write_kafka(", "needs Kafka with TLS"),

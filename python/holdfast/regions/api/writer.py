@@ -57,7 +57,8 @@ Runner = TypeVar("Runner", bound=TaskRunner)
 class RegionalWriter:
     """A pipeline with a sink, ready to start.
 
-    Made by ``RegionalPipeline.write_parquet``, ``write_to``, ``write_kafka`` and ``foreach_batch``.
+    Made by ``RegionalPipeline.write_parquet``, ``write_delta``, ``write_to``, ``write_kafka`` and
+    ``foreach_batch``.
     """
 
     def __init__(self, chain: Chain, output: Destination) -> None:
