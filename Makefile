@@ -47,7 +47,7 @@ wheel: $(VENV)/locked  ## one wheel with extension, JNI library and plugin jars,
 ##@ Develop
 
 .PHONY: test
-test: test-rust test-python test-versions-quick  ## all tests
+test: test-rust test-python  ## all tests on the newest Spark
 
 .PHONY: test-rust
 test-rust: tools  ## tests of the Rust crates
