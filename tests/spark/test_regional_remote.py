@@ -151,7 +151,8 @@ def test_executors_killed_in_the_middle_of_batches(
 def test_one_process_killed_at_one_point_after_the_other(
     spark: SparkSession, tmp_path: Path, remote: Remote, kind: str
 ) -> None:  # R74, R81
-    batches = written(tmp_path, len(DEATHS_OF_OTHERS))
+    # The last batch fails for a region, so that there is something to drain.
+    batches = written(tmp_path, len(DEATHS_OF_OTHERS) + 1)
     arguments = ["--master", "local-cluster[2,1,1024]", "--kill-one", kind]
     assert job(tmp_path, remote, *arguments) == 0, log_of(tmp_path)
     marks = {mark.name for mark in (tmp_path / "marks").iterdir()}
