@@ -200,6 +200,11 @@ def test_a_new_pipeline_is_refused_at_a_table_that_has_rows_of_another(
             {"configuration": {"delta.enableChangeDataFeed": "true"}},
             "needs of its writers what write_delta does not do",
         ),
+        (
+            None,
+            {"configuration": {"delta.setTransactionRetentionDuration": "interval 30 days"}},
+            "forgets transactions after 'interval 30 days'",
+        ),
     ],
 )
 def test_a_table_that_rows_do_not_fit_is_refused_before_anything_is_there(
