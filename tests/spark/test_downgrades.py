@@ -184,6 +184,7 @@ def test_queries_without_state_of_holdfast_record_nothing(
     [
         ('{"version":2,"spark":"4.3.0"}', "reads versions up to 1: a newer Holdfast wrote"),
         ('{"version":1,"spark":"trunk"}', "is damaged: it does not say which Spark"),
+        ('{"version":1,"spark":"99999999999.0"}', "is damaged: it does not say which Spark"),
         ('{"version":1}', "is damaged: it does not say which Spark"),
         ('{"version":1,"sp', "is damaged: it does not say which Spark"),
         ("", "is damaged: it does not say which Spark"),
