@@ -152,6 +152,11 @@ class RegionRun:
         self._settle(replace(self._declined(self._failure), problem=self._problem))
         return True
 
+    @property
+    def has_all_rows(self) -> bool:
+        """Whether no row of this batch is left to be fed: a few steps lead to the answer."""
+        return self.feed.ended and not self.feed.waits
+
     def expire(self, cause: str) -> None:
         """Decline in place of a thread that may be in the middle of `advance` for ever.
 
