@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.regions.task.threads import RegionThreads
+from holdfast.regions.task.threads import GATHER_BEYOND, GATHER_MS, RegionThreads
 
 COUNT = 4
 PATIENCE_S = 60.0
@@ -217,3 +217,35 @@ def test_regions_with_more_rows_to_come_take_turns(
     held.set()
     wait_for(measured, len(regions))
     assert taken == [0, 1, 2, 0, 1, 2]
+
+
+def test_answers_are_gathered_as_long_as_many_regions_are_at_work(
+    pool: RegionThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed = threading.Semaphore(0)
+
+    def answer_in_a_pause(_: float) -> bool:
+        """Instead of a pause by the clock: another region comes to its answer meanwhile."""
+        before = pool._answers.qsize()
+        allowed.release()
+        deadline = time.monotonic() + PATIENCE_S
+        while pool._answers.qsize() == before:
+            assert time.monotonic() < deadline, "no region has come to its answer"
+            time.sleep(0.001)
+        return False
+
+    def next_group() -> int:
+        allowed.release()
+        deadline = time.monotonic() + PATIENCE_S
+        while not (found := pool.wait(1.0)):
+            assert time.monotonic() < deadline, "no region has come to its answer"
+        return len(found)
+
+    regions: list[Any] = [Region(allowed.acquire, 1) for _ in range(GATHER_BEYOND + 1)]
+    for region in regions:
+        pool.take_on(region)
+    monkeypatch.setattr(pool._stopped, "wait", answer_in_a_pause)
+    sizes = [next_group(), next_group()]
+    allowed.release(len(regions))
+    wait_for(pool, len(regions) - sum(sizes))
+    assert sizes == [1 + GATHER_MS, 1]

@@ -377,6 +377,9 @@ class RegionRun:
         # No data moved since the snapshots were taken, so the operators are exactly at them.
         keep, self._instances = self._instances, None
         self._writer = None
+        # What it consists of is let go of now, and not with that of all other regions of the task:
+        # of ten thousand, these are objects that Python's collector would look through once more.
+        self._graph = None
         self._settle(
             Answered(
                 entry_of_region,
