@@ -25,7 +25,7 @@ from common.rounds import ALL_PROVIDERS, WrongStateError
 from common.targets import Verdict
 from gpu import state
 from memory import measure as memory
-from regional import coordinator, pipeline, regions
+from regional import coordinator, pipeline, regions, requests
 from spark import measure as queries
 from spark.cases import SUITES
 from spark.queries import QUERIES
@@ -49,6 +49,7 @@ PLANS: Mapping[str, Callable[[argparse.Namespace, Path], Iterator[Plan]]] = {
     GPU: partial(state.plans, "cupy"),
     "pipeline": pipeline.plans,
     "regions": regions.plans,
+    "requests": requests.plans,
     "memory": memory.plans,
     **{suite: partial(queries.plans, cases) for suite, cases in SUITES.items()},
 }
@@ -63,6 +64,7 @@ suites:
   gpu      the same of a CuPy array, digests, the copy to the host, memory (needs a GPU)
   pipeline  regional pipelines of 64 regions: healthy, one region failing, one region slow
   regions  10,000 regions on two executors: from the last row to the published checkpoint
+  requests  what checkpoints of a pipeline ask HDFS for (needs Maven the first time)
   memory   native memory of one JVM over 3,000 batches of a small query (needs the JDK's jcmd)
   many     queries on 200 partitions
   few      the same on 20 partitions

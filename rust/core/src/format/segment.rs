@@ -90,10 +90,20 @@ pub struct SegmentReader<'a> {
 impl<'a> SegmentReader<'a> {
     /// A reader that has nothing open yet.
     pub fn new(storage: &'a dyn Storage) -> Self {
-        Self {
-            storage,
-            open: None,
-        }
+        Self::with_open(storage, None)
+    }
+
+    /// A reader that goes on with a file of the same storage that was open already.
+    pub(crate) fn with_open(
+        storage: &'a dyn Storage,
+        open: Option<(FileId, Box<dyn ReadFile>)>,
+    ) -> Self {
+        Self { storage, open }
+    }
+
+    /// The file of the last segment, if it could be read.
+    pub(crate) fn into_open(self) -> Option<(FileId, Box<dyn ReadFile>)> {
+        self.open
     }
 
     /// As [`read_segment`].
@@ -109,13 +119,20 @@ impl<'a> SegmentReader<'a> {
     fn bytes(&mut self, reference: &SegmentRef) -> Result<Vec<u8>> {
         let end = reference.offset.saturating_add(reference.len);
         // A file that was open when the segment was appended is too short as it was opened.
-        let open = self.open.take();
-        let open =
-            open.filter(|(file, input)| *file == reference.file && input.size_bytes() >= end);
-        let input = match open {
-            Some((_, input)) => input,
-            None => self.storage.open(&reference.file.file_name())?,
-        };
+        let open = self
+            .open
+            .take()
+            .filter(|(file, input)| *file == reference.file && input.size_bytes() >= end);
+        if let Some((file, input)) = open {
+            let read = read_frames(input.as_ref(), reference.offset, reference.len);
+            // What it was opened with may be gone since, such as a connection: opened again it may
+            // be read all the same.
+            if let Ok(bytes) = read {
+                self.open = Some((file, input));
+                return Ok(bytes);
+            }
+        }
+        let input = self.storage.open(&reference.file.file_name())?;
         let bytes = read_frames(input.as_ref(), reference.offset, reference.len)?;
         self.open = Some((reference.file, input));
         Ok(bytes)
