@@ -20,6 +20,8 @@ from support import TESTS
 from support.spark.queries import drain, settings, source, write_batch
 from support.spark.state_files import merged_files, stored_segments
 
+pytestmark = pytest.mark.versions
+
 PARTITIONS = 4
 UI_METRICS_KEY = "spark.sql.streaming.ui.enabledCustomMetricList"
 
