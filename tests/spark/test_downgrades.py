@@ -20,6 +20,8 @@ from support import TESTS
 from support.spark.queries import drain, select_provider, source, write_batch
 from support.spark.state_files import snapshot
 
+pytestmark = pytest.mark.versions
+
 FIXTURES = TESTS / "fixtures" / "spark-v1"
 #: Records of Spark 3.5.7 and of a vendor's 9.1.0, as version 1 of the format has them.
 OLDER, NEWER = ((FIXTURES / f"{name}.json").read_text() for name in ("older", "newer"))

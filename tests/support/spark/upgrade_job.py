@@ -11,6 +11,7 @@ import json
 import sys
 from pathlib import Path
 
+from support.spark.group_state_cases import GROUP_STATE_CASES
 from support.spark.operator_cases import SQL_CASES
 from support.spark.operator_inputs import BATCHES, events
 from support.spark.queries import (
@@ -24,12 +25,14 @@ from support.spark.queries import (
 )
 from support.spark.transform_with_state_cases import TRANSFORM_WITH_STATE_CASES
 
-CASES = {**SQL_CASES, **TRANSFORM_WITH_STATE_CASES}
+CASES = SQL_CASES | GROUP_STATE_CASES | TRANSFORM_WITH_STATE_CASES
+
+PARTITIONS = 2
 
 
 def main(folder: Path, first: int, last: int, names: list[str]) -> None:
     spark = local_session(folder / "warehouse")
-    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    spark.conf.set("spark.sql.shuffle.partitions", str(PARTITIONS))
     for name in names:
         case = CASES[name]
         inputs = {}
