@@ -1,0 +1,11 @@
+package io.holdfast.spark.suites
+
+import org.apache.spark.sql.streaming
+
+class StreamingAggregationSuite extends streaming.StreamingAggregationSuite with HoldfastAsProvider
+
+class StreamingDeduplicationSuite
+  extends streaming.StreamingDeduplicationSuite with HoldfastAsProvider
+
+class StreamingDeduplicationWithinWatermarkSuite
+  extends streaming.StreamingDeduplicationWithinWatermarkSuite with HoldfastAsProvider

@@ -1,0 +1,152 @@
+"""Runs Spark's own test suites with Holdfast in the place of the provider.
+
+``python -m support.spark.spark_suites [SUITE ...]``: fetches the suites and their Spark, compiles
+``tests/spark_suites``, runs each suite in a JVM of its own, and compares with the exceptions there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+import holdfast
+from support import TESTS
+from support.spark.java_side import jars, tool
+from support.spark.suite_results import TestResult, problems, read, table
+
+SOURCES = TESTS / "spark_suites"
+WORK = TESTS.parent / "build" / "spark-suites"
+PACKAGE = "io.holdfast.spark.suites"
+SPARK = "4.2"
+_SUITE = re.compile(r"^class (\w+Suite)\b", re.MULTILINE)
+_SUITE_LIMIT_S = 1800
+
+#: What Spark's launcher opens, without which Spark does not start.
+_OPENED = (
+    *("java.base/java.lang", "java.base/java.lang.invoke", "java.base/java.lang.reflect"),
+    *("java.base/java.io", "java.base/java.net", "java.base/java.nio", "java.base/java.util"),
+    *("java.base/java.util.concurrent", "java.base/java.util.concurrent.atomic"),
+    *("java.base/jdk.internal.ref", "java.base/sun.nio.ch", "java.base/sun.nio.cs"),
+    *("java.base/sun.security.action", "java.base/sun.util.calendar"),
+    "java.security.jgss/sun.security.krb5",
+)
+
+
+def suites() -> list[str]:
+    """The suites that there are subclasses for."""
+    return [
+        name
+        for file in sorted(SOURCES.glob("*.scala"))
+        for name in _SUITE.findall(file.read_text())
+    ]
+
+
+def exceptions() -> dict[str, dict[str, str]]:
+    """The reason by test, by suite; every reason is explained."""
+    listed = tomllib.loads((SOURCES / "exceptions.toml").read_text())
+    reasons, by_suite = listed["reasons"], listed.get("suites", {})
+    for suite, tests in by_suite.items():
+        if suite not in suites():
+            raise SystemExit(f"exceptions.toml: there is no suite {suite}")
+        for test, reason in tests.items():
+            if reason not in reasons:
+                raise SystemExit(f"exceptions.toml: {suite}: {test}: no reason {reason}")
+    return by_suite
+
+
+def compiled(class_path: list[Path]) -> Path:
+    """Compile the subclasses; a warning is an error."""
+    classes = WORK / "classes"
+    classes.mkdir(parents=True, exist_ok=True)
+    path = os.pathsep.join(map(str, class_path))
+    command = [tool("java"), "-Xmx1g", "-cp", path, "scala.tools.nsc.Main", "-deprecation"]
+    command += ["-Xfatal-warnings", "-d", str(classes), "-cp", path]
+    command += map(str, sorted(SOURCES.glob("*.scala")))
+    subprocess.run(command, check=True, timeout=300)
+    return classes
+
+
+def resources(fetched: list[Path]) -> Path:
+    """What the suites read as files, out of their jar."""
+    folder = WORK / "resources"
+    tests = next(jar for jar in fetched if re.match(r"spark-sql_.*-tests\.jar", jar.name))
+    with zipfile.ZipFile(tests) as archive:
+        wanted = [
+            name
+            for name in archive.namelist()
+            if not name.endswith(".class") and not name.startswith("META-INF/")
+        ]
+        archive.extractall(folder, wanted)
+    return folder
+
+
+def run(suite: str, class_path: list[Path]) -> list[TestResult]:
+    """Run a suite; its log stays in ``build/spark-suites/SUITE``."""
+    folder = WORK / suite
+    folder.mkdir(parents=True, exist_ok=True)
+    seen, report = folder / "seen.tsv", folder / f"TEST-{PACKAGE}.{suite}.xml"
+    for stale in (seen, report):
+        stale.unlink(missing_ok=True)
+    settings = holdfast.spark_conf(spark=SPARK)
+    del settings["spark.jars"]  # they are on the class path
+    with tempfile.TemporaryDirectory(prefix="spark-suites-") as scratch:
+        properties = {
+            **settings,
+            "spark.testing": "true",
+            "spark.ui.enabled": "false",
+            "spark.test.home": scratch,
+            "java.io.tmpdir": scratch,
+            "io.netty.tryReflectionSetAccessible": "true",
+            "holdfast.suites.seen": str(seen),
+        }
+        command = [tool("java"), "-Xmx3g", "-Xss4m", "-ea", "--add-modules=jdk.incubator.vector"]
+        command += [f"--add-opens={name}=ALL-UNNAMED" for name in _OPENED]
+        command += [f"-D{key}={value}" for key, value in properties.items()]
+        command += ["-cp", os.pathsep.join(map(str, class_path)), "org.scalatest.tools.Runner"]
+        command += ["-R", str(WORK / "classes"), "-s", f"{PACKAGE}.{suite}"]
+        command += ["-u", str(folder), "-fW", str(folder / "result.txt")]
+        environment = {**os.environ, "SPARK_TESTING": "1", "SPARK_LOCAL_IP": "127.0.0.1"}
+        with (folder / "output.txt").open("wb") as output:
+            # A failed test fails the process as well; the report tells what is expected.
+            subprocess.run(
+                command,
+                cwd=folder,
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=_SUITE_LIMIT_S,
+                check=False,
+            )
+    if not report.exists():
+        raise SystemExit(f"{suite} did not run to its end: see {folder / 'output.txt'}")
+    return read(report, seen)
+
+
+def main() -> int:
+    """Run the suites that are named, or all."""
+    known, listed = suites(), exceptions()
+    chosen = sys.argv[1:] or known
+    for name in chosen:
+        if name not in known:
+            print(f"no suite {name}; there are {', '.join(known)}", file=sys.stderr)
+            return 2
+    fetched = jars("spark-suites")
+    plugin = holdfast.plugin_jars(spark=SPARK)
+    class_path = [compiled([*fetched, *plugin]), resources(fetched), *fetched, *plugin]
+    results: list[TestResult] = []
+    for name in chosen:
+        results += run(name, class_path)
+        print(table([result for result in results if result.suite == name], listed), flush=True)
+    wrong = problems(results, listed)
+    print(table(results, listed), *wrong, sep="\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
