@@ -93,7 +93,9 @@ def problems(
 
 def table(results: Iterable[TestResult], exceptions: Mapping[str, Mapping[str, str]]) -> str:
     """A row per suite: tests that ran, passed with and without a store, and are listed."""
-    rows = [("suite", "ran", "passed on Holdfast", "passed without a store", "excepted")]
+    rows: list[tuple[str, ...]] = [
+        ("suite", "ran", "passed on Holdfast", "passed without a store", "excepted")
+    ]
     results = [result for result in results if result.outcome != "ignored"]
     for suite in dict.fromkeys(result.suite for result in results):
         own = [result for result in results if result.suite == suite]
