@@ -47,7 +47,7 @@ wheel: $(VENV)/locked  ## one wheel with extension, JNI library and plugin jars,
 ##@ Develop
 
 .PHONY: test
-test: test-rust test-python  ## all tests
+test: test-rust test-python  ## all tests on the newest Spark
 
 .PHONY: test-rust
 test-rust: tools  ## tests of the Rust crates
@@ -68,10 +68,17 @@ test-versions: $(VENV)/installed  ## operators, crashes and upgrades on the olde
 	    -k 'not in-one-go and not 200-' $(PYTEST_ARGS) || exit 1; done
 	$(BIN)/python -m pytest tests/spark/test_upgrades.py -m full $(PYTEST_ARGS)
 
+# Two runs at a time, each with one Spark for all of its cases. Those that are short fill the gap.
 .PHONY: test-versions-quick
 test-versions-quick: $(VENV)/installed  ## one case of every operator and a kill -9 on each older Spark minor
-	for minor in $(SPARK_MINORS); do \
-	    $(ON_SPARK) $$minor $(VERSION_TESTS) $(PYTEST_ARGS) || exit 1; done
+	$(if $(SPARK_MINORS),$(MAKE) --no-print-directory --jobs=2 --output-sync=target \
+	    $(SPARK_MINORS:%=quick-operators-%) $(SPARK_MINORS:%=quick-crash-%))
+
+quick-operators-%:
+	$(ON_SPARK) $* tests/spark/test_operators.py $(PYTEST_ARGS)
+
+quick-crash-%:
+	$(ON_SPARK) $* tests/spark/test_crash.py $(PYTEST_ARGS)
 
 # In a JVM each, on the Spark release that they were published with.
 .PHONY: test-spark-suites

@@ -6,7 +6,7 @@ ones, and every file lives for exactly as long as a retained checkpoint needs it
 Three ways in:
 
 - `configure` (or `spark_conf`): an unmodified Structured Streaming query keeps its state in
-  Holdfast. This needs PySpark 4.3.
+  Holdfast. This needs PySpark 4.0.1 or newer.
 - `regional`: a pipeline of operators over Arrow batches whose checkpoints complete although some
   regions could not take part. This needs PyArrow and NumPy, and PySpark unless it is run without.
 - `SnapshotManager`: the file-merging snapshot manager by itself. This needs nothing.
@@ -28,7 +28,7 @@ from holdfast._core import (
     __version__,
 )
 from holdfast._jars import plugin_jars
-from holdfast._spark import configure, spark_conf
+from holdfast._spark import check, configure, spark_conf
 
 if TYPE_CHECKING:
     from holdfast.regions import (
@@ -88,6 +88,7 @@ __all__ = [
     "Stats",
     "TwoPhaseSink",
     "__version__",
+    "check",
     "configure",
     "plugin_jars",
     "regional",

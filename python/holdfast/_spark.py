@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from holdfast._checks import not_allowed, require_one_of
 from holdfast._jars import plugin_jars
+from holdfast._sessions import (
+    PLUGIN,
+    require_classic_builder,
+    require_plugin_if_running,
+    runs_plugin,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,8 +24,6 @@ DEFAULT_MAX_FILE_BYTES: Final = 32 * 1024 * 1024
 MIN_MAX_FILE_BYTES: Final = 4 * 1024
 MAX_MAX_FILE_BYTES: Final = 1 << 40
 MIN_MAX_MEMORY_BYTES: Final = 1 << 20
-
-PLUGIN: Final = "io.holdfast.spark.HoldfastPlugin"
 
 #: What Spark's Structured Streaming page shows of Holdfast, a graph each; the progress has more.
 UI_METRICS: Final = (
@@ -49,6 +51,15 @@ OPTION_KEYS: Final = {
     "max_file_bytes": f"{STORE}.holdfast.maxFileBytes",
     "compression": f"{STORE}.holdfast.compression",
     "max_memory_bytes": f"{STORE}.holdfast.maxMemoryBytes",
+}
+
+#: What every query needs; Spark reads these when the query starts.
+OF_QUERIES: Final = {
+    f"{STORE}.providerClass": "io.holdfast.spark.HoldfastStateStoreProvider",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "io.holdfast.spark.HoldfastCheckpointFileManager"
+    ),
+    f"{STORE}.checkpointFormatVersion": "2",
 }
 
 
@@ -126,11 +137,7 @@ def spark_conf(
     return {
         "spark.jars": ",".join(map(str, plugin_jars(spark=spark))),
         "spark.plugins": PLUGIN,
-        f"{STORE}.providerClass": "io.holdfast.spark.HoldfastStateStoreProvider",
-        "spark.sql.streaming.checkpointFileManagerClass": (
-            "io.holdfast.spark.HoldfastCheckpointFileManager"
-        ),
-        f"{STORE}.checkpointFormatVersion": "2",
+        **OF_QUERIES,
         UI_METRICS_KEY: ",".join(UI_METRICS),
         OPTION_KEYS["max_file_bytes"]: str(file_bytes),
         OPTION_KEYS["compression"]: compression,
@@ -176,6 +183,12 @@ def configure(
         If Holdfast does not run on this version of PySpark; if Spark is running already
         without the plugin, because it would ignore these settings silently; or if the builder is
         one of Spark Connect, whose server must be configured instead.
+    TypeError
+        If it is a session instead of a builder.
+
+    See Also
+    --------
+    check : whether a session that exists runs Holdfast.
 
     Examples
     --------
@@ -189,11 +202,11 @@ def configure(
     }
     given = {option: value for option, value in given.items() if value is not None}
     settings = spark_conf(**given)
+    require_classic_builder(builder)
     # A builder has no public way to ask it for a setting, and one that was applied cannot be told
     # from a default afterwards.
     options: dict[str, Any] = builder._options
-    _require_classic(options)
-    _require_plugin_if_running()
+    require_plugin_if_running()
     # Left alone rather than set to their defaults, which would replace spark-defaults.conf.
     left_alone = {key for option, key in OPTION_KEYS.items() if option not in given}
     wanted = {key: value for key, value in settings.items() if key not in left_alone}
@@ -203,6 +216,55 @@ def configure(
     for key, value in wanted.items():
         builder.config(key, value)
     return builder
+
+
+def check(session: SparkSession) -> None:
+    """Check that stateful queries which a session starts keep their state in Holdfast.
+
+    For sessions that others made: a notebook's, a managed service's, or a client's of Spark
+    Connect. It looks at settings alone; nothing is started.
+
+    Parameters
+    ----------
+    session : pyspark.sql.SparkSession
+        A session, classic or of Spark Connect.
+
+    Raises
+    ------
+    RuntimeError
+        If they do not. The message has each setting that is missing, and where it has to be set.
+
+    Examples
+    --------
+    >>> holdfast.check(spark)
+    """
+    plugins = session.conf.get("spark.plugins", None)
+    lacking = [
+        f"{key} is {_shown(found)} and has to be {value!r}"
+        for key, value in OF_QUERIES.items()
+        if (found := session.conf.get(key, None)) != value
+    ]
+    if not runs_plugin(plugins):
+        raise RuntimeError(
+            "this session does not run Holdfast, so its queries cannot keep their state in it: "
+            + "; ".join(
+                [f"spark.plugins is {_shown(plugins)} and has to contain {PLUGIN!r}", *lacking]
+            )
+            + ". Spark reads plugins and jars only at its start: put what `python -m holdfast "
+            "conf` prints into the settings of the cluster, or of the Spark Connect server, and "
+            "restart it"
+        )
+    if lacking:
+        raise RuntimeError(
+            "this session runs Holdfast, but its queries do not keep their state in it: "
+            + "; ".join(lacking)
+            + ". Set these with session.conf.set(...) before the query starts, or in the settings "
+            "of the cluster"
+        )
+
+
+def _shown(value: str | None) -> str:
+    return "not set" if value is None else repr(value)
 
 
 def _require_no_contradiction(options: dict[str, Any], wanted: dict[str, str]) -> None:
@@ -230,52 +292,3 @@ def _bytes(size: object) -> int | None:
     if found is None:
         return None
     return int(found["number"]) << _SHIFTS[found["unit"] or "b"]
-
-
-def _require_classic(options: dict[str, Any]) -> None:
-    remote = options.get("spark.remote") or os.environ.get("SPARK_REMOTE")
-    if remote:
-        raise RuntimeError(
-            f"this session is a Spark Connect client of {remote}: a client cannot load a plugin. "
-            "Start the server with the settings that `python -m holdfast conf` prints there"
-        )
-
-
-def _require_plugin_if_running() -> None:
-    """Refuse when a Spark that runs already would ignore the settings.
-
-    Three states of the process matter: no JVM yet (all settings count), an active Spark context
-    (plugins are fixed), a JVM without context (its class path is fixed).
-    """
-    from pyspark import SparkContext
-
-    active = SparkContext._active_spark_context
-    if active is not None:
-        plugins = active.getConf().get("spark.plugins", "") or ""
-        if PLUGIN not in [part.strip() for part in plugins.split(",")]:
-            raise RuntimeError(
-                "a Spark session is active and was started without Holdfast; Spark reads "
-                "spark.plugins and spark.jars only at its start, so these settings would be "
-                "ignored. Call configure() before the first session, in a new process, or start "
-                "with spark-submit and the settings that `python -m holdfast conf` prints"
-            )
-        return
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
-        SparkContext._ensure_initialized()  # attaches to the JVM that spark-submit started
-    jvm = SparkContext._jvm
-    if jvm is not None and not _can_load(jvm, PLUGIN):
-        raise RuntimeError(
-            "a JVM is running already and does not have the Spark plugin of Holdfast on its class "
-            "path, which is fixed when it starts. Call configure() before the first session, in a "
-            "new process; under spark-submit pass `--jars $(python -m holdfast jar)`, or the "
-            "settings that `python -m holdfast conf` prints as --properties-file"
-        )
-
-
-def _can_load(jvm: Any, name: str) -> bool:
-    py4j_error: type[Exception] = sys.modules["py4j.protocol"].Py4JJavaError
-    try:
-        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
-    except py4j_error:
-        return False
-    return True

@@ -18,6 +18,7 @@ ORDER = (
     "_core",
     "_native",
     "_jars",
+    "_sessions",
     "_spark",
     "regions/base",
     "regions/coordinator",

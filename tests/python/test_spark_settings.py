@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pyspark
 import pytest
@@ -29,7 +30,13 @@ def builder() -> SparkSession.Builder:
 def no_spark_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     monkeypatch.setattr(SparkContext, "_jvm", None)
-    for name in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"):
+    for name in (
+        "PYSPARK_GATEWAY_PORT",
+        "SPARK_API_MODE",
+        "SPARK_CONNECT_MODE",
+        "SPARK_CONNECT_MODE_ENABLED",
+        "SPARK_REMOTE",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -283,12 +290,113 @@ def test_a_jvm_of_spark_submit_that_has_the_plugin_is_accepted(
     assert holdfast.configure(builder)._options == needed()
 
 
-def test_a_spark_connect_client_is_told_to_configure_its_server(
+@pytest.mark.parametrize(
+    ("options", "variables", "reason"),
+    [
+        ({}, {"SPARK_REMOTE": "sc://example:15002"}, "SPARK_REMOTE is sc://example:15002"),
+        ({"spark.remote": "sc://example"}, {}, "spark.remote is sc://example"),
+        # PySpark then starts a server of its own, with other plugins than the builder's.
+        ({"spark.remote": "local[2]"}, {}, "spark.remote is local"),
+        ({"spark.api.mode": "connect", "spark.master": "local"}, {}, "spark.api.mode is connect"),
+        ({}, {"SPARK_API_MODE": "Connect"}, "spark.api.mode is connect"),
+        ({}, {"SPARK_CONNECT_MODE_ENABLED": "1"}, "SPARK_CONNECT_MODE_ENABLED is set"),
+        ({}, {"SPARK_CONNECT_MODE": "1"}, "it is the default"),
+    ],
+)
+def test_a_builder_of_spark_connect_is_told_to_configure_its_server(
+    builder: SparkSession.Builder,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, str],
+    variables: dict[str, str],
+    reason: str,
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    builder.config(map=options)
+    with pytest.raises(RuntimeError, match=r"Start the server with.*holdfast conf") as caught:
+        holdfast.configure(builder)
+    assert reason in str(caught.value)
+    assert builder._options == options
+
+
+def test_a_builder_of_the_connect_package_is_told_to_configure_its_server() -> None:
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+    builder = ConnectSession.builder
+    with pytest.raises(RuntimeError, match=r"it is a pyspark.sql.connect.SparkSession.Builder"):
+        holdfast.configure(builder)  # type: ignore[arg-type]
+    assert builder._options == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "variables"),
+    [
+        ({"spark.api.mode": "classic"}, {"SPARK_CONNECT_MODE": "1"}),
+        ({"spark.api.mode": "classic"}, {"SPARK_API_MODE": "connect"}),
+        ({}, {"SPARK_CONNECT_MODE": "0"}),
+    ],
+)
+def test_a_builder_of_a_classic_session_is_configured(
+    builder: SparkSession.Builder,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, str],
+    variables: dict[str, str],
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    holdfast.configure(builder.config(map=options))  # type: ignore[arg-type]
+    assert builder._options == {**options, **needed()}
+
+
+def test_a_session_in_the_place_of_a_builder_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"takes a builder .*holdfast\.check\(session\)"):
+        holdfast.configure(session_with({}))
+
+
+def session_with(settings: dict[str, str]) -> Any:
+    """As much of a session as `check` asks: its settings."""
+    return SimpleNamespace(conf=settings)
+
+
+def test_a_session_with_all_settings_is_one_of_holdfast() -> None:
+    more = {"spark.plugins": f"com.example.Other, {_spark.PLUGIN}"}
+    holdfast.check(session_with({**needed(), **more}))
+
+
+@pytest.mark.parametrize("plugins", [{}, {"spark.plugins": "com.example.Other"}])
+def test_a_session_without_the_plugin_is_told_where_the_settings_belong(
+    plugins: dict[str, str],
+) -> None:
+    session = session_with({**needed(), "spark.plugins": ""} | plugins)
+    with pytest.raises(RuntimeError, match=r"does not run Holdfast.*spark\.plugins is .*restart"):
+        holdfast.check(session)
+
+
+@pytest.mark.parametrize("key", sorted(_spark.OF_QUERIES))
+def test_a_session_whose_queries_use_other_state_stores_is_told_what_to_set(key: str) -> None:
+    session = session_with({**needed(), key: "another"})
+    with pytest.raises(RuntimeError, match=f"{key} is 'another' and has to be .*conf\\.set"):
+        holdfast.check(session)
+    del session.conf[key]
+    with pytest.raises(RuntimeError, match=f"{key} is not set and has to be"):
+        holdfast.check(session)
+
+
+def test_a_session_lacks_all_settings_at_once() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        holdfast.check(session_with({}))
+    assert [
+        key for key in ("spark.plugins", *_spark.OF_QUERIES) if key not in str(caught.value)
+    ] == []
+
+
+def test_a_jvm_of_spark_submit_is_not_started_for_a_builder_of_spark_connect(
     builder: SparkSession.Builder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SPARK_REMOTE", "sc://example:15002")
-    with pytest.raises(RuntimeError, match=r"sc://example:15002.*server"):
-        holdfast.configure(builder)
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    monkeypatch.setattr(SparkContext, "_ensure_initialized", lambda: pytest.fail("attached"))
+    with pytest.raises(RuntimeError, match="session of Spark Connect"):
+        holdfast.configure(builder.config("spark.remote", "sc://example"))
 
 
 # In a process of its own: a JVM, once started, stays until its Python process ends.
@@ -306,6 +414,10 @@ def refusal():
 options = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"}
 session = SparkSession.builder.master("local[1]").config(map=options).getOrCreate()
 print("refusal:", refusal())
+try:
+    holdfast.check(session)
+except RuntimeError as error:
+    print("check:", error)
 session.stop()
 print("refusal:", refusal())
 """
@@ -316,6 +428,11 @@ def test_a_real_session_without_the_plugin_is_refused_while_it_runs_and_after_it
     done = subprocess.run(
         [sys.executable, "-c", REAL_SPARK], check=True, capture_output=True, text=True, timeout=200
     )
-    running, stopped = (line for line in done.stdout.splitlines() if line.startswith("refusal: "))
+    lines = done.stdout.splitlines()
+    running, stopped = (line for line in lines if line.startswith("refusal: "))
+    (checked,) = (line for line in lines if line.startswith("check: "))
+    assert "this session does not run Holdfast" in checked
+    assert "spark.plugins is not set and has to contain" in checked
+    assert f"{STORE}.providerClass is not set and has to be" in checked
     assert "active and was started without Holdfast" in running
     assert "does not have the Spark plugin of Holdfast on its class path" in stopped

@@ -8,10 +8,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyspark
 import pytest
 from pyspark import cloudpickle
 
+from holdfast._jars import SPARK_MINORS
 from support.spark.class_archive import archive, ensure, java_options, quick_start
+from support.spark.java_side import QUICK_START
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,15 +25,19 @@ if TYPE_CHECKING:
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+# Tests on an older minor start few JVMs: writing the archive takes longer than it saves them.
+CLASSES = archive() if pyspark.__version__.startswith(f"{SPARK_MINORS[-1]}.") else None
 # For the applications that tests start, too.
-CLASSES = archive()
-os.environ.setdefault("PYSPARK_SUBMIT_ARGS", java_options(quick_start(CLASSES)))
+os.environ.setdefault(
+    "PYSPARK_SUBMIT_ARGS", java_options(quick_start(CLASSES) if CLASSES else QUICK_START)
+)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def class_archive() -> None:
     """Spark's classes are archived before the first test starts Spark."""
-    ensure(CLASSES)
+    if CLASSES:
+        ensure(CLASSES)
 
 
 @pytest.fixture(scope="session")

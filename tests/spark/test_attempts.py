@@ -13,7 +13,8 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from support.spark.faults import CLUSTER, WAIT_SECONDS, Job, World, freeze, status
+from support.spark.faults import CLUSTER, WAIT_SECONDS, Job, World, freeze
+from support.spark.processes import status
 from support.spark.state_files import merged_files
 
 # Several Spark applications in a row: for when the machine is busy.

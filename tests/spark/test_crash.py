@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import pyarrow.parquet as pq
 import pytest
 
-from harness.process import running_in_session
 from support import environment, program
+from support.spark import processes
 from support.spark.queries import write_batch
 
 JOB = program("spark/crash_job.py")
@@ -102,12 +102,7 @@ class Job:
         return code
 
     def executors(self) -> list[int]:
-        """Executor processes of this job, by what /proc says."""
-        return [
-            process
-            for process in running_in_session(self.process.pid)
-            if b"CoarseGrainedExecutorBackend" in Path(f"/proc/{process}/cmdline").read_bytes()
-        ]
+        return processes.executors(self.process.pid)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import shutil
 import subprocess
@@ -20,16 +19,7 @@ from pyspark.sql import functions as F
 import holdfast
 from support import TESTS
 from support.spark.queries import STATE, drain, settings, source, write_batch
-from support.spark.state_files import commit_ids, merged_files
-
-
-def snapshot(folder: Path) -> dict[str, str]:
-    """Digest of every file below ``folder``."""
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
+from support.spark.state_files import commit_ids, merged_files, snapshot
 
 
 @pytest.fixture

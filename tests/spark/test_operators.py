@@ -29,11 +29,9 @@ from support.spark.transform_with_state_cases import TRANSFORM_WITH_STATE_CASES
 # Micro-batches with data, by number of partitions.
 BATCHES_ON = {1: BATCHES, 20: BATCHES, 200: BATCHES // 2}
 
-ROWS_FORM, PANDAS_FORM = "transformWithState-", "transformWithStateInPandas-"
-
 #: Of the two forms of transformWithState in Python, PySpark 4.0 has only that with pandas. Its
 #: worker for applyInPandasWithState fails with the locked PyArrow, on any provider.
-NOT_ON_4_0 = (ROWS_FORM, "applyInPandasWithState-")
+NOT_ON_4_0 = ("transformWithState-", "applyInPandasWithState-")
 
 CASES = {
     name: case
@@ -74,28 +72,26 @@ QUICK = {
     "flatMapGroupsWithState-update",
     "mapGroupsWithState-event-time-update",
     "transformWithStateInPandas-map-update",
+    "transformWithStateOnJvm-update",
     "transformWithState-list-update",
     "transformWithState-ttl-update",
     "transformWithState-initial-state-update",
 }
 
+# One for each of Spark's operators, on the older minors.
+OPERATORS = EVERYDAY | {
+    "dropDuplicatesWithinWatermark-append",
+    "limit-append",
+    "mapGroupsWithState-event-time-update",
+    "transformWithStateOnJvm-update",
+    "transformWithStateInPandas-map-update",
+}
+
 EVERYDAY_ON: dict[int, set[str]] = {1: SAMPLE | QUICK, 20: EVERYDAY, 200: {"join-full-append"}}
 if not pyspark.__version__.startswith(f"{SPARK_MINORS[-1]}."):
-    # An older minor, see `make test-versions-quick`: every kind once.
-    EVERYDAY_ON = {1: EVERYDAY | QUICK, 20: set(), 200: set()}
-
-
-def everyday(partitions: int) -> set[str]:
-    """Cases that ``make test`` runs; in the form with pandas where there is no other."""
-    named = EVERYDAY_ON[partitions]
-    lost = {name.removeprefix(ROWS_FORM) for name in named - CASES.keys()}
-    kinds = {kind.rpartition("-")[0] for kind in lost}
-    return named | {
-        name
-        for name in CASES
-        if name.startswith(PANDAS_FORM)
-        and name.removeprefix(PANDAS_FORM).rpartition("-")[0] in kinds
-    }
+    # See `make test-versions-quick`: two batches, a restart, two more.
+    EVERYDAY_ON = {1: OPERATORS, 20: set(), 200: set()}
+    BATCHES_ON[1] = 4
 
 
 def run_case(
@@ -179,7 +175,7 @@ def cells() -> Iterator[object]:
     for name in CASES:
         for restart in (True, False):
             for partitions in BATCHES_ON:
-                quick = name in everyday(partitions)
+                quick = name in EVERYDAY_ON[partitions]
                 yield pytest.param(
                     name,
                     partitions,

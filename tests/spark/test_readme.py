@@ -20,10 +20,11 @@ from support.spark.readme import Block, Reader, blocks
 
 ROOT = Path(__file__).resolve().parents[2]
 
-#: What blocks are for. A *program* is saved and run, *pasted* is Python that goes into one session
-#: with what was pasted before, *printed* is what the program before printed, *terminal* has
-#: commands and what they print; *installation* runs in the clone of the repository.
-Kind = Literal["not run", "installation", "program", "pasted", "printed", "terminal"]
+#: What blocks are for. A *program* is saved and run, and one that is *saved* is run by a later
+#: block. *pasted* is Python that goes into one session with what was pasted before, *printed* is
+#: what the program before printed, *terminal* has commands and what they print; *installation* runs
+#: in the clone of the repository.
+Kind = Literal["not run", "installation", "program", "saved", "pasted", "printed", "terminal"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Step:
     begins
         Beginning of the block.
     note
-        For "not run", the reason; for "program", its file.
+        For "not run", the reason; for "program" and "saved", the file.
     varies
         Pattern of what differs from run to run in each line that is printed.
     everywhere
@@ -72,9 +73,19 @@ DOCUMENTS = {
     "docs/state-stores.md": (
         Step("terminal", "$ holdfast conf > holdfast.conf", varies="(?<= )/.*/site-packages"),
     ),
+    "docs/installation.md": (
+        Step("terminal", "$ mkdir -p cluster/jars"),
+        Step("saved", "from pyspark.sql import SparkSession\n\nimport holdfast", "check.py"),
+        Step("terminal", "$ SPARK_CONF_DIR=$PWD/cluster/conf spark-submit"),
+        Step("not run", "spark.archives", "needs a cluster"),
+        Step("not run", "export SPARK_CONF_DIR", "test_connect.py starts a server"),
+        Step("not run", "FROM apache/spark", "needs a container engine"),
+    ),
     "docs/regional-pipelines.md": (
         Step("installation", "pip install deltalake"),
-        Step("pasted", "from deltalake import", everywhere=True),
+        Step("pasted", "from deltalake import DeltaTable\n", everywhere=True),
+        Step("printed", "100000", everywhere=True),
+        Step("pasted", "from deltalake import CommitProperties", everywhere=True),
         Step("pasted", "query = pipeline.foreach_batch(append_once)", everywhere=True),
         Step("printed", "100000", everywhere=True),
         Step("not run", ".write_kafka(", "needs Kafka with TLS"),
@@ -146,9 +157,10 @@ def do(reader: Reader, steps: Iterator[tuple[Step, Block]]) -> None:
     for step, block in steps:
         if step.kind == "installation":
             reader.shell(block.text, folder=ROOT)
-        elif step.kind == "program":
+        elif step.kind in ("program", "saved"):
             (reader.folder / step.note).write_text(block.text)
-            reader.shell(f"python {step.note}")
+            if step.kind == "program":
+                reader.shell(f"python {step.note}")
         elif step.kind == "pasted":
             printed = reader.paste(block.text)
         elif step.kind == "printed":
@@ -175,7 +187,7 @@ def of_documents(wanted: Callable[[Step], bool]) -> Iterator[tuple[Step, Block]]
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_every_block_of_a_document_is_done_or_has_a_reason_not_to_be(name: str) -> None:
     steps, found = DOCUMENTS[name], blocks(ROOT / name)
-    languages = {"program": "python", "pasted": "python", "terminal": "console"}
+    languages = dict.fromkeys(("program", "saved", "pasted"), "python") | {"terminal": "console"}
     for step, block in zip(steps, found, strict=False):
         where = f"{name}, line {block.line}: {block.text.splitlines()[0]}"
         assert block.text.startswith(step.begins), where

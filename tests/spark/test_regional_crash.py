@@ -14,7 +14,7 @@ from support.regional.pipelines import Row, expected, output_of, rows_of
 from support.spark.java_side import skipped_without_jars
 from support.spark.kafka_broker import KafkaBroker
 from support.spark.regional_input import write_rows
-from support.spark.regional_job import DRAINING, POINTS, REGIONS
+from support.spark.regional_job import DEATHS_OF_OTHERS, DRAINING, POINTS, REGIONS
 from support.spark.regional_run import log_of, run_job
 
 # Several Spark applications in a row: for when the machine is busy.
@@ -77,6 +77,24 @@ def test_executors_killed_in_the_middle_of_batches(tmp_path: Path) -> None:
     assert {mark.name for mark in (tmp_path / "marks").iterdir()} >= {"executor-2", "executor-5"}
     assert output_of(tmp_path / "out") == expected(batches)
     # Without a restart: what the dead executors left goes while the query runs.
+    check_files(tmp_path)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["executor", "worker"])
+def test_one_process_killed_at_one_point_after_the_other(
+    tmp_path: Path, kind: str
+) -> None:  # R74, R81
+    # The last batch fails for a region, so that there is something to drain.
+    count = len(DEATHS_OF_OTHERS) + 1
+    batches = [rows_of(number, REGIONS, each=60) for number in range(count)]
+    for number, rows in enumerate(batches):
+        write_rows(tmp_path / "in", number, rows)
+    code = run_job(tmp_path, "--master", "local-cluster[2,1,1024]", "--kill-one", kind)
+    assert code == 0, log_of(tmp_path)
+    marks = {mark.name for mark in (tmp_path / "marks").iterdir()}
+    assert marks >= {f"{kind}-{batch}-{point}" for batch, point in DEATHS_OF_OTHERS.items()}
+    assert output_of(tmp_path / "out") == expected(batches)
     check_files(tmp_path)
 
 

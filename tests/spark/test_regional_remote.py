@@ -25,7 +25,7 @@ from support.regional.restorable import Counting
 from support.spark.mini_hdfs import MiniHdfs
 from support.spark.object_stores import S3Server
 from support.spark.regional_input import regional_source, write_rows
-from support.spark.regional_job import DRAINING, POINTS, REGIONS
+from support.spark.regional_job import DEATHS_OF_OTHERS, DRAINING, POINTS_OF_OTHERS, REGIONS
 from support.spark.regional_run import log_of, run_job
 from support.spark.unreliable import UnreliableProxy
 
@@ -35,9 +35,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 NOW = {"availableNow": True}
 #: Two to spare, so that HDFS can replace lost ones in a pipeline of three.
 DATA_NODES = 5
-
-#: All but the one between two logs of Spark, which holds Spark up by a pipe in a local folder.
-REMOTE_POINTS = tuple(point for point in POINTS if point != "planned")
 
 
 @dataclass(frozen=True)
@@ -105,7 +102,7 @@ def written(folder: Path, count: int) -> list[list[Row]]:
     "points",
     [
         ("second-link",),
-        pytest.param(REMOTE_POINTS, marks=[pytest.mark.full, pytest.mark.timeout(2400)]),
+        pytest.param(POINTS_OF_OTHERS, marks=[pytest.mark.full, pytest.mark.timeout(2400)]),
     ],
     ids=["one", "all"],
 )
@@ -147,6 +144,22 @@ def test_executors_killed_in_the_middle_of_batches(
     assert job(tmp_path, remote, *arguments) == 0, log_of(tmp_path)
     assert {mark.name for mark in (tmp_path / "marks").iterdir()} >= {"executor-2", "executor-5"}
     assert remote.rows() == expected(batches)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["executor", "worker"])
+def test_one_process_killed_at_one_point_after_the_other(
+    spark: SparkSession, tmp_path: Path, remote: Remote, kind: str
+) -> None:  # R74, R81
+    # The last batch fails for a region, so that there is something to drain.
+    batches = written(tmp_path, len(DEATHS_OF_OTHERS) + 1)
+    arguments = ["--master", "local-cluster[2,1,1024]", "--kill-one", kind]
+    assert job(tmp_path, remote, *arguments) == 0, log_of(tmp_path)
+    marks = {mark.name for mark in (tmp_path / "marks").iterdir()}
+    assert marks >= {f"{kind}-{batch}-{point}" for batch, point in DEATHS_OF_OTHERS.items()}
+    assert remote.rows() == expected(batches)
+    verified = remote.command(tmp_path, "verify", "--json", f"{remote.uri}/ckpt")
+    assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
 def test_savepoint_restore_and_going_back_on_hdfs(

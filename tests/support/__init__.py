@@ -19,7 +19,7 @@ def program(name: str) -> str:
 
 
 def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of this process and `more`, for a process that imports this package."""
+    """The environment of this process and `more`, for a process that imports what tests do."""
     inherited = os.environ.get("PYTHONPATH")
-    path = f"{TESTS}{os.pathsep}{inherited}" if inherited else str(TESTS)
-    return {**os.environ, "PYTHONPATH": path, **(more or {})}
+    path = [str(TESTS.parent / "examples"), str(TESTS), *([inherited] if inherited else [])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path), **(more or {})}

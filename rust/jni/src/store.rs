@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use holdfast_core::state::{
     ChangeKind, CommitId, FamilyOfInterest, FamilyOptions, KeyRange, Layout, MemoryBudget,
-    ScanBatch, ScanOf, StateStore, for_each_change, read_changelog,
+    ScanBatch, ScanOf, StateStore, find_own, for_each_change, read_changelog,
 };
 use holdfast_core::{Error, Owner};
 use jni::objects::{JByteArray, JClass, JLongArray, JObject, JObjectArray, JString};
@@ -182,6 +182,28 @@ extern "system" fn Java_io_holdfast_spark_Native_load<'local>(
         state.open(store.folder.storage.as_ref(), version, id.as_ref())?;
         match state.take_warning() {
             Some(warning) => Ok(env.new_string(warning)?),
+            None => Ok(JString::null()),
+        }
+    })
+}
+
+/// `Native.ownId(long store, long version, String[] ids): String`: the store's own id of a version
+/// among those of all stores of the partition; null without one.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_ownId<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    store: jlong,
+    version: jlong,
+    ids: JObjectArray<'local, JString<'local>>,
+) -> JString<'local> {
+    with_env(env, |env| {
+        let ids = commit_ids(env, &ids)?;
+        let version = version_of(version)?;
+        let store = STORES.get(store)?;
+        let state = store.state.lock();
+        match find_own(store.folder.storage.as_ref(), state.owner(), version, &ids)? {
+            Some(id) => Ok(env.new_string(id.to_string())?),
             None => Ok(JString::null()),
         }
     })

@@ -16,9 +16,11 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from harness.process import kill_session, running_in_session
+from harness.process import kill_session
 from support import environment, program
+from support.spark import processes
 from support.spark.object_stores import Store
+from support.spark.processes import status
 from support.spark.queries import STATE, write_batch
 from support.spark.state_files import Segment, commit_ids, lineage, merged_files
 
@@ -262,11 +264,6 @@ class World:
             job.kill()
 
 
-def status(stat: Path) -> list[str]:
-    """What follows the name in a stat file of /proc: state, parent, ..."""
-    return stat.read_text().rpartition(")")[2].split()
-
-
 def freeze(process: int) -> None:
     """Stops a process; on return none of its threads does anything any more."""
     os.kill(process, signal.SIGSTOP)
@@ -328,24 +325,12 @@ class Job:
         assert code != 0, "the job succeeded"
         return self.text()
 
-    def processes(self, marker: str) -> list[int]:
-        """Processes of this job whose command line has the marker."""
-        found = []
-        for process in running_in_session(self.process.pid):
-            try:
-                command = Path(f"/proc/{process}/cmdline").read_bytes()
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            if marker.encode() in command:
-                found.append(process)
-        return found
-
     def drivers(self) -> list[int]:
         """The JVM of the driver; there is none before it starts."""
-        return self.processes("org.apache.spark.deploy.SparkSubmit")
+        return processes.drivers(self.process.pid)
 
     def executors(self) -> list[int]:
-        return self.processes("CoarseGrainedExecutorBackend")
+        return processes.executors(self.process.pid)
 
     def two_executors(self) -> list[int]:
         """The executors of a job on ``CLUSTER``."""

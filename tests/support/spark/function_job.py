@@ -37,7 +37,9 @@ DOCUMENT = TESTS.parent / "docs" / "regional-pipelines.md"
 def recipe(table: Path) -> dict[str, Any]:
     """The names of the document's program, with another table."""
     (program,) = (
-        block.text for block in blocks(DOCUMENT) if block.text.startswith("from deltalake import")
+        block.text
+        for block in blocks(DOCUMENT)
+        if block.text.startswith("from deltalake import CommitProperties")
     )
     names: dict[str, Any] = {}
     exec(compile(program, str(DOCUMENT), "exec"), names)  # noqa: S102 - what readers do

@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,15 @@ from pathlib import Path
 from support import TESTS
 
 PINS = TESTS.parent / "requirements" / "spark"
+
+#: Where the parts of a source distribution are in an installation.
+PLACES = {
+    "pyspark/": "pyspark/",
+    "deps/jars/": "pyspark/jars/",
+    "deps/bin/": "pyspark/bin/",
+    "deps/sbin/": "pyspark/sbin/",
+    "lib/": "pyspark/python/lib/",
+}
 
 
 def minors() -> list[str]:
@@ -45,14 +55,8 @@ def pyspark_of(minor: str) -> Path:
     partial = Path(tempfile.mkdtemp(prefix=f"pyspark-{minor}-", dir=cache))
     try:
         print(f"PySpark {minor} into {folder} (450 MB)", file=sys.stderr, flush=True)
-        subprocess.run(
-            [
-                *(sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"),
-                *("--no-deps", "--no-build-isolation", "--no-compile", "--require-hashes"),
-                *("--requirement", str(pins), "--target", str(partial)),
-            ],
-            check=True,
-        )
+        with tempfile.TemporaryDirectory(dir=cache) as download:
+            _unpack(_fetched(pins, Path(download)), partial)
         try:
             partial.rename(folder)
         except OSError:
@@ -62,6 +66,31 @@ def pyspark_of(minor: str) -> Path:
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return folder
+
+
+def _fetched(pins: Path, folder: Path) -> Path:
+    """The source distribution that a file of pins names, checked by pip."""
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet")
+    # Kept unpacked, so not once more as it came.
+    options = ("--no-cache-dir", "--no-deps", "--no-build-isolation", "--require-hashes")
+    subprocess.run([*pip, *options, "--requirement", str(pins), "--dest", str(folder)], check=True)
+    (archive,) = folder.iterdir()
+    return archive
+
+
+def _unpack(archive: Path, into: Path) -> None:
+    """Put files where PySpark's installation has them.
+
+    An installation packs all jars into a wheel before it unpacks them again, which takes longer
+    than to fetch them.
+    """
+    with tarfile.open(archive) as files:
+        for member in files:
+            _, _, name = member.name.partition("/")
+            for source, target in PLACES.items():
+                if name.startswith(source) and member.isfile():
+                    member.name = target + name.removeprefix(source)
+                    files.extract(member, into, filter="data")
 
 
 def environment_of(minor: str, own: Mapping[str, str] = os.environ) -> dict[str, str]:

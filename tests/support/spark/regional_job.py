@@ -1,8 +1,10 @@
 """A regional pipeline that the fault tests kill. Run as a program.
 
 With ``--kill POINT`` it kills its own process group, JVM included, when it comes to that point in
-batch ``--at`` (-1: while it drains). With ``--kill-executors`` the executor of one region is killed
-once in every third batch, in the middle of it. In every odd batch one region fails once. With
+batch ``--at`` (-1: while it drains). With ``--kill-one executor`` or ``worker`` it goes on itself,
+and one such process is killed in each batch, at a point of its own (:data:`DEATHS_OF_OTHERS`). With
+``--kill-executors`` the executor of one region is killed once in every third batch, in the middle
+of it. In every odd batch one region fails once. With
 ``--kafka`` the first start copies the input files to a Kafka topic, which is read instead of them.
 Checkpoints and output may lie on another file system.
 """
@@ -14,7 +16,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -32,6 +35,7 @@ from holdfast.regions.protocol import answers
 from holdfast.regions.runners.spark.runner import SparkRunner
 from support.regional import pipelines
 from support.regional.pipelines import COUNTED, RunningCount
+from support.spark import processes
 from support.spark.kafka_topic import feed, topic_source
 from support.spark.queries import builder, on_class_path
 from support.spark.regional_input import TASKS, regional_source
@@ -52,11 +56,17 @@ POINTS = (
     "planned",
     "done",
 )
+#: All but the one between two logs of Spark, which holds Spark up by a pipe in a local folder.
+POINTS_OF_OTHERS = tuple(point for point in POINTS if point != "planned")
 REGIONS = [f"r{number:02}" for number in range(6)]
 DRAINING = -1
+#: The point of each batch at which an executor or a worker dies; the first batch starts them.
+DEATHS_OF_OTHERS = {**dict(enumerate(POINTS_OF_OTHERS, start=1)), DRAINING: "metadata"}
 Files = Sequence[tuple[HadoopPath, HadoopPath, int]]
 #: More than fits into the metadata, so that there are segments.
 BALLAST = 300
+#: In which there must be an executor or a worker to kill.
+WAIT_SECONDS = 120
 
 
 class Ballasted(RunningCount):
@@ -97,18 +107,19 @@ class ExecutorKilling(Ballasted):
 
 
 class Death:
-    """Where this process ends."""
+    """Where something ends: a point for each of some batches."""
 
     batch: ClassVar[int | None] = None
 
-    def __init__(self, point: str, at: int) -> None:
-        self.point = point
-        self.at = at
+    def __init__(self, points: Mapping[int, str], kill: Callable[[str], None]) -> None:
+        self.points = dict(points)
+        self.kill = kill
 
     def passes(self, point: str) -> None:
-        """End here, if this is the place."""
-        if point == self.point and Death.batch == self.at:
-            os.killpg(os.getpgrp(), signal.SIGKILL)
+        """End something here, if this is the place."""
+        if Death.batch is not None and self.points.get(Death.batch) == point:
+            del self.points[Death.batch]
+            self.kill(point)
 
     def lies_before(self, owner: Any, name: str, point: str, nth: int = 1) -> None:
         """Put a point before the n-th call of a batch."""
@@ -124,14 +135,30 @@ class Death:
         setattr(owner, name, wrapped)
 
 
+def kill_this_application(point: str) -> None:
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def kill_one(kind: str, marks: Path, point: str) -> None:
+    """Kill the oldest executor or worker, and leave a mark."""
+    session, deadline = os.getsid(0), time.monotonic() + WAIT_SECONDS
+    find = {"executor": processes.executors, "worker": processes.workers}[kind]
+    while not (found := find(session)):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"no {kind} to kill at {point}")
+        time.sleep(0.05)
+    os.kill(found[0], signal.SIGKILL)
+    (marks / f"{kind}-{Death.batch}-{point}").touch()
+
+
 def install(death: Death) -> None:
     """Put the points where the driver does its steps."""
     run_batch, finish = driver.PipelineDriver.run_batch, driver.PipelineDriver.finish
 
     def dated_run_batch(self: Any, batch_id: int, *arguments: Any, **options: Any) -> None:
         Death.batch = batch_id
-        if death.point == "planned" and batch_id == death.at - 1:
-            die_between_the_logs(self._folders.stream, death.at)
+        if death.points.get(batch_id + 1) == "planned":
+            die_between_the_logs(self._folders.stream, batch_id + 1)
         run_batch(self, batch_id, *arguments, **options)
         death.passes("done")
 
@@ -229,6 +256,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--kill", choices=POINTS)
     parser.add_argument("--at", type=int, default=0, help="batch to die in; -1: while draining")
+    parser.add_argument("--kill-one", choices=("executor", "worker"))
     parser.add_argument("--kill-executors", action="store_true")
     parser.add_argument("--kafka", metavar="SERVERS")
     parser.add_argument("--class-path", help="to reach Kafka")
@@ -245,7 +273,9 @@ def main() -> None:
     if args.pause:
         rest_between_batches(args.pause)
     if args.kill is not None:
-        install(Death(args.kill, args.at))
+        install(Death({args.at: args.kill}, kill_this_application))
+    if args.kill_one is not None:
+        install(Death(DEATHS_OF_OTHERS, partial(kill_one, args.kill_one, folder / "marks")))
     operator = ExecutorKilling if args.kill_executors else Ballasted
     settings = (
         builder(args.master, folder / "warehouse")

@@ -32,7 +32,7 @@ from holdfast.regions.checkpoint.read import checkpoint_ids, read_metadata
 from holdfast.regions.checkpoint.verify import Verification
 from support import environment, program
 from support.regional.pipelines import Row, expected, output_of, rows_of
-from support.spark.faults import status
+from support.spark import processes
 from support.spark.regional_input import write_rows
 from support.spark.soak import PAGE_BYTES, Memory, contention, growth
 
@@ -114,26 +114,8 @@ class RegionalJob:
     def text(self) -> str:
         return self.log.read_text(errors="replace")[-6000:]
 
-    def _having(self, marker: bytes) -> list[int]:
-        found = []
-        for process in running_in_session(self.process.pid):
-            with suppress(FileNotFoundError, ProcessLookupError):
-                if marker in Path(f"/proc/{process}/cmdline").read_bytes():
-                    found.append(process)
-        return found
-
     def jvms(self) -> list[int]:
-        return self._having(b"org.apache.spark.deploy.SparkSubmit")
-
-    def workers(self) -> list[int]:
-        """Python workers; the daemon that forks them looks the same, but is a child of the JVM."""
-        daemons = set(self._having(b"pyspark.daemon"))
-        found = []
-        for process in daemons:
-            with suppress(FileNotFoundError, ProcessLookupError):
-                if int(status(Path(f"/proc/{process}/stat"))[1]) in daemons:
-                    found.append(process)
-        return found
+        return processes.drivers(self.process.pid)
 
     def kill(self, kind: str, rng: random.Random) -> bool:
         """Kill what is named; False if there is none at the moment."""
@@ -143,7 +125,7 @@ class RegionalJob:
         victims = {
             DRIVER: lambda: [self.process.pid],
             JVM: self.jvms,
-            WORKER: lambda: sorted(self.workers()),
+            WORKER: lambda: processes.workers(self.process.pid),
         }[kind]()
         if not victims:
             return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import struct
 from collections.abc import Iterator
@@ -12,6 +13,15 @@ from typing import NamedTuple
 FRAME_HEADER_BYTES = 20
 #: Kinds of frames: the beginning of a segment, and more of it.
 HEAD, DATA = 2, 3
+
+
+def snapshot(folder: Path) -> dict[str, str]:
+    """Digest of every file below ``folder``."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 def merged_files(checkpoint: Path) -> list[Path]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from support.spark.java_side import instance
 from support.spark.operator_cases import (
     DATA_BATCHES_ONLY,
     LATE,
@@ -144,7 +145,20 @@ def then_windows(frames: Frames) -> DataFrame:
     )
 
 
+def on_the_jvm(frames: Frames) -> DataFrame:
+    """CountingJob.java: Python has no way to write it."""
+    events = frames["events"].where("key is not null")
+    return DataFrame(
+        instance(events.sparkSession, "CountingJob").apply(events._jdf), events.sparkSession
+    )
+
+
 TRANSFORM_WITH_STATE_CASES = {
+    "transformWithStateOnJvm-update": Case(
+        query=on_the_jvm,
+        mode="update",
+        shows={"lists that grew over batches": lambda row: row[1] > 6},
+    ),
     "transformWithStateInPandas-value-update": plain(Totals, pandas=True),
     "transformWithState-value-append": plain(Totals, pandas=False, mode="append"),
     "transformWithStateInPandas-list-append": plain(History, pandas=True, mode="append"),

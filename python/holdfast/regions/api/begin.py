@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from holdfast._sessions import require_classic_session
 from holdfast.regions.api.chain import Chain
 from holdfast.regions.api.pipeline import RegionalPipeline
 from holdfast.regions.splits import FileSplits
@@ -38,6 +39,8 @@ def regional(
     ValueError
         If no column is named, or the DataFrame has no such column or is not streaming, or
         columns are named for `FileSplits`.
+    NotImplementedError
+        If the DataFrame is one of Spark Connect.
 
     Examples
     --------
@@ -56,6 +59,7 @@ def regional(
     if not columns:
         raise ValueError("region_by names no column")
     if source is not None:
+        require_classic_session(source)
         missing = [column for column in columns if column not in source.columns]
         if missing:
             raise ValueError(

@@ -17,6 +17,7 @@ from holdfast.regions.sinks import (
     ParquetSink,
     TwoPhaseSink,
 )
+from holdfast.regions.sinks.delta import DeltaDestination, DeltaSink, require_deltalake
 from holdfast.regions.sinks.destination import FunctionDestination, SinkDestination
 from holdfast.regions.sinks.kafka import KafkaDestination
 from holdfast.regions.sinks.kafka_options import Unsettled, require_settings
@@ -116,6 +117,40 @@ class RegionalPipeline:
         RegionalWriter
         """
         return self.write_to(ParquetSink(path, compression=compression))
+
+    def write_delta(
+        self, path: str | Path, *, compression: Compression = DEFAULT_COMPRESSION
+    ) -> RegionalWriter:
+        """Append the last operator's rows to a Delta table, each row exactly once.
+
+        Workers write the files, and the driver adds those of a checkpoint in one entry of the
+        table's log, together with the id of the checkpoint. The first rows create the table. Runs
+        on every Spark, because it does not use Delta's connector: needs deltalake on the driver
+        (the extra ``delta``).
+
+        Parameters
+        ----------
+        path : str or Path
+            Folder of the table, on a file system that is mounted on driver and executors. One
+            pipeline at a time appends to it with this; others may write to it by other means.
+        compression : str, default "zstd"
+            Codec, as in ``pyarrow.parquet.write_table``.
+
+        Returns
+        -------
+        RegionalWriter
+
+        Raises
+        ------
+        ImportError
+            If deltalake is not installed.
+        ValueError
+            If only Spark reaches the folder. That rows fit the table is checked at the start.
+        """
+        require_deltalake()
+        return RegionalWriter(
+            self._chain, DeltaDestination(DeltaSink(path, compression=compression))
+        )
 
     def write_to(self, sink: TwoPhaseSink) -> RegionalWriter:
         """Write the last operator's rows to a two-phase sink, such as one of your own.

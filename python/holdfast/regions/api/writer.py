@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from holdfast._sessions import require_classic_session
 from holdfast.regions.api.chain import Chain
 from holdfast.regions.api.options import PipelineOptions
 from holdfast.regions.base.folders import SEGMENTS_FOLDER, CheckpointFolders
@@ -56,7 +57,8 @@ Runner = TypeVar("Runner", bound=TaskRunner)
 class RegionalWriter:
     """A pipeline with a sink, ready to start.
 
-    Made by ``RegionalPipeline.write_parquet``, ``write_to``, ``write_kafka`` and ``foreach_batch``.
+    Made by ``RegionalPipeline.write_parquet``, ``write_delta``, ``write_to``, ``write_kafka`` and
+    ``foreach_batch``.
     """
 
     def __init__(self, chain: Chain, output: Destination) -> None:
@@ -207,6 +209,8 @@ class RegionalWriter:
             DataFrame.
         TypeError
             If there is no such option.
+        NotImplementedError
+            If the session is one of Spark Connect.
         RuntimeError
             If the application does not run the Holdfast plugin, see `holdfast.configure`; if Python
             workers cannot import what they need; or if a query of this name runs.
@@ -338,6 +342,7 @@ class RegionalWriter:
             raise ValueError(
                 "there is no SparkSession to start the pipeline in: create one first"
             ) from e
+        require_classic_session(session)
         require_source_of_splits()
         # What it imports of PySpark is not in every version.
         from holdfast.regions.runners.spark.split_stream import SplitStream

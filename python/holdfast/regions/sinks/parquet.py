@@ -117,7 +117,7 @@ class ParquetSink(TwoPhaseSink):
         """The folder, which belongs to one pipeline."""
         return str(self.root)
 
-    def at(self, location: str) -> ParquetSink:
+    def at(self, location: str) -> ParquetSink | None:
         """Return a sink for another folder.
 
         Parameters

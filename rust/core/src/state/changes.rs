@@ -67,6 +67,35 @@ pub fn read_changelog(
     Ok(None)
 }
 
+/// The id of `owner` at `version` among the ids of all stores of the partition; `None` without one.
+///
+/// # Errors
+/// `NotFound` or `Corrupt` where an id of an older build does not say whose it is, and the segment
+/// that does is gone or damaged.
+pub fn find_own(
+    storage: &dyn Storage,
+    owner: &Owner,
+    version: u64,
+    ids: &[CommitId],
+) -> Result<Option<CommitId>> {
+    let mut empty = None;
+    for id in ids.iter().filter(|id| id.version == version) {
+        let own = match (id.owner, id.segment) {
+            (Some(tag), _) => tag == owner.tag(),
+            (None, Some(reference)) => read_any_head(storage, &reference)?.owner == *owner,
+            (None, None) => {
+                // Whose it is makes no difference: there is nothing in the store.
+                empty = Some(*id);
+                false
+            }
+        };
+        if own {
+            return Ok(Some(*id));
+        }
+    }
+    Ok(empty)
+}
+
 /// Calls `act` for every change of one family in a changelog: what the commit did to each key in the
 /// end. Of a list that was set, the first value is a [`ChangeKind::Put`]; the values of a list that
 /// was begun by appending are all [`ChangeKind::Append`], behind a [`ChangeKind::Remove`] where the

@@ -27,7 +27,7 @@ mod store;
 mod table;
 
 pub use base_image::{BaseImage, BaseImageTask};
-pub use changes::{ChangeKind, FamilyOfInterest, for_each_change, read_changelog};
+pub use changes::{ChangeKind, FamilyOfInterest, find_own, for_each_change, read_changelog};
 pub use commit_id::CommitId;
 pub use content::{FIRST_FAMILY, Families, Layout};
 pub use entries::{Change, ChangeReader, ChangeWriter};

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast._spark import PLUGIN
+from holdfast._sessions import require_classic_session, runs_plugin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,9 +35,12 @@ def require_application(session: SparkSession, name: str) -> None:
 
     Raises
     ------
+    NotImplementedError
+        If it is a session of Spark Connect.
     RuntimeError
         If Holdfast is not there, on the driver or in Python workers, or the name is in use.
     """
+    require_classic_session(session)
     _require_plugin(session)
     if name in [query.name for query in session.streams.active]:
         raise RuntimeError(
@@ -91,7 +94,7 @@ def _require_plugin(session: SparkSession) -> None:
             f"{_CONFIGURE}"
         )
     plugins = context.getConf().get("spark.plugins", "") or ""
-    if PLUGIN not in [plugin.strip() for plugin in plugins.split(",")]:
+    if not runs_plugin(plugins):
         raise RuntimeError(
             f"the Spark application does not run Holdfast's plugin (spark.plugins={plugins!r}): "
             f"{_CONFIGURE}"

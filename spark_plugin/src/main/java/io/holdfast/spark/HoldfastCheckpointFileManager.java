@@ -2,12 +2,16 @@ package io.holdfast.spark;
 
 import io.holdfast.spark.driver.CheckpointGuard;
 import io.holdfast.spark.driver.CommitLogStream;
+import io.holdfast.spark.driver.HoldfastDriver;
+import io.holdfast.spark.driver.SparkRecords;
 import io.holdfast.spark.files.CommitLog;
 import io.holdfast.spark.files.ObjectStream;
 import io.holdfast.spark.minor.AtomicStream;
 import io.holdfast.spark.minor.CheckpointFiles;
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.Path;
@@ -18,6 +22,9 @@ import org.apache.hadoop.fs.Path;
  * Spark replays it. And on object stores files are written without a rename.
  */
 public final class HoldfastCheckpointFileManager extends CheckpointFiles {
+  /** What an operator keeps about its state, which Spark writes on the driver. */
+  private static final Pattern STATE_FILE = Pattern.compile("(.+)/state/\\d+/.+");
+
   private final Configuration conf;
   private final Path root;
 
@@ -30,10 +37,26 @@ public final class HoldfastCheckpointFileManager extends CheckpointFiles {
   @Override
   public AtomicStream createAtomic(Path path, boolean overwriteIfPossible) {
     CheckpointGuard.refuseOldFormat(conf, path);
+    recordSpark(path);
     AtomicStream out = create(path, overwriteIfPossible);
     return CommitLog.isEntry(path)
         ? new CommitLogStream(out, path, conf, HoldfastPlugin::driver)
         : out;
+  }
+
+  /** An entry of the commit log would be too late: executors have written by then. */
+  private void recordSpark(Path path) {
+    HoldfastPlugin.startedDriver()
+        .map(HoldfastDriver::sparkRecords)
+        .ifPresent(
+            records -> {
+              Matcher ofState = STATE_FILE.matcher(path.toString());
+              if (CommitLog.isPlan(path)) {
+                records.planning(path.getParent().getParent(), conf);
+              } else if (ofState.matches() && CheckpointGuard.wantsHoldfast(conf)) {
+                records.describing(new Path(ofState.group(1)), conf);
+              }
+            });
   }
 
   private AtomicStream create(Path path, boolean overwriteIfPossible) {
@@ -63,6 +86,10 @@ public final class HoldfastCheckpointFileManager extends CheckpointFiles {
   public Path createCheckpointDirectory() {
     CheckpointGuard.checkSettings(conf);
     CheckpointGuard.refuseOldFormat(conf, root);
+    HoldfastPlugin.startedDriver()
+        .ifPresentOrElse(
+            driver -> driver.sparkRecords().starting(root, conf),
+            () -> SparkRecords.refuseNewer(root, conf));
     return super.createCheckpointDirectory();
   }
 }

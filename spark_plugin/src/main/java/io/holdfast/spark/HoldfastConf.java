@@ -52,6 +52,9 @@ public final class HoldfastConf {
   /** Where Spark puts the id of a query's run, in the Hadoop configuration of its tasks. */
   public static final String RUN_ID_KEY = "sql.streaming.runId";
 
+  /** A local property of the tasks of a running query, and of no others. */
+  public static final String BATCH_ID_KEY = "streaming.sql.batchId";
+
   /** Settings of Spark that the driver reads, with Spark's defaults. */
   public static final String RETAINED_KEY = "spark.sql.streaming.minBatchesToRetain";
 

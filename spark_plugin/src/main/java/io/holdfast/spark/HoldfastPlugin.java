@@ -2,6 +2,7 @@ package io.holdfast.spark;
 
 import io.holdfast.spark.driver.HoldfastDriver;
 import io.holdfast.spark.executor.HoldfastExecutor;
+import java.util.Optional;
 import org.apache.spark.api.plugin.DriverPlugin;
 import org.apache.spark.api.plugin.ExecutorPlugin;
 import org.apache.spark.api.plugin.SparkPlugin;
@@ -47,6 +48,11 @@ public final class HoldfastPlugin implements SparkPlugin {
   /** The driver side of this JVM. */
   static HoldfastDriver driver() {
     return running(driver);
+  }
+
+  /** The driver side of this JVM, where there is one: queries without state need none. */
+  static Optional<HoldfastDriver> startedDriver() {
+    return Optional.ofNullable(driver);
   }
 
   /** The executor side of this JVM. */

@@ -17,6 +17,7 @@ import java.util.Arrays;
 import java.util.function.Supplier;
 import java.util.stream.LongStream;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.spark.TaskContext;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.ReadStateStore;
@@ -160,7 +161,7 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
                     if (empty) {
                       nativeStore.openEmpty(version);
                     } else {
-                      nativeStore.load(version, checkpointId.getOrElse(() -> null));
+                      nativeStore.load(version, idOf(version, checkpointId));
                     }
                   });
           return read.write(checkpointId);
@@ -171,7 +172,21 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
   public ReadStateStore getReadStore(long version, Option<String> checkpointId) {
     return loading(
         version,
-        () -> open(version, () -> nativeStore.load(version, checkpointId.getOrElse(() -> null))));
+        () -> open(version, () -> nativeStore.load(version, idOf(version, checkpointId))));
+  }
+
+  /**
+   * The id of a version: the one that Spark gives, or, for the state readers of Spark 4.0, which give
+   * none, the one in the commit log. A running query always has its ids from Spark: one without is of
+   * another format or provider, and is refused.
+   */
+  private String idOf(long version, Option<String> given) {
+    TaskContext task = TaskContext.get();
+    boolean ofReader = task != null && task.getLocalProperty(HoldfastConf.BATCH_ID_KEY) == null;
+    if (given.isDefined() || version == 0 || !ofReader) {
+      return given.getOrElse(() -> null);
+    }
+    return nativeStore.ownId(version, context.idsOfVersion(version));
   }
 
   @Override
@@ -204,9 +219,6 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
 
   private HoldfastReadStore replayed(
       long snapshotVersion, long endVersion, Option<String> snapshotId, Option<String> endId) {
-    if (endId.isEmpty()) {
-      throw new UnsupportedStateException(HoldfastConf.formatTooOld("1"));
-    }
     String[] ids =
         LongStream.rangeClosed(snapshotVersion + 1, endVersion)
             .mapToObj(context::idsOfVersion)
@@ -214,9 +226,13 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
             .toArray(String[]::new);
     return open(
         endVersion,
-        () ->
-            nativeStore.replay(
-                snapshotVersion, snapshotId.getOrElse(() -> null), endId.get(), ids));
+        () -> {
+          String end = idOf(endVersion, endId);
+          if (end == null) {
+            throw new UnsupportedStateException(HoldfastConf.formatTooOld("1"));
+          }
+          nativeStore.replay(snapshotVersion, idOf(snapshotVersion, snapshotId), end, ids);
+        });
   }
 
   @Override
@@ -232,9 +248,7 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
         loading(
             Math.min(startVersion, endVersion),
             () ->
-                open(
-                    endVersion,
-                    () -> nativeStore.load(endVersion, endId.getOrElse(() -> null))));
+                open(endVersion, () -> nativeStore.load(endVersion, idOf(endVersion, endId))));
     int number = context.columns ? nativeStore.findFamily(name) : Native.ONLY_FAMILY;
     return new ChangeFeed(context, nativeStore, family, number, startVersion, read.version());
   }

@@ -113,6 +113,13 @@ public final class Native {
    */
   public static native String load(long store, long version, String id);
 
+  /**
+   * The store's own id of a version; null without one.
+   *
+   * @param ids of the version, of all stores of the partition
+   */
+  public static native String ownId(long store, long version, String[] ids);
+
   /** Positions the store at a version without content. */
   public static native void openEmpty(long store, long version);
 

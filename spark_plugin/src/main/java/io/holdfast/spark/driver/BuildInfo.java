@@ -4,11 +4,8 @@ import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.UnsupportedStateException;
 import java.io.IOException;
 import java.io.InputStream;
-import java.util.Arrays;
 import java.util.List;
 import java.util.Properties;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -22,31 +19,6 @@ final class BuildInfo {
   private static final String RESOURCE = "/holdfast-build.properties";
   private static final String NATIVE_RESOURCE = "/holdfast-native.properties";
 
-  private static final Pattern VERSION = Pattern.compile("(\\d+)\\.(\\d+)(?:\\.(\\d+))?.*");
-
-  /** A minor of Spark, and the patch where it is known. */
-  private record Version(int major, int minor, int patch) {
-    static Version of(String text) {
-      Matcher found = VERSION.matcher(text);
-      if (!found.matches()) {
-        throw new UnsupportedStateException("Spark calls its version " + text + ", which is none.");
-      }
-      int patch = found.group(3) == null ? Integer.MAX_VALUE : Integer.parseInt(found.group(3));
-      return new Version(
-          Integer.parseInt(found.group(1)), Integer.parseInt(found.group(2)), patch);
-    }
-
-    boolean isBefore(Version other) {
-      return Arrays.compare(
-              new int[] {major, minor, patch}, new int[] {other.major, other.minor, other.patch})
-          < 0;
-    }
-
-    String name() {
-      return major + "." + minor;
-    }
-  }
-
   private BuildInfo() {}
 
   /**
@@ -57,9 +29,9 @@ final class BuildInfo {
     requireOneRelease();
     String expected = property("spark.minor");
     List<String> minors = List.of(property("spark.minors").split(","));
-    Version version = Version.of(running);
+    SparkVersion version = SparkVersion.of(running);
     String oldest = property("spark.oldest");
-    if (version.isBefore(Version.of(oldest))) {
+    if (version.isBefore(SparkVersion.of(oldest))) {
       throw new UnsupportedStateException(
           "Holdfast runs on Spark "
               + oldest
@@ -71,7 +43,7 @@ final class BuildInfo {
       return;
     }
     String newest = minors.get(minors.size() - 1);
-    boolean unknown = !minors.contains(version.name()) && !version.isBefore(Version.of(newest));
+    boolean unknown = !minors.contains(version.name()) && !version.isBefore(SparkVersion.of(newest));
     if (!unknown || !expected.equals(newest)) {
       throw new UnsupportedStateException(
           "This Holdfast jar is built for Spark "

@@ -34,7 +34,8 @@ public final class CheckpointGuard {
 
   private CheckpointGuard() {}
 
-  private static boolean wantsHoldfast(Configuration conf) {
+  /** Whether the session selects Holdfast for the queries that it starts. */
+  public static boolean wantsHoldfast(Configuration conf) {
     return HoldfastConf.PROVIDER_CLASS.equals(conf.get(HoldfastConf.PROVIDER_KEY));
   }
 

@@ -37,6 +37,7 @@ public final class HoldfastDriver implements DriverPlugin {
   private final Terms terms = new Terms();
   private final DurableFiles durableFiles = new DurableFiles(terms);
   private final PartitionFolders partitionFolders = new PartitionFolders();
+  private final SparkRecords sparkRecords = new SparkRecords();
   private final Consumer<HoldfastDriver> started;
   private final Consumer<HoldfastDriver> stopped;
   private Reclaimer reclaimer;
@@ -117,6 +118,7 @@ public final class HoldfastDriver implements DriverPlugin {
   void publishing(Path entry, List<CommitLog.StoreId> ids, Configuration conf)
       throws IOException {
     Path state = CommitLog.stateOf(entry);
+    sparkRecords.committing(state.getParent(), conf);
     SegmentFolder folder = SegmentFolder.of(state.toString(), conf);
     String[] texts = ids.stream().map(store -> store.id).toArray(String[]::new);
     durableFiles.makeDurable(folder, texts);
@@ -160,6 +162,10 @@ public final class HoldfastDriver implements DriverPlugin {
 
   public Terms terms() {
     return terms;
+  }
+
+  public SparkRecords sparkRecords() {
+    return sparkRecords;
   }
 
   public RegionalPipelines regionalPipelines() {

@@ -21,9 +21,18 @@ public final class CommitLog {
   private CommitLog() {}
 
   public static boolean isEntry(Path path) {
+    return isEntryOf("commits", path);
+  }
+
+  /** Whether a path is that of an entry of Spark's log of offsets. */
+  public static boolean isPlan(Path path) {
+    return isEntryOf("offsets", path);
+  }
+
+  private static boolean isEntryOf(String log, Path path) {
     Path parent = path.getParent();
     return parent != null
-        && parent.getName().equals("commits")
+        && parent.getName().equals(log)
         && !path.getName().isEmpty()
         && path.getName().chars().allMatch(Character::isDigit);
   }

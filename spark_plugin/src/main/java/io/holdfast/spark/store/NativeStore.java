@@ -256,6 +256,11 @@ public final class NativeStore {
     }
   }
 
+  /** The store's own id of a version; see {@link Native#ownId}. */
+  public String ownId(long version, String[] ids) {
+    return Native.ownId(store, version, ids);
+  }
+
   /** Goes to {@code toId} by way of an older version; see {@link Native#replay}. */
   public void replay(long fromVersion, String fromId, String toId, String[] ids) {
     Native.replay(store, fromVersion, fromId, toId, ids);

@@ -1,0 +1,382 @@
+"""A two-phase sink that appends to a Delta table: Parquet files, and one entry of its log.
+
+Workers stage Parquet files in the table's folder, as `ParquetSink` does. The driver gives those of
+a checkpoint their final names and then adds all of them to the table in one entry of the log, with
+the id of the checkpoint as the version of an application's transaction (the action ``txn`` of
+Delta's protocol). The log keeps the latest such version for as long as the table lives, so a commit
+that is repeated after a crash changes nothing, also if the files were compacted meanwhile.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from holdfast._core import Staged
+from holdfast.regions.base.clock import now_ms
+from holdfast.regions.base.durable import explained, sync_path
+from holdfast.regions.base.paths import local_folder
+from holdfast.regions.sinks.destination import SinkDestination
+from holdfast.regions.sinks.layout import published_attempt
+from holdfast.regions.sinks.parquet import SUFFIX, ParquetSink
+
+if TYPE_CHECKING:
+    from deltalake import CommitProperties, DeltaTable
+    from deltalake import Schema as DeltaSchema
+
+#: What the log knows the pipelines of a table by. A table belongs to one at a time, and ids of
+#: checkpoints rise from one that goes on to the next.
+APPLICATION: Final = "holdfast"
+
+LOG_FOLDER: Final = "_delta_log"
+
+# Versions of the table that a process may have added last before it died.
+_RECENT: Final = 100
+
+# Tables of these need nothing of a writer that adds files of rows.
+_WRITER_VERSION: Final = 2
+_WRITER_FEATURES: Final = {
+    "appendOnly",
+    "deletionVectors",
+    "invariants",
+    "timestampNtz",
+    "v2Checkpoint",
+    "vacuumProtocolCheck",
+}
+
+
+def require_deltalake() -> None:
+    """Check that deltalake is there.
+
+    Raises
+    ------
+    ImportError
+        If it is not.
+    """
+    try:
+        import deltalake  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            "write_delta needs the package deltalake on the driver: pip install 'holdfast[delta]'"
+        ) from error
+
+
+class DeltaSink(ParquetSink):
+    """Appends the output of regions to a Delta table, exactly once; see `ParquetSink`.
+
+    Raises
+    ------
+    ValueError
+        If the table is on a file system that is not mounted.
+    """
+
+    root: Path
+
+    def __init__(self, path: str | Path, **options: Any) -> None:
+        try:
+            folder = local_folder(path)
+        except ValueError as error:
+            raise ValueError(
+                f"write_delta: {error}. For a table elsewhere use foreach_batch with deltalake and "
+                "storage_options, as in docs/regional-pipelines.md"
+            ) from None
+        super().__init__(folder, **options)
+
+    def at(self, location: str) -> DeltaSink | None:
+        """Return a sink for another table; None if it is not on a mounted file system."""
+        if not location.startswith("/"):
+            return None
+        return DeltaSink(location, compression=self.compression)
+
+    def require_fit(self, schema: pa.Schema) -> None:
+        """Check that rows of a schema can be added to the table. Changes nothing.
+
+        Raises
+        ------
+        ValueError
+            If they cannot.
+        """
+        wanted = _delta_schema(schema)
+        table = self._table()
+        if table is None:
+            return
+        if columns := table.metadata().partition_columns:
+            raise ValueError(
+                f"the Delta table {self.root} is partitioned by {', '.join(columns)}: write_delta "
+                "adds to tables without partitions only"
+            )
+        _require_protocol(table, self.root)
+        found = {one.name: one for one in table.schema().fields}
+        given = {one.name: one for one in wanted.fields}
+        differing = [
+            name
+            for name in [*found, *(name for name in given if name not in found)]
+            if name not in found
+            or name not in given
+            or found[name].type != given[name].type
+            or (given[name].nullable and not found[name].nullable)
+            or "delta.invariants" in found[name].metadata
+        ]
+        if differing:
+            raise ValueError(
+                f"rows do not fit the Delta table {self.root}: column {differing[0]!r} is "
+                f"{found.get(differing[0], 'not there')} in the table and "
+                f"{given.get(differing[0], 'not there')} in the rows"
+            )
+
+    def commit(self, checkpoint: int, staged: Iterable[Staged]) -> None:
+        """Add what the healthy regions of a checkpoint staged in one entry of the log.
+
+        Parameters
+        ----------
+        checkpoint : int
+            Its id.
+        staged : iterable of Staged
+            What its regions staged.
+
+        Raises
+        ------
+        FileNotFoundError
+            If a file is neither staged nor published any more, and not in the table.
+        deltalake.exceptions.DeltaError
+            If the table changed meanwhile so that they cannot be added.
+        """
+        files = list(staged)
+        table = self._table()
+        before = -1 if table is None else table.version()
+        # First of all: what was added may be compacted and gone.
+        if table is not None and _last_added(table) >= checkpoint:
+            # By a process that may have died before it made that durable.
+            self._sync_log(max(-1, before - _RECENT))
+            return
+        if table is None:
+            self._require_no_other_files(files)
+        super().commit(checkpoint, files)
+        from deltalake.transaction import AddAction, create_table_with_add_actions
+
+        added = [self._added(AddAction, one) for one in files]
+        properties = _properties(checkpoint)
+        if table is None:
+            schema = self._schema_of(files[0])
+            create_table_with_add_actions(
+                str(self.root), schema, added, mode="error", commit_properties=properties
+            )
+        else:
+            table.create_write_transaction(
+                list(added), "append", table.schema(), commit_properties=properties
+            )
+        self._sync_log(before)
+
+    def unpublished(self, staged: Iterable[Staged]) -> list[str]:
+        """Return the paths of staged files that were not added yet. Changes nothing."""
+        table = self._table()
+        last = -1 if table is None else _last_added(table)
+        files = list(staged)
+        # Also checks that the names are such as the sink makes.
+        super().unpublished(files)
+        return [
+            str(self.root / one.target)
+            for one in files
+            if (published_attempt(one.target, SUFFIX) or 0) > last
+        ]
+
+    def published_after(self, attempt: int) -> list[str]:
+        """Return what later attempts added, and files that they published."""
+        found = super().published_after(attempt)
+        table = self._table()
+        if table is not None and (last := _last_added(table)) > attempt and not found:
+            return [f"checkpoint {last} of {self.root}"]
+        return found
+
+    def withdraw(self, after_attempt: int) -> None:
+        """Remove what later attempts added from the table, and their files, durable on return.
+
+        Versions of the table that had these rows cannot be read any more.
+
+        Raises
+        ------
+        OSError
+            If they may be in files that were compacted since, or the file system refuses.
+        """
+        table = self._table()
+        if table is not None and _last_added(table) > after_attempt:
+            self._require_not_rewritten(table, after_attempt)
+            from deltalake.transaction import RemoveAction
+
+            removed = [
+                RemoveAction(one["path"], data_change=True, deletion_timestamp=now_ms())
+                for one in _files(table)
+                if _is_later(one["path"], after_attempt)
+            ]
+            before = table.version()
+            table.create_write_transaction(
+                list(removed),
+                "append",
+                table.schema(),
+                commit_properties=_properties(after_attempt),
+            )
+            self._sync_log(before)
+        super().withdraw(after_attempt)
+
+    def _table(self) -> DeltaTable | None:
+        """Return the table as it is now; None if there is none."""
+        from deltalake import DeltaTable
+
+        path = str(self.root)
+        return DeltaTable(path) if DeltaTable.is_deltatable(path) else None
+
+    def _require_no_other_files(self, files: Iterable[Staged]) -> None:
+        """Check that no pipeline wrote there without a table."""
+        ours = {one.target for one in files}
+        others = [name for name in super().published_after(-1) if Path(name).name not in ours]
+        if others:
+            raise FileExistsError(
+                errno.EEXIST,
+                "write_parquet published files in the folder, which has no Delta table: give "
+                "write_delta a folder of its own",
+                others[0],
+            )
+
+    def _added(self, action: Any, one: Staged) -> Any:
+        written = (self.root / one.target).stat().st_mtime_ns // 1_000_000
+        stats = json.dumps({"numRecords": one.rows})
+        return action(one.target, one.bytes, {}, written, data_change=True, stats=stats)
+
+    def _schema_of(self, one: Staged) -> DeltaSchema:
+        import pyarrow.parquet as pq
+
+        return _delta_schema(pq.read_schema(self.root / one.target))
+
+    def _sync_log(self, before: int) -> None:
+        """Make the entries of the log behind a version durable: deltalake leaves that to others."""
+        table = self._table()
+        last = -1 if table is None else table.version()
+        log = self.root / LOG_FOLDER
+        with explained(f"cannot make the log of the Delta table {self.root} durable"):
+            for version in range(before + 1, last + 1):
+                for name in (f"{version:020d}.json", f"{version:020d}.checkpoint.parquet"):
+                    if (log / name).exists():
+                        _sync_file(log / name)
+            sync_path(self.root, log)
+
+    def _require_not_rewritten(self, table: DeltaTable, after_attempt: int) -> None:
+        """Check that no file of others has rows that later attempts added."""
+        files = list(_files(table))
+        there = {one["path"] for one in files}
+        published = [Path(name) for name in super().published_after(after_attempt)]
+        last = _last_added(table)
+        attempts = {path.name: published_attempt(path.name, SUFFIX) or 0 for path in published}
+        known = {*attempts.values(), *(published_attempt(name, SUFFIX) for name in there)}
+        gone = [path for path in published if path.name not in there]
+        gone = [path for path in gone if attempts[path.name] <= last]
+        since = min((path.stat().st_mtime_ns // 1_000_000 for path in gone), default=None)
+        made = [
+            one["path"]
+            for one in files
+            if published_attempt(one["path"], SUFFIX) is None
+            and since is not None
+            and one["modification_time"] >= since
+        ]
+        if made or last not in known:
+            raise OSError(
+                errno.ENOTSUP,
+                f"rows of checkpoints after {after_attempt} may be in files that another writer "
+                "made of them (OPTIMIZE, DELETE, UPDATE). Take the table back to a version before "
+                "these rows, with RESTORE or DeltaTable.restore, and start again; or delete the "
+                f"rows, and set the version of the transaction {APPLICATION!r} in the table to "
+                f"{after_attempt}",
+                str(self.root),
+            )
+
+
+def _sync_file(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class DeltaDestination(SinkDestination):
+    """A Delta table.
+
+    Parameters
+    ----------
+    sink : DeltaSink
+        Its sink.
+    """
+
+    def __init__(self, sink: DeltaSink) -> None:
+        super().__init__(sink)
+        self._delta = sink
+
+    def require_fit(self, schema: pa.Schema) -> None:
+        """See `Destination`."""
+        self._delta.require_fit(schema)
+
+
+def _delta_schema(schema: pa.Schema) -> DeltaSchema:
+    from deltalake import Schema as DeltaSchema
+
+    for field in schema:
+        for kind in _kinds(field.type):
+            if pa.types.is_unsigned_integer(kind) or (
+                pa.types.is_timestamp(kind) and kind.unit != "us"
+            ):
+                raise ValueError(
+                    f"a Delta table has no type for column {field.name!r}, which is {field.type}: "
+                    "cast it to a signed integer, or to timestamp[us]"
+                )
+    try:
+        return DeltaSchema.from_arrow(schema)
+    except Exception as error:
+        raise ValueError(f"a Delta table has no type for a column of {schema}: {error}") from error
+
+
+def _kinds(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """Yield a type and the types of its parts."""
+    yield kind
+    for position in range(kind.num_fields):
+        yield from _kinds(kind.field(position).type)
+
+
+def _require_protocol(table: DeltaTable, root: object) -> None:
+    protocol = table.protocol()
+    features = set(protocol.writer_features or ())
+    if features - _WRITER_FEATURES or (
+        protocol.min_writer_version > _WRITER_VERSION and protocol.writer_features is None
+    ):
+        needed = ", ".join(sorted(features - _WRITER_FEATURES)) or (
+            f"writer version {protocol.min_writer_version}"
+        )
+        raise ValueError(
+            f"the Delta table {root} needs of its writers what write_delta does not do: {needed}"
+        )
+
+
+def _last_added(table: DeltaTable) -> int:
+    version = table.transaction_version(APPLICATION)
+    return -1 if version is None else int(version)
+
+
+def _properties(checkpoint: int) -> CommitProperties:
+    from deltalake import CommitProperties, Transaction
+
+    return CommitProperties(app_transactions=[Transaction(APPLICATION, int(checkpoint))])
+
+
+def _files(table: DeltaTable) -> Iterator[Mapping[str, Any]]:
+    """Yield path and modification time in ms of the files of the table's newest version."""
+    columns = ["path", "modification_time"]
+    yield from pa.table(table.get_add_actions()).select(columns).to_pylist()
+
+
+def _is_later(name: str, attempt: int) -> bool:
+    found = published_attempt(name, SUFFIX)
+    return found is not None and found > attempt

@@ -1,0 +1,106 @@
+"""A Spark Connect server on loopback, as its operator starts it, and environments of clients."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pyspark
+
+from harness.process import kill_session
+from support.spark.object_stores import free_port
+
+START_SECONDS = 120
+_PYSPARK = Path(pyspark.__file__).parent
+
+
+def clean_environment() -> dict[str, str]:
+    """The environment of this process without settings of Spark and Python."""
+    others = ("PYTHON", "PYSPARK", "SPARK", "VIRTUAL_ENV")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
+    return kept | {"SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+def environment_without_holdfast(folder: Path) -> Path:
+    """Make a virtual environment with all packages of this one but Holdfast; its interpreter."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    (packages,) = folder.glob("lib/*/site-packages")
+    for installed in Path(sysconfig.get_path("purelib")).iterdir():
+        if not installed.name.startswith("holdfast"):
+            (packages / installed.name).symlink_to(installed)
+    return folder / "bin" / "python"
+
+
+class ConnectServer:
+    """A server in processes of its own. It ends with `kill`.
+
+    Parameters
+    ----------
+    folder
+        Receives logs and what the server writes beside them; must exist.
+    defaults
+        Text of its ``spark-defaults.conf``.
+
+    Attributes
+    ----------
+    url
+        What clients give to ``remote``; the same after `start` again.
+    """
+
+    def __init__(self, folder: Path, defaults: str) -> None:
+        self._folder = folder
+        self._port = free_port()
+        self.url = f"sc://127.0.0.1:{self._port}"
+        (folder / "conf").mkdir()
+        binding = {"address": "127.0.0.1", "port": self._port}
+        lines = [f"spark.connect.grpc.binding.{key} {value}" for key, value in binding.items()]
+        text = "\n".join([defaults, *lines, ""])
+        (folder / "conf" / "spark-defaults.conf").write_text(text)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it listens."""
+        assert self._process is None
+        with (self._folder / "log.txt").open("ab") as log:
+            self._process = subprocess.Popen(
+                [_PYSPARK / "sbin" / "start-connect-server.sh", "--wait"],
+                cwd=self._folder,
+                env=clean_environment()
+                | {
+                    "SPARK_CONF_DIR": str(self._folder / "conf"),
+                    "SPARK_LOG_DIR": str(self._folder),
+                    "SPARK_PID_DIR": str(self._folder),
+                    "PYSPARK_PYTHON": sys.executable,
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while not self._listens():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"the server did not start:\n{self.log()[-6000:]}")
+            time.sleep(0.1)
+
+    def _listens(self) -> bool:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self._port), timeout=1):
+            return True
+        return False
+
+    def log(self) -> str:
+        """What it wrote, of all its starts."""
+        return (self._folder / "log.txt").read_text(errors="replace")
+
+    def kill(self) -> None:
+        """kill -9 of the server with everything it started."""
+        if self._process is not None:
+            kill_session(self._process.pid)
+            self._process.wait()
+            self._process = None
