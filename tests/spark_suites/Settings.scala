@@ -4,7 +4,8 @@ import org.apache.spark.sql.internal.{SQLConf, StaticSQLConf}
 
 /** Settings that every session of the suites must have, whatever a suite asks for. */
 object Settings {
-  val provider: String = classOf[io.holdfast.spark.HoldfastStateStoreProvider].getName
+  /** That of the run: Holdfast's, or Spark's own to compare with. */
+  val provider: String = System.getProperty(SQLConf.STATE_STORE_PROVIDER_CLASS.key)
 
   /** What Holdfast needs; Spark's suites switch services on the class path off. */
   val replacing: Map[String, String] = Map(

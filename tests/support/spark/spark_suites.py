@@ -1,24 +1,30 @@
 """Runs Spark's own test suites with Holdfast in the place of the provider.
 
-``python -m support.spark.spark_suites [SUITE ...]``: fetches the suites and their Spark, compiles
-``tests/spark_suites``, runs each suite in a JVM of its own, and compares with the exceptions there.
+``python -m support.spark.spark_suites [--rocksdb] [SUITE ...]``: fetches the suites and their Spark,
+compiles ``tests/spark_suites``, runs each suite in a JVM of its own, and compares with the exceptions
+there. With ``--rocksdb`` it runs instead, on Spark's RocksDB provider with checkpoint format 2, those
+tests whose reason says that they fail there as well.
 """
 
 from __future__ import annotations
 
+import argparse
+import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import tomllib
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import holdfast
 from support import TESTS
 from support.spark.java_side import jars, tool
-from support.spark.suite_results import TestResult, problems, read, table
+from support.spark.suite_results import OWN, ROCKSDB, TestResult, problems, read, table
 
 SOURCES = TESTS / "spark_suites"
 WORK = TESTS.parent / "build" / "spark-suites"
@@ -26,6 +32,14 @@ PACKAGE = "io.holdfast.spark.suites"
 SPARK = "4.2"
 _SUITE = re.compile(r"^class (\w+Suite)\b", re.MULTILINE)
 _SUITE_LIMIT_S = 1800
+#: Spark's own provider with the same checkpoint format.
+_ROCKSDB = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
 
 #: What Spark's launcher opens, without which Spark does not start.
 _OPENED = (
@@ -47,8 +61,14 @@ def suites() -> list[str]:
     ]
 
 
-def exceptions() -> dict[str, dict[str, str]]:
-    """The reason by test, by suite; every reason is explained."""
+def exceptions(*, of_format: bool = False) -> dict[str, dict[str, str]]:
+    """The reason by test, by suite; every reason is explained.
+
+    Parameters
+    ----------
+    of_format : bool
+        Only those that lie in the checkpoint format, so that Spark's provider fails as well.
+    """
     listed = tomllib.loads((SOURCES / "exceptions.toml").read_text())
     reasons, by_suite = listed["reasons"], listed.get("suites", {})
     for suite, tests in by_suite.items():
@@ -57,18 +77,35 @@ def exceptions() -> dict[str, dict[str, str]]:
         for test, reason in tests.items():
             if reason not in reasons:
                 raise SystemExit(f"exceptions.toml: {suite}: {test}: no reason {reason}")
-    return by_suite
+    return {
+        suite: {
+            test: reason
+            for test, reason in tests.items()
+            if not of_format or reasons[reason].get("rocksdb") == "fails"
+        }
+        for suite, tests in by_suite.items()
+    }
 
 
 def compiled(class_path: list[Path]) -> Path:
-    """Compile the subclasses; a warning is an error."""
+    """Compile the subclasses, unless they are as they were; a warning is an error."""
     classes = WORK / "classes"
-    classes.mkdir(parents=True, exist_ok=True)
+    sources = sorted(SOURCES.glob("*.scala"))
+    digest = hashlib.sha256()
+    for file in (*sources, *class_path):
+        digest.update(f"{file} {file.stat().st_mtime_ns}\n".encode())
+    made = WORK / "classes.sha256"
+    if made.exists() and made.read_text() == digest.hexdigest():
+        return classes
+    made.unlink(missing_ok=True)
+    shutil.rmtree(classes, ignore_errors=True)
+    classes.mkdir(parents=True)
     path = os.pathsep.join(map(str, class_path))
     command = [tool("java"), "-Xmx1g", "-cp", path, "scala.tools.nsc.Main", "-deprecation"]
     command += ["-Xfatal-warnings", "-d", str(classes), "-cp", path]
-    command += map(str, sorted(SOURCES.glob("*.scala")))
+    command += map(str, sources)
     subprocess.run(command, check=True, timeout=300)
+    made.write_text(digest.hexdigest())
     return classes
 
 
@@ -86,18 +123,27 @@ def resources(fetched: list[Path]) -> Path:
     return folder
 
 
-def run(suite: str, class_path: list[Path]) -> list[TestResult]:
-    """Run a suite; its log stays in ``build/spark-suites/SUITE``."""
-    folder = WORK / suite
+def settings(*, rocksdb: bool) -> dict[str, str]:
+    """Those of Spark with Holdfast, or with Spark's own provider."""
+    if rocksdb:
+        return _ROCKSDB
+    ours = holdfast.spark_conf(spark=SPARK)
+    del ours["spark.jars"]  # they are on the class path
+    return ours
+
+
+def run(
+    suite: str, class_path: list[Path], *, rocksdb: bool = False, only: Iterable[str] = ()
+) -> list[TestResult]:
+    """Run a suite or some of its tests; its log stays in ``build/spark-suites/SUITE``."""
+    folder = WORK / (f"{suite}-rocksdb" if rocksdb else suite)
     folder.mkdir(parents=True, exist_ok=True)
     seen, report = folder / "seen.tsv", folder / f"TEST-{PACKAGE}.{suite}.xml"
     for stale in (seen, report):
         stale.unlink(missing_ok=True)
-    settings = holdfast.spark_conf(spark=SPARK)
-    del settings["spark.jars"]  # they are on the class path
     with tempfile.TemporaryDirectory(prefix="spark-suites-") as scratch:
         properties = {
-            **settings,
+            **settings(rocksdb=rocksdb),
             "spark.testing": "true",
             "spark.ui.enabled": "false",
             "spark.test.home": scratch,
@@ -110,6 +156,8 @@ def run(suite: str, class_path: list[Path]) -> list[TestResult]:
         command += [f"-D{key}={value}" for key, value in properties.items()]
         command += ["-cp", os.pathsep.join(map(str, class_path)), "org.scalatest.tools.Runner"]
         command += ["-R", str(WORK / "classes"), "-s", f"{PACKAGE}.{suite}"]
+        for test in only:
+            command += ["-t", test]
         command += ["-u", str(folder), "-fW", str(folder / "result.txt")]
         environment = {**os.environ, "SPARK_TESTING": "1", "SPARK_LOCAL_IP": "127.0.0.1"}
         with (folder / "output.txt").open("wb") as output:
@@ -130,20 +178,23 @@ def run(suite: str, class_path: list[Path]) -> list[TestResult]:
 
 def main() -> int:
     """Run the suites that are named, or all."""
-    known, listed = suites(), exceptions()
-    chosen = sys.argv[1:] or known
-    for name in chosen:
-        if name not in known:
-            print(f"no suite {name}; there are {', '.join(known)}", file=sys.stderr)
-            return 2
+    known = suites()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rocksdb", action="store_true")
+    parser.add_argument("suites", nargs="*", choices=[*known, []], metavar="SUITE")
+    given = parser.parse_args()
+    listed = exceptions(of_format=given.rocksdb)
     fetched = jars("spark-suites")
     plugin = holdfast.plugin_jars(spark=SPARK)
     class_path = [compiled([*fetched, *plugin]), resources(fetched), *fetched, *plugin]
     results: list[TestResult] = []
-    for name in chosen:
-        results += run(name, class_path)
+    for name in given.suites or known:
+        only = listed.get(name, {}) if given.rocksdb else {}
+        if given.rocksdb and not only:
+            continue
+        results += run(name, class_path, rocksdb=given.rocksdb, only=only)
         print(table([result for result in results if result.suite == name], listed), flush=True)
-    wrong = problems(results, listed)
+    wrong = problems(results, listed, own=ROCKSDB if given.rocksdb else OWN)
     print(table(results, listed), *wrong, sep="\n")
     return 1 if wrong else 0
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 #: What `StoresSeen` calls the provider that a test must have used, if it used one.
 OWN = "Holdfast"
+#: What it calls Spark's own.
+ROCKSDB = "RocksDB"
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,9 @@ def read(report: Path, seen: Path) -> list[TestResult]:
 
 
 def problems(
-    results: Iterable[TestResult], exceptions: Mapping[str, Mapping[str, str]]
+    results: Iterable[TestResult],
+    exceptions: Mapping[str, Mapping[str, str]],
+    own: str = OWN,
 ) -> list[str]:
     """What contradicts the list: an error per test, none where all is as listed.
 
@@ -66,13 +70,15 @@ def problems(
         Of whole suites.
     exceptions : mapping
         Reason by test, by suite.
+    own : str
+        The provider that was to serve them.
     """
     results = list(results)
     said = []
     for result in results:
         where = f"{result.suite}: {result.name}"
         listed = normal(result.name) in map(normal, exceptions.get(result.suite, {}))
-        others = sorted(result.providers - {OWN})
+        others = sorted(result.providers - {own})
         if result.outcome == "failed" and not listed:
             said.append(f"{where}: failed")
         if result.outcome == "passed" and others and not listed:
