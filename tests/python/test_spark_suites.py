@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from support.spark.suite_results import TestResult, problems, read
+from support.spark import spark_suites
+from support.spark.suite_results import (
+    COLUMNS,
+    TestResult,
+    as_table,
+    counts,
+    from_table,
+    problems,
+    read,
+)
 
 LISTED = {"JoinSuite": {"asserts files": "other-files"}}
 ON_HOLDFAST = frozenset({"Holdfast"})
@@ -60,3 +69,30 @@ def test_results_are_read_from_the_report_and_the_providers_seen(tmp_path: Path)
         TestResult("JoinSuite", "two", "failed"),
         TestResult("JoinSuite", "three", "ignored"),
     ]
+
+
+def test_figures_are_those_of_a_suite_without_what_spark_ignores() -> None:
+    results = [
+        result("failed"),
+        result("passed", name="joins"),
+        result("passed", name="is refused", providers=frozenset()),
+        result("ignored", name="slow"),
+    ]
+    rows = counts(results, LISTED)
+    assert dict(zip(COLUMNS, rows["JoinSuite"], strict=True)) == {
+        "tests": 3,
+        "passed on Holdfast": 1,
+        "passed without a store": 1,
+        "excepted": 1,
+    }
+    assert from_table(as_table(rows)) == rows
+
+
+def test_every_suite_has_figures_and_they_match_the_list() -> None:
+    rows = from_table(spark_suites.RECORD.read_text())
+    listed = spark_suites.exceptions()
+    assert sorted(rows) == sorted(spark_suites.suites())
+    for suite, (tests, on_holdfast, without, excepted) in rows.items():
+        assert excepted == len(listed.get(suite, {})), suite
+        assert tests == on_holdfast + without + excepted, suite
+    assert spark_suites.recorded(rows) == spark_suites.RECORD.read_text()

@@ -4,7 +4,7 @@ import org.apache.spark.SparkConf
 import org.apache.spark.sql.Dataset
 import org.apache.spark.sql.execution.streaming.sources.MemorySink
 import org.apache.spark.sql.streaming.{OutputMode, StreamTest}
-import org.scalatest.{Args, Status}
+import org.scalatest.{Args, Ignore, Status}
 
 /**
  * Puts Holdfast in the place of the provider that a suite of Spark asks for.
@@ -31,6 +31,18 @@ trait HoldfastAsProvider extends StreamTest {
         start.copy(additionalConfs = start.additionalConfs.map(Settings.replaced))
       case other => other
     }: _*)
+
+  // Suites repeat tests with RocksDB's changelog switched off, which is nothing to Holdfast.
+  override def tags: Map[String, Set[String]] = {
+    val all = testNames
+    val repeated = all.filter { name =>
+      val withChangelog = name
+        .replace("(without changelog checkpointing)", "(with changelog checkpointing)")
+        .replace("changelog checkpointing = false", "changelog checkpointing = true")
+      withChangelog != name && all(withChangelog)
+    }
+    super.tags ++ repeated.map(_ -> Set(classOf[Ignore].getName))
+  }
 
   override def runTest(testName: String, args: Args): Status =
     StoresSeen.during(getClass.getSimpleName, testName)(super.runTest(testName, args))

@@ -9,3 +9,6 @@ class StreamingDeduplicationSuite
 
 class StreamingDeduplicationWithinWatermarkSuite
   extends streaming.StreamingDeduplicationWithinWatermarkSuite with HoldfastAsProvider
+
+class MultiStatefulOperatorsSuite
+  extends streaming.MultiStatefulOperatorsSuite with HoldfastAsProvider

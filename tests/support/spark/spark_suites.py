@@ -1,9 +1,9 @@
 """Runs Spark's own test suites with Holdfast in the place of the provider.
 
-``python -m support.spark.spark_suites [--rocksdb] [SUITE ...]``: fetches the suites and their Spark,
-compiles ``tests/spark_suites``, runs each suite in a JVM of its own, and compares with the exceptions
-there. With ``--rocksdb`` it runs instead, on Spark's RocksDB provider with checkpoint format 2, those
-tests whose reason says that they fail there as well.
+``python -m support.spark.spark_suites [--record] [--rocksdb] [SUITE ...]``: fetches the suites and
+their Spark, compiles ``tests/spark_suites``, runs each suite in a JVM of its own, and compares with
+the exceptions and the figures there. ``--record`` writes the figures. ``--rocksdb`` runs instead,
+on Spark's RocksDB provider with checkpoint format 2, tests whose reason says that they fail there.
 """
 
 from __future__ import annotations
@@ -23,13 +23,23 @@ from pathlib import Path
 
 import holdfast
 from support import TESTS
-from support.spark.java_side import jars, tool
-from support.spark.suite_results import OWN, ROCKSDB, TestResult, problems, read, table
+from support.spark.java_side import QUICK_START, jars, tool
+from support.spark.suite_results import (
+    OWN,
+    ROCKSDB,
+    TestResult,
+    as_table,
+    counts,
+    from_table,
+    problems,
+    read,
+)
 
 SOURCES = TESTS / "spark_suites"
 WORK = TESTS.parent / "build" / "spark-suites"
 PACKAGE = "io.holdfast.spark.suites"
 SPARK = "4.2"
+RECORD = SOURCES / "README.md"
 _SUITE = re.compile(r"^class (\w+Suite)\b", re.MULTILINE)
 _SUITE_LIMIT_S = 1800
 #: Spark's own provider with the same checkpoint format.
@@ -87,25 +97,31 @@ def exceptions(*, of_format: bool = False) -> dict[str, dict[str, str]]:
     }
 
 
+def _stamped(folder: Path, made_from: Iterable[Path]) -> Path | None:
+    """The stamp to write once the folder is made; None if it is made from these files already."""
+    digest = hashlib.sha256()
+    for file in made_from:
+        digest.update(f"{file} {file.stat().st_mtime_ns}\n".encode())
+    stamp = folder / f"{digest.hexdigest()}.stamp"
+    if stamp.exists():
+        return None
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return stamp
+
+
 def compiled(class_path: list[Path]) -> Path:
     """Compile the subclasses, unless they are as they were; a warning is an error."""
     classes = WORK / "classes"
     sources = sorted(SOURCES.glob("*.scala"))
-    digest = hashlib.sha256()
-    for file in (*sources, *class_path):
-        digest.update(f"{file} {file.stat().st_mtime_ns}\n".encode())
-    made = WORK / "classes.sha256"
-    if made.exists() and made.read_text() == digest.hexdigest():
-        return classes
-    made.unlink(missing_ok=True)
-    shutil.rmtree(classes, ignore_errors=True)
-    classes.mkdir(parents=True)
-    path = os.pathsep.join(map(str, class_path))
-    command = [tool("java"), "-Xmx1g", "-cp", path, "scala.tools.nsc.Main", "-deprecation"]
-    command += ["-Xfatal-warnings", "-d", str(classes), "-cp", path]
-    command += map(str, sources)
-    subprocess.run(command, check=True, timeout=300)
-    made.write_text(digest.hexdigest())
+    stamp = _stamped(classes, [*sources, *class_path])
+    if stamp:
+        path = os.pathsep.join(map(str, class_path))
+        command = [tool("java"), "-Xmx1g", "-cp", path, "scala.tools.nsc.Main", "-deprecation"]
+        command += ["-Xfatal-warnings", "-d", str(classes), "-cp", path]
+        command += map(str, sources)
+        subprocess.run(command, check=True, timeout=300)
+        stamp.touch()
     return classes
 
 
@@ -113,13 +129,16 @@ def resources(fetched: list[Path]) -> Path:
     """What the suites read as files, out of their jar."""
     folder = WORK / "resources"
     tests = next(jar for jar in fetched if re.match(r"spark-sql_.*-tests\.jar", jar.name))
-    with zipfile.ZipFile(tests) as archive:
-        wanted = [
-            name
-            for name in archive.namelist()
-            if not name.endswith(".class") and not name.startswith("META-INF/")
-        ]
-        archive.extractall(folder, wanted)
+    stamp = _stamped(folder, [tests])
+    if stamp:
+        with zipfile.ZipFile(tests) as archive:
+            wanted = [
+                name
+                for name in archive.namelist()
+                if not name.endswith(".class") and not name.startswith("META-INF/")
+            ]
+            archive.extractall(folder, wanted)
+        stamp.touch()
     return folder
 
 
@@ -151,7 +170,8 @@ def run(
             "io.netty.tryReflectionSetAccessible": "true",
             "holdfast.suites.seen": str(seen),
         }
-        command = [tool("java"), "-Xmx3g", "-Xss4m", "-ea", "--add-modules=jdk.incubator.vector"]
+        command = [tool("java"), QUICK_START, "-Xmx3g", "-Xss4m", "-ea"]
+        command += ["--add-modules=jdk.incubator.vector"]
         command += [f"--add-opens={name}=ALL-UNNAMED" for name in _OPENED]
         command += [f"-D{key}={value}" for key, value in properties.items()]
         command += ["-cp", os.pathsep.join(map(str, class_path)), "org.scalatest.tools.Runner"]
@@ -176,11 +196,28 @@ def run(
     return read(report, seen)
 
 
+def recorded(rows: dict[str, tuple[int, ...]]) -> str:
+    """The page with these rows in the place of its table."""
+    text = RECORD.read_text()
+    return text[: text.index("| suite |")] + as_table(rows)
+
+
+def unlike_record(rows: dict[str, tuple[int, ...]]) -> list[str]:
+    """An error for each suite whose figures are not those of the page."""
+    known = from_table(RECORD.read_text())
+    return [
+        f"{suite}: {row}, but {RECORD.name} has {known.get(suite)}; --record writes it"
+        for suite, row in rows.items()
+        if row != known.get(suite)
+    ]
+
+
 def main() -> int:
     """Run the suites that are named, or all."""
     known = suites()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rocksdb", action="store_true")
+    parser.add_argument("--record", action="store_true")
     parser.add_argument("suites", nargs="*", choices=[*known, []], metavar="SUITE")
     given = parser.parse_args()
     listed = exceptions(of_format=given.rocksdb)
@@ -192,10 +229,18 @@ def main() -> int:
         only = listed.get(name, {}) if given.rocksdb else {}
         if given.rocksdb and not only:
             continue
-        results += run(name, class_path, rocksdb=given.rocksdb, only=only)
-        print(table([result for result in results if result.suite == name], listed), flush=True)
+        of_suite = run(name, class_path, rocksdb=given.rocksdb, only=only)
+        failed = sum(result.outcome == "failed" for result in of_suite)
+        print(f"{name}: {len(of_suite)} tests, {failed} failed", flush=True)
+        results += of_suite
     wrong = problems(results, listed, own=ROCKSDB if given.rocksdb else OWN)
-    print(table(results, listed), *wrong, sep="\n")
+    rows = counts(results, listed)
+    if given.record and not wrong:
+        RECORD.write_text(recorded(from_table(RECORD.read_text()) | rows))
+    if not given.rocksdb:
+        wrong += unlike_record(rows)
+        print(as_table(rows), end="")
+    print(*wrong, sep="\n")
     return 1 if wrong else 0
 
 

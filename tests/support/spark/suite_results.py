@@ -97,21 +97,41 @@ def problems(
     return said
 
 
-def table(results: Iterable[TestResult], exceptions: Mapping[str, Mapping[str, str]]) -> str:
-    """A row per suite: tests that ran, passed with and without a store, and are listed."""
-    rows: list[tuple[str, ...]] = [
-        ("suite", "ran", "passed on Holdfast", "passed without a store", "excepted")
-    ]
-    results = [result for result in results if result.outcome != "ignored"]
-    for suite in dict.fromkeys(result.suite for result in results):
-        own = [result for result in results if result.suite == suite]
-        passed = [result for result in own if result.outcome == "passed"]
-        counts = (
-            len(own),
-            sum(result.providers == {OWN} for result in passed),
-            sum(not result.providers for result in passed),
-            len(exceptions.get(suite, {})),
-        )
-        rows.append((suite, *map(str, counts)))
-    width = max(len(row[0]) for row in rows)
-    return "\n".join(f"{row[0]:<{width}}  " + "  ".join(row[1:]) for row in rows)
+#: Of a row: tests that ran, passed with and without a store, and are listed.
+COLUMNS = ("tests", "passed on Holdfast", "passed without a store", "excepted")
+
+
+def counts(
+    results: Iterable[TestResult], exceptions: Mapping[str, Mapping[str, str]]
+) -> dict[str, tuple[int, ...]]:
+    """The figures of `COLUMNS` by suite; tests that Spark itself ignores are left out."""
+    by_suite: dict[str, list[TestResult]] = {}
+    for result in results:
+        if result.outcome != "ignored":
+            by_suite.setdefault(result.suite, []).append(result)
+    found = {}
+    for suite, own in by_suite.items():
+        passed = [result.providers for result in own if result.outcome == "passed"]
+        on_holdfast = sum(providers == {OWN} for providers in passed)
+        without = sum(not providers for providers in passed)
+        found[suite] = (len(own), on_holdfast, without, len(exceptions.get(suite, {})))
+    return found
+
+
+def as_table(rows: Mapping[str, tuple[int, ...]]) -> str:
+    """The figures by suite and their sum, as a table of Markdown."""
+    total = tuple(map(sum, zip(*rows.values(), strict=True))) or (0,) * len(COLUMNS)
+    lines = [("suite", *COLUMNS), ("---", *["---:"] * len(COLUMNS))]
+    lines += [(f"`{suite}`", *map(str, row)) for suite, row in sorted(rows.items())]
+    lines.append(("all", *map(str, total)))
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def from_table(text: str) -> dict[str, tuple[int, ...]]:
+    """The figures by suite in a text with a table that `as_table` made."""
+    rows = {}
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if cells[0].startswith("`") and len(cells) == 1 + len(COLUMNS):
+            rows[cells[0].strip("`")] = tuple(map(int, cells[1:]))
+    return rows
