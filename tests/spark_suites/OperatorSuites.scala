@@ -10,5 +10,8 @@ class StreamingDeduplicationSuite
 class StreamingDeduplicationWithinWatermarkSuite
   extends streaming.StreamingDeduplicationWithinWatermarkSuite with HoldfastAsProvider
 
+class StreamingSessionWindowSuite
+  extends streaming.StreamingSessionWindowSuite with HoldfastAsProvider
+
 class MultiStatefulOperatorsSuite
   extends streaming.MultiStatefulOperatorsSuite with HoldfastAsProvider
