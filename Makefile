@@ -83,6 +83,11 @@ test-versions-quick: $(VENV)/installed  ## one case of every operator and a kill
 compatibility: $(VENV)/installed  ## the tables of docs/compatibility.md, from what test-versions found
 	PYTHONPATH=tests $(BIN)/python -m support.spark.compatibility
 
+# In a JVM each, on the Spark release that they were published with.
+.PHONY: test-spark-suites
+test-spark-suites: $(VENV)/installed  ## Spark's own test suites on Holdfast (380 MB, once; SUITES=... runs some)
+	PYTHONPATH=tests $(BIN)/python -m support.spark.spark_suites $(SUITES)
+
 .PHONY: test-full
 test-full: $(VENV)/installed  ## what takes too long for every run: the whole matrix, kill -9 at every point
 	$(BIN)/python -m pytest -m full $(PYTEST_ARGS)
