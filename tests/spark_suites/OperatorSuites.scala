@@ -15,3 +15,6 @@ class StreamingSessionWindowSuite
 
 class MultiStatefulOperatorsSuite
   extends streaming.MultiStatefulOperatorsSuite with HoldfastAsProvider
+
+class FlatMapGroupsWithStateSuite
+  extends streaming.FlatMapGroupsWithStateSuite with HoldfastAsProvider

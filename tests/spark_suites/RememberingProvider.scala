@@ -1,6 +1,8 @@
 // Types of the change feed are private to Spark.
 package org.apache.spark.holdfast
 
+import java.net.URI
+import java.nio.file.{Files, Path}
 import java.util.UUID
 import java.util.concurrent.ConcurrentHashMap
 
@@ -75,21 +77,35 @@ class RememberingProvider extends StateStoreProvider with SupportsFineGrainedRep
       endVersion: Long,
       readOnly: Boolean,
       snapshotId: Option[String],
-      endId: Option[String]): StateStore =
+      endId: Option[String]): StateStore = {
+    writeCommitLog()
     replays.replayStateFromSnapshot(
       snapshotVersion,
       endVersion,
       readOnly,
       idOf(snapshotVersion, snapshotId),
       idOf(endVersion, endId))
+  }
+
+  override def replayReadStateFromSnapshot(
+      snapshotVersion: Long,
+      endVersion: Long,
+      snapshotId: Option[String],
+      endId: Option[String]): ReadStateStore = {
+    writeCommitLog()
+    replays.replayReadStateFromSnapshot(
+      snapshotVersion, endVersion, idOf(snapshotVersion, snapshotId), idOf(endVersion, endId))
+  }
 
   override def getStateStoreChangeDataReader(
       startVersion: Long,
       endVersion: Long,
       colFamilyName: Option[String],
-      endId: Option[String]): NextIterator[(RecordType.Value, UnsafeRow, UnsafeRow, Long)] =
+      endId: Option[String]): NextIterator[(RecordType.Value, UnsafeRow, UnsafeRow, Long)] = {
+    writeCommitLog()
     replays.getStateStoreChangeDataReader(
       startVersion, endVersion, colFamilyName, idOf(endVersion, endId))
+  }
 
   override def doMaintenance(): Unit = holdfast.doMaintenance()
 
@@ -109,6 +125,18 @@ class RememberingProvider extends StateStoreProvider with SupportsFineGrainedRep
       .getOrDefault(stateStoreId, Vector.empty)
       .filter(_.hasCommitted)
       .map(_.getStateStoreCheckpointInfo())
+
+  /** What the driver of a query would have written: ids between two versions come from there. */
+  private def writeCommitLog(): Unit = {
+    val commits = Path.of(new URI(stateStoreId.checkpointRootLocation).getPath, "..", "commits")
+    Files.createDirectories(commits)
+    for (info <- committed; id <- info.stateStoreCkptId) {
+      val partitions = Seq.fill(stateStoreId.partitionId)("[]") :+ s"""["$id"]"""
+      val ids = s"""{"${stateStoreId.operatorId}":[${partitions.mkString(",")}]}"""
+      val entry = s"""v2\n{"nextBatchWatermarkMs":0,"stateUniqueIds":$ids}"""
+      Files.writeString(commits.resolve((info.batchVersion - 1).toString), entry)
+    }
+  }
 
   private def remembered(holdfastStore: StateStore): StateStore = {
     val store = new LikeRocksDBStateStore(holdfastStore)
