@@ -67,7 +67,7 @@ test-matrix: $(VENV)/installed  ## the operator matrix in full, on 1, 20 and 200
 on/%:
 	$(ON_SPARK) $(*D) tests/spark/$(*F) $(PYTEST_ARGS)
 
-TWO_RUNS := --no-print-directory --jobs=2 --output-sync=target
+TWO_RUNS := --no-print-directory --jobs=2 --keep-going --output-sync=target
 
 .PHONY: test-versions
 test-versions: $(VENV)/installed  ## operators, crashes, file systems and upgrades on every Spark minor
