@@ -49,7 +49,7 @@ wheel: $(VENV)/locked  ## one wheel with extension, JNI library and plugin jars,
 ##@ Develop
 
 .PHONY: test
-test: test-rust test-python test-versions-quick  ## all tests on the newest Spark, a part of them on older minors
+test: test-rust test-python  ## all tests on the newest Spark
 
 .PHONY: test-rust
 test-rust: tools  ## tests of the Rust crates
