@@ -19,18 +19,15 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
+from support.spark.cases import CASES
 from support.spark.gaps import gap_of
-from support.spark.group_state_cases import GROUP_STATE_CASES
 from support.spark.java_side import IS_NEWEST
-from support.spark.operator_cases import REMOVED, SQL_CASES
+from support.spark.operator_cases import REMOVED
 from support.spark.operator_inputs import BATCHES, events
 from support.spark.queries import Batches, require_served_by, run, select_provider, settings
-from support.spark.transform_with_state_cases import TRANSFORM_WITH_STATE_CASES
 
 # Micro-batches with data, by number of partitions.
 BATCHES_ON = {1: BATCHES, 20: BATCHES, 200: BATCHES // 2}
-
-CASES = SQL_CASES | GROUP_STATE_CASES | TRANSFORM_WITH_STATE_CASES
 
 #: Cases of which these minors do not count the rows that the join removes, on any provider.
 REMOVED_NOT_COUNTED = (

@@ -110,11 +110,12 @@ class Begun:
     def on(self, minor: str) -> tuple[Path, dict[str, dict[str, list[str]]]]:
         """The folder as the minor left it, and the rows by case and batch."""
         place, kept = self.folder / minor, self.folder / f"{minor}-kept"
-        if minor not in self.rows:
+        if minor in self.rows:
+            shutil.rmtree(place)
+            shutil.copytree(kept, place)
+        else:
             self.rows[minor] = batches(minor, place, 0, BATCHES // 2, cases_on(minor))
             shutil.copytree(place, kept)
-        shutil.rmtree(place)
-        shutil.copytree(kept, place)
         return place, self.rows[minor]
 
 

@@ -14,14 +14,11 @@ from pathlib import Path
 
 from holdfast._jars import SPARK_MINORS
 from support import TESTS
-from support.spark.group_state_cases import GROUP_STATE_CASES
-from support.spark.operator_cases import SQL_CASES
+from support.spark.cases import CASES
 from support.spark.results import FAILED, PASSED, Results, load, minor_of
-from support.spark.transform_with_state_cases import TRANSFORM_WITH_STATE_CASES
 
 DOCUMENT = TESTS.parent / "docs" / "compatibility.md"
 
-CASES = SQL_CASES | GROUP_STATE_CASES | TRANSFORM_WITH_STATE_CASES
 PARTITIONS = (1, 20, 200)
 
 OPERATORS_FILE = "tests/spark/test_operators.py"
@@ -143,7 +140,7 @@ def subjects(results: Results) -> Iterator[str]:
 def upgrade_cell(older: str, newer: str, tests: dict[str, str]) -> str:
     """Whether queries that a minor began went on on another."""
     outcome = tests.get(f"{UPGRADES_TEST}[{older}-{newer}]")
-    return {PASSED: "yes", FAILED: FAILS, None: NOT_RUN}.get(outcome, NOT_RUN)
+    return {PASSED: "yes", FAILED: FAILS}.get(outcome or "", NOT_RUN)
 
 
 def upgrades(results: Results) -> Iterator[str]:

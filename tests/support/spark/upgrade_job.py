@@ -11,8 +11,7 @@ import json
 import sys
 from pathlib import Path
 
-from support.spark.group_state_cases import GROUP_STATE_CASES
-from support.spark.operator_cases import SQL_CASES
+from support.spark.cases import CASES
 from support.spark.operator_inputs import BATCHES, events
 from support.spark.queries import (
     Batches,
@@ -23,9 +22,6 @@ from support.spark.queries import (
     source,
     write_batch,
 )
-from support.spark.transform_with_state_cases import TRANSFORM_WITH_STATE_CASES
-
-CASES = SQL_CASES | GROUP_STATE_CASES | TRANSFORM_WITH_STATE_CASES
 
 PARTITIONS = 2
 
