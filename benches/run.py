@@ -35,6 +35,7 @@ from harness.needs import MissingNeedError, check_needs
 from harness.process import ChildError
 from harness.providers import PROVIDERS
 from harness.screen import Screen
+from support.spark.minors import INSTALLED
 from support.spark.other_spark import environment_of, minors
 
 RESULTS = Path(__file__).parent / "results"
@@ -167,9 +168,7 @@ def _versions(suites: list[str]) -> str:
 
 def _move_to(minor: str) -> None:
     """Go on with the same arguments in a process whose PySpark is that of a minor, if it is not."""
-    import pyspark
-
-    if not pyspark.__version__.startswith(f"{minor}."):
+    if minor != INSTALLED:
         os.execve(sys.executable, [sys.executable, *sys.argv], environment_of(minor))
 
 
