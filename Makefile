@@ -46,6 +46,16 @@ wheel: $(VENV)/locked  ## one wheel with extension, JNI library and plugin jars,
 	$(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
 	@ls -l dist/*.whl
 
+.PHONY: release
+release: $(VENV)/locked build/release/locked  ## in dist/: manylinux wheels for x86-64 and aarch64, and the sources
+	rustup target add x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu
+	rm -rf dist
+	PATH="$(PATH):$(CURDIR)/build/release/bin" \
+	    CARGO_ZIGBUILD_ZIG_PATH=$(CURDIR)/build/release/bin/python-zig \
+	    PYTHONPATH=python $(BIN)/python -m holdfast_build release
+	build/release/bin/twine check --strict dist/*
+	for wheel in dist/*.whl; do build/release/bin/auditwheel show $$wheel || exit 1; done
+
 ##@ Develop
 
 .PHONY: test
@@ -136,7 +146,7 @@ notices: $(VENV)/locked  ## write THIRD-PARTY-NOTICES.txt again, after a change 
 lock:  ## write requirements/*.txt again from requirements/*.in
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet uv
-	for name in build dev; do build/lock/bin/uv pip compile --quiet --upgrade --universal \
+	for name in build dev release; do build/lock/bin/uv pip compile --quiet --upgrade --universal \
 	    --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	    --no-emit-index-url --no-emit-find-links \
 	    requirements/$$name.in --output-file requirements/$$name.txt || exit 1; done
@@ -166,6 +176,12 @@ $(VENV)/locked: requirements/build.txt requirements/dev.txt | tools
 	$(PYTHON) -m venv --clear $(VENV)
 	$(PIP) install $(LOCKED) requirements/build.txt
 	$(PIP) install --no-build-isolation $(LOCKED) requirements/dev.txt
+	@touch $@
+
+# A folder of its own: what checks and publishes wheels is not what Holdfast is tested with.
+build/release/locked: requirements/release.txt | tools
+	$(PYTHON) -m venv --clear build/release
+	build/release/bin/python -m pip install --quiet $(LOCKED) requirements/release.txt
 	@touch $@
 
 $(VENV)/installed: $(VENV)/locked $(SOURCES) $(FOLDERS) | tools

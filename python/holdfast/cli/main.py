@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import holdfast
 from holdfast._jars import UnsupportedSparkError
 from holdfast._spark import DEFAULT_MAX_FILE_BYTES
-from holdfast.cli import checkpoints, folders, history, settings
+from holdfast.cli import checkpoints, doctor, folders, history, settings
 
 USAGE_ERROR = 2
 
@@ -78,7 +78,17 @@ def parser() -> argparse.ArgumentParser:
     )
     told.set_defaults(run=history.print_attempts)
 
-    for command in (conf, jar, shown, verified, told):
+    examined = commands.add_parser(
+        "doctor", help="look whether this machine has what Holdfast needs, and say what to do"
+    )
+    examined.add_argument(
+        "folder",
+        nargs="?",
+        help="folder for checkpoints, a path or a URI: try to write, read and delete a file there",
+    )
+    examined.set_defaults(run=doctor.run)
+
+    for command in (conf, jar, shown, verified, told, examined):
         command.add_argument("--json", action="store_true", help="print one JSON document")
     return top
 

@@ -6,7 +6,7 @@ With rich in a terminal where it is installed, else plain text, which programs c
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
@@ -155,6 +155,14 @@ class Bars(Protocol):
 
     def start(self, id: int) -> Callable[[int, int], None]:
         """Begin with a checkpoint; the result takes how many segments are done, and of how many."""
+
+
+def print_findings(findings: Iterable[tuple[str, str, str, str]]) -> None:
+    """Print a line per check with its name, outcome and what it found, and what to do below."""
+    for check, outcome, found, remedy in findings:
+        print(f"{outcome:<8} {check:<18} {printable(found)}")
+        if remedy:
+            print(f"{'':<27} {printable(remedy)}")
 
 
 @contextmanager

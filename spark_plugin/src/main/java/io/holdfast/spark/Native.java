@@ -370,7 +370,7 @@ public final class Native {
                 + " (no resource "
                 + resource
                 + "). Put both jars that 'holdfast jar' prints into spark.jars, of a wheel built for"
-                + " this platform.");
+                + " this platform; 'holdfast doctor' looks whether they are.");
       }
       // A JVM loads a library file only once per class loader: every loader gets its own copy.
       Path file = Files.createTempFile("libholdfast_jni-", ".so");
@@ -389,7 +389,8 @@ public final class Native {
               + System.getProperty("java.io.tmpdir")
               + ": "
               + e.getMessage()
-              + ". The folder must be writable and allow execution (set java.io.tmpdir).",
+              + ". The folder must be writable and allow execution (set java.io.tmpdir);"
+              + " 'holdfast doctor' tries it.",
           e);
     }
   }
