@@ -89,7 +89,9 @@ def begin_jvm() -> Any:
                 jvm: Any = launch_gateway().jvm
         except (OSError, PySparkException) as error:
             log.seek(0)
-            said = log.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
+            lines = log.read().decode(errors="replace").splitlines()
+            # A trace ends with what called Spark, and begins with what is wrong.
+            said = [line for line in lines if not line.startswith("\tat ")][-_LAST_LINES:]
             raise OSError(
                 "\n  ".join([f"the JVM of Spark did not start: {error}", *said])
             ) from error
