@@ -30,6 +30,7 @@ from spark import measure as queries
 from spark.cases import SUITES
 from spark.queries import QUERIES
 from store import measure as store
+from store import writes
 
 from harness.needs import MissingNeedError, check_needs
 from harness.process import ChildError
@@ -45,6 +46,7 @@ GPU = "gpu"
 #: What each suite measures, in the order in which suites run.
 PLANS: Mapping[str, Callable[[argparse.Namespace, Path], Iterator[Plan]]] = {
     "store": store.plans,
+    "writes": writes.plans,
     "coordinator": coordinator.plans,
     "state": partial(state.plans, "numpy"),
     GPU: partial(state.plans, "cupy"),
@@ -60,6 +62,7 @@ _WITHOUT_SPARK = {"coordinator", "state", GPU}
 SUITES_HELP = """\
 suites:
   store    single rows, scans, commits and restores of one store of 1 M keys, below any query
+  writes   what one store of 1 M keys writes over 2,000 batches of 0.1 % changed keys
   coordinator  a checkpoint of 10,000 regions of which 30 % fail: no Spark
   state    snapshots and restore of one large NumPy array, beside numpy.save and PyTorch: no Spark
   gpu      the same of a CuPy array, digests, the copy to the host, memory (needs a GPU)
@@ -94,6 +97,9 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--batches", type=int, help="batches per run, the warm-up included (4)")
     parser.add_argument(
         "--memory-batches", type=int, help="batches of a run of the suite memory (3000)"
+    )
+    parser.add_argument(
+        "--write-batches", type=int, help="batches of a run of the suite writes (2000)"
     )
     parser.add_argument(
         "--warm-up",
