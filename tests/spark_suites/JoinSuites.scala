@@ -6,3 +6,5 @@ import org.apache.spark.sql.streaming
 // in one store, and 4 orders these by time.
 
 class StreamingInnerJoinV4Suite extends streaming.StreamingInnerJoinV4Suite with HoldfastAsProvider
+
+class StreamingOuterJoinV4Suite extends streaming.StreamingOuterJoinV4Suite with HoldfastAsProvider
