@@ -8,3 +8,6 @@ import org.apache.spark.sql.streaming
 class StreamingInnerJoinV4Suite extends streaming.StreamingInnerJoinV4Suite with HoldfastAsProvider
 
 class StreamingOuterJoinV4Suite extends streaming.StreamingOuterJoinV4Suite with HoldfastAsProvider
+
+class StreamingFullOuterJoinV4Suite
+  extends streaming.StreamingFullOuterJoinV4Suite with HoldfastAsProvider
