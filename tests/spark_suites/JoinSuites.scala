@@ -11,3 +11,6 @@ class StreamingOuterJoinV4Suite extends streaming.StreamingOuterJoinV4Suite with
 
 class StreamingFullOuterJoinV4Suite
   extends streaming.StreamingFullOuterJoinV4Suite with HoldfastAsProvider
+
+class StreamingLeftSemiJoinV4Suite
+  extends streaming.StreamingLeftSemiJoinV4Suite with HoldfastAsProvider
