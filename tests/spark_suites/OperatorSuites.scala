@@ -18,3 +18,6 @@ class MultiStatefulOperatorsSuite
 
 class FlatMapGroupsWithStateSuite
   extends streaming.FlatMapGroupsWithStateSuite with HoldfastAsProvider
+
+class FlatMapGroupsWithStateWithInitialStateSuite
+  extends streaming.FlatMapGroupsWithStateWithInitialStateSuite with HoldfastAsProvider
