@@ -5,5 +5,8 @@ import org.apache.spark.sql.streaming
 class TransformWithStateUnsafeRowSuite
   extends streaming.TransformWithStateUnsafeRowSuite with HoldfastAsProvider
 
+class TransformWithStateInitialStateSuite
+  extends streaming.TransformWithStateInitialStateSuite with HoldfastAsProvider
+
 class TransformWithStateValidationSuite
   extends streaming.TransformWithStateValidationSuite with HoldfastAsProvider
