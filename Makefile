@@ -31,7 +31,7 @@ RECORDED := -p support.spark.results --results tests/spark/results.json
 TWO_AT_A_TIME := --numprocesses=2 --dist=loadfile
 
 CHECKED_PYTHON := python/holdfast python/holdfast_build examples/flights examples/harness
-LINTED_PYTHON  := python tests examples benches
+LINTED_PYTHON  := python tests examples benches docs
 
 .DEFAULT_GOAL := help
 
@@ -114,7 +114,7 @@ soak-regional: $(VENV)/installed  ## 300 batches of a regional pipeline with ran
 	PYTHONPATH=tests:examples $(BIN)/python -m support.spark.regional_soak $(SOAK_ARGS)
 
 .PHONY: lint
-lint: $(VENV)/installed  ## formatting, clippy, rustdoc, ruff, mypy, stubs; a warning is an error
+lint: $(VENV)/installed  ## formatting, clippy, rustdoc, ruff, mypy, stubs, documentation; a warning is an error
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --features holdfast-jni/conformance --locked -- \
 	    -D warnings -A clippy::disallowed-methods  # tests may call what libraries may not
@@ -124,6 +124,12 @@ lint: $(VENV)/installed  ## formatting, clippy, rustdoc, ruff, mypy, stubs; a wa
 	$(BIN)/ruff format --check $(LINTED_PYTHON)
 	$(BIN)/mypy $(CHECKED_PYTHON)
 	$(BIN)/stubtest holdfast._core
+	$(MAKE) --no-print-directory docs
+
+.PHONY: docs
+docs: $(VENV)/installed  ## the documentation as a site, in build/docs; a warning is an error
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --conf-dir docs . build/docs
+	@echo "make: build/docs/index.html"
 
 .PHONY: format
 format: $(VENV)/locked  ## format Rust and Python
