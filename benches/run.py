@@ -18,7 +18,7 @@ from pathlib import Path
 # The benchmarks and the examples share a harness; the tests have the older minors of Spark.
 sys.path += [str(Path(__file__).resolve().parents[1] / name) for name in ("examples", "tests")]
 
-from common import report
+from common import compare, report
 from common.java import BuildError
 from common.plan import Plan
 from common.rounds import ALL_PROVIDERS, WrongStateError
@@ -60,6 +60,8 @@ PLANS: Mapping[str, Callable[[argparse.Namespace, Path], Iterator[Plan]]] = {
 _WITHOUT_SPARK = {"coordinator", "state", GPU}
 
 SUITES_HELP = """\
+compare BEFORE AFTER takes two result files of one suite, and says what got worse beyond the noise.
+
 suites:
   store    single rows, scans, commits and restores of one store of 1 M keys, below any query
   writes   what one store of 1 M keys writes over 2,000 batches of 0.1 % changed keys
@@ -180,6 +182,8 @@ def _move_to(minor: str) -> None:
 
 def main() -> int:
     """Run the benchmarks; the exit status is 0 if every run ended with the right state."""
+    if sys.argv[1:2] == ["compare"]:
+        return compare.main(sys.argv[2:])
     options = parse_args()
     if options.spark is not None:
         _move_to(options.spark)

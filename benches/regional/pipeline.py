@@ -20,7 +20,9 @@ from regional.workload import TASKS, region_names, write_input
 
 BATCH = Metric(name="batch_ms", title="batch time, ms")
 CPU = Metric(name="cpu_s", title="CPU s per batch", decimals=2)
-GOODPUT = Metric(name="goodput", title="rows of healthy regions in the output, per second")
+GOODPUT = Metric(
+    name="goodput", title="rows of healthy regions in the output, per second", more_is_better=True
+)
 PER_ROW = Metric(name="ms_per_million", title="ms per million such rows")
 OF_TIMEOUT = Metric(name="of_timeout", title="batch time / aligned_timeout", decimals=2)
 
