@@ -43,18 +43,19 @@ demo: $(VENV)/installed  ## set up, build, and run the demo (DEMO_ARGS=... are p
 
 .PHONY: wheel
 wheel: $(VENV)/locked  ## one wheel with extension, JNI library and plugin jars, in dist/
+	rm -f dist/*.whl  # of another version: README installs what is there
 	$(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
 	@ls -l dist/*.whl
 
 .PHONY: release
-release: $(VENV)/locked build/release/locked  ## in dist/: manylinux wheels for x86-64 and aarch64, and the sources
+release: $(VENV)/locked build/release/locked  ## in dist/release/: manylinux wheels for x86-64 and aarch64, and the sources
 	rustup target add x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu
-	rm -rf dist
+	rm -rf dist/release
 	PATH="$(PATH):$(CURDIR)/build/release/bin" \
 	    CARGO_ZIGBUILD_ZIG_PATH=$(CURDIR)/build/release/bin/python-zig \
 	    PYTHONPATH=python $(BIN)/python -m holdfast_build release
-	build/release/bin/twine check --strict dist/*
-	for wheel in dist/*.whl; do build/release/bin/auditwheel show $$wheel || exit 1; done
+	build/release/bin/twine check --strict dist/release/*
+	for wheel in dist/release/*.whl; do build/release/bin/auditwheel show $$wheel || exit 1; done
 
 ##@ Develop
 

@@ -1,7 +1,7 @@
 """One step of the build by name: ``python -m holdfast_build jars``.
 
 ``jars`` builds the jars of the plugin, ``notices`` writes the notices of the linked crates
-(`make notices`), ``release`` builds what is published into ``dist`` (`make release`).
+(`make notices`), ``release`` builds what is published into ``dist/release`` (`make release`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def main() -> int:
         elif step == "notices":
             notices.FILE.write_text(notices.notices())
         elif step == "release":
-            print(*build_release(ROOT / "dist"), sep="\n")
+            print(*build_release(ROOT / "dist" / "release"), sep="\n")
         else:
             print("usage: python -m holdfast_build jars|notices|release", file=sys.stderr)
             return 2
