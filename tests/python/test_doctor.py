@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyspark
@@ -26,12 +27,14 @@ CHECKS = ["installation", "PySpark", "Java", "Spark", *IN_JVM]
 
 
 def examined(
-    *arguments: str | Path, env: Mapping[str, str] | None = None
+    *arguments: str | Path, env: Mapping[str, str] | None = None, more_path: Sequence[str] = ()
 ) -> tuple[int, dict[str, dict[str, str]], str]:
     """Exit status, findings by check, and what was said to the standard error."""
+    # The packages of this process, with them an older minor of Spark where tests run on one.
+    path = os.pathsep.join([*more_path, os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-m", "holdfast", "doctor", "--json", *arguments],
-        env=clean_environment() | dict(env or {}),
+        env=clean_environment() | {"PYTHONPATH": path} | dict(env or {}),
         capture_output=True,
         text=True,
         timeout=120,
@@ -94,7 +97,7 @@ def test_a_native_jar_of_another_platform_is_named(tmp_path: Path) -> None:
     with zipfile.ZipFile(jar, "w") as archive:
         for name, content in entries.items():
             archive.writestr(re.sub("^native/[^/]+/", "native/plan9-alpha/", name), content)
-    status, found, _ = examined(env={"PYTHONPATH": str(tmp_path)})
+    status, found, _ = examined(more_path=[str(tmp_path)])
     assert status == 1
     assert str(package) in found["installation"]["found"]
     assert outcomes(found)["native library"] == "wrong"
