@@ -288,13 +288,13 @@ impl Bound<'_> {
 }
 
 /// Number of bytes with which both keys begin.
-fn shared_bytes(a: &[u8], b: &[u8]) -> usize {
+pub(super) fn shared_bytes(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
 /// Eight bytes of `key` from `skip` on, big-endian; behind its end are zeros. Of two keys that agree
 /// up to `skip` the one with the smaller head is the smaller one.
-fn head_of(key: &[u8], skip: usize) -> u64 {
+pub(super) fn head_of(key: &[u8], skip: usize) -> u64 {
     let mut head = [0; 8];
     for (to, from) in head.iter_mut().zip(key.iter().skip(skip)) {
         *to = *from;

@@ -1,0 +1,313 @@
+//! What a run must have for readers that look up single keys: an index and filters that fit its
+//! entries.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use proptest::prelude::*;
+use xorf::{BinaryFuse8, BinaryFuse8Ref, DmaSerializable, Filter, FilterRef};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+
+use super::*;
+use crate::error::ErrorKind;
+use crate::format::entry::parse_entry;
+use crate::format::{NewSegment, SegmentKind};
+use crate::ids::{CheckpointId, Owner};
+
+type Entry = (Vec<u8>, Option<Vec<u8>>);
+
+fn encode(entries: &[Entry], compression: Compression) -> (Vec<u8>, u128) {
+    let owner = Owner::new("query", "0", "0", "default");
+    let new = NewSegment {
+        owner: &owner,
+        created: CheckpointId(1),
+        kind: SegmentKind::Run,
+        lineage: &[],
+        replaced: None,
+        entries: 0,
+    };
+    let mut encoder = RunEncoder::new(&new, compression).unwrap();
+    let mut bytes = Vec::new();
+    for (number, (key, value)) in entries.iter().enumerate() {
+        // Keys come in two parts, in any proportion.
+        let (prefix, key) = key.split_at(number % (key.len() + 1));
+        encoder.push(prefix, key, value.as_deref()).unwrap();
+        if number % 3 == 0 {
+            bytes.extend_from_slice(encoder.frames());
+            encoder.forget_frames();
+        }
+    }
+    let digest = encoder.finish().unwrap();
+    bytes.extend_from_slice(encoder.frames());
+    assert_eq!(encoder.stored_bytes(), bytes.len() as u64);
+    (bytes, digest)
+}
+
+/// The block at an offset: its body and its stored length.
+fn block(bytes: &[u8], offset: u64, kind: FrameKind) -> (Vec<u8>, u64) {
+    let mut rest = &bytes[offset as usize..];
+    let mut body = Vec::new();
+    let mut stored = 0;
+    loop {
+        let frame = frame::parse(rest).unwrap().expect(kind).unwrap();
+        frame.decode_into(&mut body).unwrap();
+        stored += frame.stored_len() as u64;
+        rest = &rest[frame.stored_len()..];
+        if frame.raw_len < MAX_BODY_BYTES {
+            return (body, stored);
+        }
+    }
+}
+
+fn slice(bytes: &[u8], offset: u64, len: u64) -> &[u8] {
+    &bytes[offset as usize..(offset + len) as usize]
+}
+
+/// Reads a run as one that looks up single keys does, from its end, and checks all that such a reader
+/// relies on. Returns its entries and the number of its groups.
+fn read_from_the_end(bytes: &[u8], digest: u128) -> (Vec<Entry>, usize) {
+    let trailer_at = bytes.len() - TRAILER_BYTES;
+    let totals = Totals::parse(&bytes[trailer_at..]).unwrap();
+    let directory_at = trailer_at as u64 - totals.directory_bytes;
+    let head_bytes = frame::parse(bytes).unwrap().stored_len();
+    let tail = slice(bytes, directory_at, totals.directory_bytes);
+    let root = xxh3_128(&[&bytes[..head_bytes], tail].concat());
+    assert_eq!(totals.root, root);
+    assert_eq!(totals.stored_bytes, bytes.len() as u64);
+    assert_eq!(xxh3_128(bytes), digest);
+    let (body, stored) = block(bytes, directory_at, FrameKind::Directory);
+    assert_eq!(stored, totals.directory_bytes);
+    let directory = DirectoryMessage::decode(body.as_slice()).unwrap();
+    assert_eq!(directory.groups.len() as u64, totals.groups);
+    let mut entries: Vec<Entry> = Vec::new();
+    for group in &directory.groups {
+        let stored = slice(bytes, group.offset, group.stored_bytes);
+        assert_eq!(xxh3_64(stored), group.hash);
+        let (body, _) = block(bytes, group.offset, FrameKind::Group);
+        let message = GroupMessage::decode(body.as_slice()).unwrap();
+        assert_eq!(message.blocks[0].separator, group.separator);
+        let filter = message.filter.unwrap();
+        let mut descriptor = [filter.seed.to_le_bytes().to_vec(), Vec::new()].concat();
+        for number in [
+            filter.segment_length,
+            filter.segment_length - 1,
+            filter.segment_count_length,
+        ] {
+            descriptor.extend(number.to_le_bytes());
+        }
+        assert_eq!(descriptor.len(), BinaryFuse8::DESCRIPTOR_LEN);
+        let filter = BinaryFuse8Ref::from_dma(&descriptor, &filter.fingerprints);
+        let mut offset = group.entries_offset;
+        for known in message.blocks {
+            let stored = slice(bytes, offset, known.stored_bytes);
+            assert_eq!(xxh3_64(stored), known.hash);
+            let (body, _) = block(bytes, offset, FrameKind::Entries);
+            offset += known.stored_bytes;
+            let mut at = 0;
+            assert!(entries.last().is_none_or(|last| last.0 < known.separator));
+            let mut in_block = 0;
+            while at < body.len() {
+                let entry = parse_entry(&body, at).unwrap();
+                at = entry.end;
+                let key = body[entry.key].to_vec();
+                assert!(known.separator <= key);
+                assert!(filter.contains(&xxh3_64(&key)));
+                entries.push((key, entry.value.map(|value| body[value].to_vec())));
+                in_block += 1;
+            }
+            assert!(in_block == 1 || body.len() <= 16 << 10, "{}", body.len());
+        }
+    }
+    assert_eq!(entries.len() as u64, totals.entries);
+    (entries, directory.groups.len())
+}
+
+fn walk(bytes: &[u8]) -> Result<(u128, Totals)> {
+    let head = frame::parse(bytes)?.expect(FrameKind::Head)?.stored_len();
+    let mut walk = RunWalk::new(&bytes[..head]);
+    let mut rest = &bytes[head..];
+    loop {
+        let frame = frame::parse(rest)?;
+        let event = walk.step(&rest[..frame.stored_len()], &frame)?;
+        rest = &rest[frame.stored_len()..];
+        if let Event::End { digest, totals } = event {
+            return Ok((digest, totals));
+        }
+    }
+}
+
+fn any_entries() -> impl Strategy<Value = Vec<Entry>> {
+    let key = prop::collection::vec(0u8..4, 0..40);
+    let value = prop_oneof![
+        4 => prop::collection::vec(any::<u8>(), 0..60).prop_map(Some),
+        1 => Just(None),
+        1 => (0usize..40_000).prop_map(|len| Some(vec![7; len])),
+    ];
+    prop::collection::btree_map(key, value, 0..60).prop_map(|map| map.into_iter().collect())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn a_run_reads_back_from_both_ends(entries in any_entries(), lz4 in any::<bool>()) {
+        let compression = if lz4 { Compression::Lz4 } else { Compression::None };
+        let (bytes, digest) = encode(&entries, compression);
+        let (found, _) = read_from_the_end(&bytes, digest);
+        prop_assert_eq!(&found, &entries);
+        let (walked, totals) = walk(&bytes).unwrap();
+        prop_assert_eq!(walked, digest);
+        prop_assert_eq!(totals.entries, entries.len() as u64);
+    }
+
+    /// Checksums that fit do not make a frame one of this run: blocks, groups, directory and trailer of
+    /// another run, moved, left out or doubled, are refused.
+    #[test]
+    fn frames_in_another_order_are_refused(
+        entries in any_entries(),
+        moves in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), 0..3u8), 1..4),
+    ) {
+        let (bytes, digest) = encode(&entries, Compression::None);
+        let mut frames = Vec::new();
+        let mut rest = bytes.as_slice();
+        while !rest.is_empty() {
+            let (frame, behind) = rest.split_at(frame::parse(rest).unwrap().stored_len());
+            frames.push(frame);
+            rest = behind;
+        }
+        for (a, b, how) in moves {
+            let (a, b) = (a.index(frames.len()), b.index(frames.len()));
+            match how {
+                0 => frames.swap(a, b),
+                1 => frames.insert(a, frames[b]),
+                _ if frames.len() > 1 => { frames.remove(a); }
+                _ => {}
+            }
+        }
+        let moved = frames.concat();
+        match walk(&moved) {
+            Ok((found, _)) => prop_assert!(found != digest || moved.starts_with(&bytes)),
+            Err(error) => prop_assert_eq!(error.kind(), ErrorKind::Corrupt),
+        }
+    }
+
+    /// Bodies of any content, in frames that verify.
+    #[test]
+    fn bodies_of_any_content_never_panic(
+        entries in any_entries(),
+        at in any::<prop::sample::Index>(),
+        body in prop::collection::vec(any::<u8>(), 0..200),
+        mutations in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+    ) {
+        let (bytes, digest) = encode(&entries, Compression::None);
+        let mut out = Vec::new();
+        let mut rest = bytes.as_slice();
+        let mut number = 0;
+        let changed = at.index(6);
+        while !rest.is_empty() {
+            let frame = frame::parse(rest).unwrap();
+            let mut mutated = frame.body.to_vec();
+            for (at, byte) in &mutations {
+                if !mutated.is_empty() {
+                    let at = at.index(mutated.len());
+                    mutated[at] ^= byte;
+                }
+            }
+            let body = match (number == changed, mutations.is_empty()) {
+                (true, true) => body.as_slice(),
+                (true, false) => &mutated,
+                _ => frame.body,
+            };
+            frame::put(&mut out, VERSION_OF_RUNS, frame.kind, Compression::None, body).unwrap();
+            rest = &rest[frame.stored_len()..];
+            number += 1;
+        }
+        match walk(&out) {
+            Ok((found, _)) => prop_assert!(found != digest || out == bytes),
+            Err(error) => prop_assert_eq!(error.kind(), ErrorKind::Corrupt),
+        }
+    }
+}
+
+#[test]
+fn large_values_have_blocks_of_their_own() {
+    let value = |seed: u64, len: usize| {
+        let mut state = seed;
+        let bytes = std::iter::repeat_with(move || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 56) as u8
+        });
+        Some(bytes.take(len).collect::<Vec<u8>>())
+    };
+    let mib = 1 << 20;
+    // Around the size that fills frames exactly.
+    let sizes = [
+        10,
+        mib - 30,
+        mib - 11,
+        mib - 10,
+        mib,
+        2 * mib,
+        3 * mib + 5,
+        10,
+    ];
+    let entries: Vec<Entry> = (0u8..)
+        .zip(sizes)
+        .map(|(n, size)| (vec![n; 4], value(u64::from(n), size)))
+        .collect();
+    for compression in [Compression::None, Compression::Lz4] {
+        let (bytes, digest) = encode(&entries, compression);
+        assert_eq!(read_from_the_end(&bytes, digest).0, entries);
+        assert_eq!(walk(&bytes).unwrap().0, digest);
+    }
+}
+
+#[test]
+fn many_keys_make_groups_and_filters_that_deny_most_others() {
+    let key = |n: u64| xxh3_64(&n.to_le_bytes()).to_be_bytes().to_vec();
+    let mut entries: Vec<Entry> = (0..200_000).map(|n| (key(n), Some(vec![1; 20]))).collect();
+    entries.sort_unstable();
+    let (bytes, digest) = encode(&entries, Compression::Lz4);
+    let (found, groups) = read_from_the_end(&bytes, digest);
+    assert!(found == entries);
+    assert_eq!(groups, 4, "65,536 keys each, and what is left");
+    assert_eq!(walk(&bytes).unwrap().0, digest);
+    let mut hashes: Vec<u64> = (0..65_536)
+        .map(|n: u64| xxh3_64(&n.to_le_bytes()))
+        .collect();
+    let filter = filter::filter_of(hashes.clone()).unwrap();
+    assert!(filter.fingerprints.len() < 65_536 * 130 / 100);
+    // Hashes that are there twice make no difference.
+    hashes.extend_from_within(..100);
+    assert_eq!(filter::filter_of(hashes).unwrap(), filter);
+    let made = BinaryFuse8::try_from(
+        (0..65_536)
+            .map(|n: u64| xxh3_64(&n.to_le_bytes()))
+            .collect::<Vec<_>>(),
+    )
+    .unwrap();
+    let wrong = (65_536..165_536).filter(|n: &u64| made.contains(&xxh3_64(&n.to_le_bytes())));
+    assert!(wrong.count() < 600, "about one in 256");
+}
+
+#[test]
+fn keys_out_of_order_are_refused() {
+    let owner = Owner::new("query", "0", "0", "default");
+    let new = NewSegment {
+        owner: &owner,
+        created: CheckpointId(1),
+        kind: SegmentKind::Run,
+        lineage: &[],
+        replaced: None,
+        entries: 0,
+    };
+    for (first, second) in [("a", "a"), ("b", "a"), ("ab", "a"), ("", "")] {
+        let mut encoder = RunEncoder::new(&new, Compression::Lz4).unwrap();
+        encoder.push(b"", first.as_bytes(), None).unwrap();
+        let error = encoder.push(b"", second.as_bytes(), None).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        // As a prefix and no key.
+        let error = encoder.push(second.as_bytes(), b"", None).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        encoder.push(b"b", b"c", Some(b"")).unwrap();
+    }
+}
