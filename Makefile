@@ -21,9 +21,11 @@ FOLDERS := $(shell find rust python spark_plugin -type d ! -name __pycache__ ! -
     2>/dev/null)
 
 # Older minors of Spark, by the pins of requirements/spark, and what is tested on them.
-SPARK_MINORS  ?= $(basename $(notdir $(wildcard requirements/spark/*.txt)))
-ON_SPARK      := PYTHONPATH=tests $(BIN)/python -m support.spark.other_spark
-VERSION_TESTS := tests/spark/test_operators.py tests/spark/test_crash.py
+SPARK_MINORS ?= $(basename $(notdir $(wildcard requirements/spark/*.txt)))
+ON_SPARK     := PYTHONPATH=tests $(BIN)/python -m support.spark.other_spark
+
+# What was found where, for docs/compatibility.md.
+RECORDED := -p support.spark.results --results tests/spark/results.json
 
 # Files of tests go to two processes, each with a Spark of its own: tests often wait.
 TWO_AT_A_TIME := --numprocesses=2 --dist=loadfile
@@ -59,26 +61,32 @@ test-python: $(VENV)/installed  ## tests of the installed package: python, comma
 
 .PHONY: test-matrix
 test-matrix: $(VENV)/installed  ## the operator matrix in full, on 1, 20 and 200 partitions
-	$(BIN)/python -m pytest tests/spark/test_operators.py -m '' $(PYTEST_ARGS)
+	$(ON_SPARK) newest tests/spark/test_operators.py -m '' $(RECORDED) $(PYTEST_ARGS)
 
-# The operators and a kill -9, each on its own Spark; upgrades from every minor to every newer one.
+# What is tested on a Spark of its own, such as on/4.0/test_crash.py: two runs at a time.
+on/%:
+	$(ON_SPARK) $(*D) tests/spark/$(*F) $(PYTEST_ARGS)
+
+TWO_RUNS := --no-print-directory --jobs=2 --keep-going --output-sync=target
+
 .PHONY: test-versions
-test-versions: $(VENV)/installed  ## operators, crashes and upgrades on the older Spark minors (450 MB each, once)
-	for minor in $(SPARK_MINORS); do $(ON_SPARK) $$minor $(VERSION_TESTS) -m '' \
-	    -k 'not in-one-go and not 200-' $(PYTEST_ARGS) || exit 1; done
-	$(BIN)/python -m pytest tests/spark/test_upgrades.py -m full $(PYTEST_ARGS)
+test-versions: $(VENV)/installed  ## operators, crashes, file systems and upgrades on every Spark minor
+	$(MAKE) $(TWO_RUNS) $(SPARK_MINORS:%=on/%/) on/newest/ PYTEST_ARGS="-m versions $(RECORDED) $(PYTEST_ARGS)"
+	$(ON_SPARK) newest tests/spark/test_upgrades.py -m full $(RECORDED) $(PYTEST_ARGS)
 
-# Two runs at a time, each with one Spark for all of its cases. Those that are short fill the gap.
+# Those that are short fill the gap in the end.
 .PHONY: test-versions-quick
-test-versions-quick: $(VENV)/installed  ## one case of every operator and a kill -9 on each older Spark minor
-	$(if $(SPARK_MINORS),$(MAKE) --no-print-directory --jobs=2 --output-sync=target \
-	    $(SPARK_MINORS:%=quick-operators-%) $(SPARK_MINORS:%=quick-crash-%))
+test-versions-quick: $(VENV)/installed  ## one case of every operator and a kill -9 on each older minor (450 MB each, once)
+	$(if $(SPARK_MINORS),$(MAKE) $(TWO_RUNS) $(SPARK_MINORS:%=on/%/test_operators.py) $(SPARK_MINORS:%=on/%/test_crash.py))
 
-quick-operators-%:
-	$(ON_SPARK) $* tests/spark/test_operators.py $(PYTEST_ARGS)
+.PHONY: compatibility
+compatibility: $(VENV)/installed  ## the tables of docs/compatibility.md, from what test-versions found
+	PYTHONPATH=tests $(BIN)/python -m support.spark.compatibility
 
-quick-crash-%:
-	$(ON_SPARK) $* tests/spark/test_crash.py $(PYTEST_ARGS)
+# In a JVM each, on the Spark release that they were published with.
+.PHONY: test-spark-suites
+test-spark-suites: $(VENV)/installed  ## Spark's own test suites on Holdfast (380 MB, once; SUITES=... runs some)
+	PYTHONPATH=tests $(BIN)/python -m support.spark.spark_suites $(SUITES)
 
 .PHONY: test-full
 test-full: $(VENV)/installed  ## what takes too long for every run: the whole matrix, kill -9 at every point
@@ -144,7 +152,7 @@ clean:  ## remove everything that was built, .venv included
 help:  ## this text
 	@awk 'BEGIN {FS = ":.*## "} \
 	    /^##@/ {printf "\n%s\n", substr($$0, 5)} \
-	    /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	    /^[a-z-]+:.*## / {printf "  make %-19s %s\n", $$1, $$2}' Makefile
 
 # --- set-up -------------------------------------------------------------------------------------
 

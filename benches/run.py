@@ -7,6 +7,7 @@ times say little on a shared machine.
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import sys
 import tempfile
@@ -14,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-# The benchmarks and the examples share a harness.
-sys.path.append(str(Path(__file__).resolve().parents[1] / "examples"))
+# The benchmarks and the examples share a harness; the tests have the older minors of Spark.
+sys.path += [str(Path(__file__).resolve().parents[1] / name) for name in ("examples", "tests")]
 
 from common import report
 from common.java import BuildError
@@ -24,7 +25,7 @@ from common.rounds import ALL_PROVIDERS, WrongStateError
 from common.targets import Verdict
 from gpu import state
 from memory import measure as memory
-from regional import coordinator, pipeline, regions
+from regional import coordinator, pipeline, regions, requests
 from spark import measure as queries
 from spark.cases import SUITES
 from spark.queries import QUERIES
@@ -34,6 +35,7 @@ from harness.needs import MissingNeedError, check_needs
 from harness.process import ChildError
 from harness.providers import PROVIDERS
 from harness.screen import Screen
+from support.spark.other_spark import environment_of, minors
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -47,6 +49,7 @@ PLANS: Mapping[str, Callable[[argparse.Namespace, Path], Iterator[Plan]]] = {
     GPU: partial(state.plans, "cupy"),
     "pipeline": pipeline.plans,
     "regions": regions.plans,
+    "requests": requests.plans,
     "memory": memory.plans,
     **{suite: partial(queries.plans, cases) for suite, cases in SUITES.items()},
 }
@@ -61,6 +64,7 @@ suites:
   gpu      the same of a CuPy array, digests, the copy to the host, memory (needs a GPU)
   pipeline  regional pipelines of 64 regions: healthy, one region failing, one region slow
   regions  10,000 regions on two executors: from the last row to the published checkpoint
+  requests  what checkpoints of a pipeline ask HDFS for (needs Maven the first time)
   memory   native memory of one JVM over 3,000 batches of a small query (needs the JDK's jcmd)
   many     queries on 200 partitions
   few      the same on 20 partitions
@@ -111,6 +115,11 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
         help="providers to compare (all four)",
     )
     parser.add_argument(
+        "--spark",
+        choices=minors(),
+        help="an older Spark minor, fetched once (450 MB), in place of the installed one",
+    )
+    parser.add_argument(
         "--folder", type=Path, help="parent of the working folder (the system's temporary folder)"
     )
     parser.add_argument(
@@ -156,9 +165,19 @@ def _versions(suites: list[str]) -> str:
     return check_needs(packages=("pyspark", "pyarrow", "numpy"))
 
 
-def main(arguments: list[str] | None = None) -> int:
+def _move_to(minor: str) -> None:
+    """Go on with the same arguments in a process whose PySpark is that of a minor, if it is not."""
+    import pyspark
+
+    if not pyspark.__version__.startswith(f"{minor}."):
+        os.execve(sys.executable, [sys.executable, *sys.argv], environment_of(minor))
+
+
+def main() -> int:
     """Run the benchmarks; the exit status is 0 if every run ended with the right state."""
-    options = parse_args(arguments)
+    options = parse_args()
+    if options.spark is not None:
+        _move_to(options.spark)
     try:
         versions = _versions(options.suites)
     except MissingNeedError as error:

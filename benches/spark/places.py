@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -119,8 +118,7 @@ def open_site(place: Place, folder: Path) -> Iterator[Site]:
 
 @contextmanager
 def _hdfs(folder: Path) -> Iterator[Hdfs]:
-    # The tests have the cluster and the means to fetch its jars.
-    sys.path.append(str(BENCHES.parent / "tests"))
+    # The tests have the cluster and the means to fetch its jars; see `run.py`.
     from support.spark.mini_hdfs import MiniHdfs
 
     cluster = MiniHdfs(folder, data_nodes=1)

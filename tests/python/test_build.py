@@ -46,6 +46,15 @@ def test_package_and_build_agree_on_the_minors() -> None:
     assert {pom.name for pom in minors.POMS.iterdir()} == set(minors.MINORS[:-1])
 
 
+def test_continuous_integration_tests_every_older_minor() -> None:
+    pins = {pins.stem for pins in (ROOT / "requirements" / "spark").iterdir()}
+    assert pins == set(minors.MINORS[:-1])
+    (tested,) = re.findall(
+        r"^ +minor: \[(.+)\]$", (ROOT / ".github" / "workflows" / "ci.yml").read_text(), re.M
+    )
+    assert tested == ", ".join(f'"{minor}"' for minor in minors.MINORS[:-1])
+
+
 @pytest.mark.parametrize("minor", minors.MINORS)
 def test_a_class_has_one_form_in_a_minor(minor: str) -> None:
     sources = [

@@ -14,6 +14,7 @@ from holdfast.regions.protocol.answers import (
     Answer,
     decode,
     encode,
+    messages_of,
 )
 
 RUN = "0123456789abcdef" * 2
@@ -69,3 +70,20 @@ def test_an_unknown_kind_is_refused() -> None:
     (message,) = encode(RUN, ANSWERS[1:2])
     with pytest.raises(ValueError, match="unknown kind 9"):
         decode(message[:16] + b"\x09" + message[17:])
+
+
+def polled(*messages: bytes) -> bytes:
+    return b"".join(len(message).to_bytes(4, "little") + message for message in messages)
+
+
+def test_messages_that_were_handed_over_together_come_one_by_one() -> None:
+    given = [next(encode(RUN, [answer])) for answer in ANSWERS]
+    assert list(messages_of(polled(*given))) == given
+    assert list(messages_of(b"")) == []
+
+
+def test_messages_that_are_cut_are_refused_wherever_they_are_cut() -> None:
+    data = polled(b"first", b"second")
+    for length in set(range(len(data))) - {0, 4 + len(b"first")}:
+        with pytest.raises(ValueError, match="message is cut"):
+            list(messages_of(data[:length]))

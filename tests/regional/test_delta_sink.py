@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 import holdfast as hf
 from holdfast.regions.sinks import delta
 from holdfast.regions.sinks.delta import APPLICATION
-from support import environment, program
+from support import run_until_killed
 from support.regional.delta_job import BATCHES, POINTS, open_pipeline, run
 from support.regional.hooks import Hooks
 from support.regional.pipelines import COUNTED, Troubled, expected
@@ -30,14 +28,21 @@ def table(tmp_path: Path) -> Path:
     return tmp_path / "table"
 
 
-def killed_at(point: str, table: Path, checkpoint: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, program("regional/delta_job.py"), table, checkpoint, point],
-        env=environment(),
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr[-4000:]
+def begin(table: Path, checkpoint: Path, batches: int) -> None:
+    with open_pipeline(table, checkpoint) as query:
+        run(query, batches)
+
+
+def goes_on_after_two(table: Path, checkpoint: Path, **options: Any) -> None:
+    with open_pipeline(table, checkpoint, **options) as query:
+        assert rows_in(table) == expected(BATCHES[:2])
+        run(query, 4, first=2)
+    assert rows_in(table) == expected(BATCHES)
+
+
+def compact_and_vacuum(table: Path) -> None:
+    DeltaTable(table).optimize.compact()
+    DeltaTable(table).vacuum(0, enforce_retention_duration=False, dry_run=False)
 
 
 def test_a_checkpoint_is_one_entry_of_the_log_with_its_id(table: Path, tmp_path: Path) -> None:
@@ -59,13 +64,10 @@ def test_a_driver_that_is_killed_around_a_commit_adds_each_row_once(
     point: str, table: Path, tmp_path: Path
 ) -> None:
     # R74, R81
-    killed_at(point, table, tmp_path / "ckpt")
+    run_until_killed("regional/delta_job.py", table, tmp_path / "ckpt", point)
     found = rows_in(table)
     assert found == expected(BATCHES[: 2 if point in ("added", "synced", "swept") else 1])
-    with open_pipeline(table, tmp_path / "ckpt") as query:
-        assert rows_in(table) == expected(BATCHES[:2])
-        run(query, 4, first=2)
-    assert rows_in(table) == expected(BATCHES)
+    goes_on_after_two(table, tmp_path / "ckpt")
     assert list((table / "_holdfast" / "staged").glob("*/*")) == []
 
 
@@ -88,15 +90,10 @@ def test_a_regional_checkpoint_adds_the_healthy_regions_and_the_rest_follows_onc
 def test_files_that_were_compacted_and_deleted_are_not_added_again(
     table: Path, tmp_path: Path
 ) -> None:
-    with open_pipeline(table, tmp_path / "ckpt") as query:
-        run(query, 2)
-    DeltaTable(table).optimize.compact()
-    DeltaTable(table).vacuum(0, enforce_retention_duration=False, dry_run=False)
+    begin(table, tmp_path / "ckpt", 2)
+    compact_and_vacuum(table)
     assert list(table.glob("part-0*-r*.parquet")) == []
-    with open_pipeline(table, tmp_path / "ckpt") as query:
-        assert rows_in(table) == expected(BATCHES[:2])
-        run(query, 4, first=2)
-    assert rows_in(table) == expected(BATCHES)
+    goes_on_after_two(table, tmp_path / "ckpt")
 
 
 def test_other_writers_may_append_meanwhile(table: Path, tmp_path: Path) -> None:
@@ -110,8 +107,7 @@ def test_other_writers_may_append_meanwhile(table: Path, tmp_path: Path) -> None
 
 def test_going_back_takes_rows_out_of_the_table_again(table: Path, tmp_path: Path) -> None:
     # R82
-    with open_pipeline(table, tmp_path / "ckpt") as query:
-        run(query, 3)
+    begin(table, tmp_path / "ckpt", 3)
     with open_pipeline(table, tmp_path / "ckpt", checkpoint_id=3) as query:
         assert rows_in(table) == expected(BATCHES[:2])
         assert DeltaTable(table).transaction_version(APPLICATION) == 3
@@ -122,27 +118,21 @@ def test_going_back_takes_rows_out_of_the_table_again(table: Path, tmp_path: Pat
 def test_going_back_behind_a_compaction_is_refused_until_the_table_went_back(
     table: Path, tmp_path: Path
 ) -> None:
-    with open_pipeline(table, tmp_path / "ckpt") as query:
-        run(query, 3)
+    begin(table, tmp_path / "ckpt", 3)
     before = DeltaTable(table).version() - 1
     DeltaTable(table).optimize.compact()
     with pytest.raises(OSError, match=r"after 3 may be in files that another writer .*RESTORE"):
         open_pipeline(table, tmp_path / "ckpt", checkpoint_id=3)
     assert rows_in(table) == expected(BATCHES[:3])
     DeltaTable(table).restore(before)
-    with open_pipeline(table, tmp_path / "ckpt") as query:
-        assert rows_in(table) == expected(BATCHES[:2])
-        run(query, 4, first=2)
-    assert rows_in(table) == expected(BATCHES)
+    goes_on_after_two(table, tmp_path / "ckpt")
 
 
 def test_rows_that_cannot_be_told_apart_any_more_are_left_to_the_user(
     table: Path, tmp_path: Path
 ) -> None:
-    with open_pipeline(table, tmp_path / "ckpt") as query:
-        run(query, 3)
-    DeltaTable(table).optimize.compact()
-    DeltaTable(table).vacuum(0, enforce_retention_duration=False, dry_run=False)
+    begin(table, tmp_path / "ckpt", 3)
+    compact_and_vacuum(table)
     with pytest.raises(OSError, match=r"set the version of the transaction 'holdfast' .* to 3"):
         open_pipeline(table, tmp_path / "ckpt", checkpoint_id=3)
     assert rows_in(table) == expected(BATCHES[:3])
@@ -150,10 +140,7 @@ def test_rows_that_cannot_be_told_apart_any_more_are_left_to_the_user(
     found = DeltaTable(table)
     said = CommitProperties(app_transactions=[Transaction(APPLICATION, 3)])
     found.create_write_transaction([], "append", found.schema(), commit_properties=said)
-    with open_pipeline(table, tmp_path / "ckpt") as query:
-        assert rows_in(table) == expected(BATCHES[:2])
-        run(query, 4, first=2)
-    assert rows_in(table) == expected(BATCHES)
+    goes_on_after_two(table, tmp_path / "ckpt")
 
 
 def test_entries_of_the_log_are_durable_before_a_commit_returns(
@@ -162,8 +149,7 @@ def test_entries_of_the_log_are_durable_before_a_commit_returns(
     synced: list[str] = []
     monkeypatch.setattr(delta, "_sync_file", lambda path: synced.append(path.name))
     monkeypatch.setattr(delta, "sync_path", lambda _, folder: synced.append(folder.name))
-    with open_pipeline(table, tmp_path / "ckpt") as query:
-        run(query, 2)
+    begin(table, tmp_path / "ckpt", 2)
     entries = [f"{version:020d}.json" for version in range(2)]
     assert synced == [entries[0], "_delta_log", entries[1], "_delta_log"]
     synced.clear()
@@ -194,10 +180,8 @@ def test_a_new_pipeline_is_refused_at_a_table_that_has_rows_of_another(
     table: Path, tmp_path: Path
 ) -> None:
     # Its ids begin anew: the table would take its checkpoints for those that it has.
-    with open_pipeline(table, tmp_path / "ckpt") as query:
-        run(query, 2)
-    DeltaTable(table).optimize.compact()
-    DeltaTable(table).vacuum(0, enforce_retention_duration=False, dry_run=False)
+    begin(table, tmp_path / "ckpt", 2)
+    compact_and_vacuum(table)
     with pytest.raises(FileExistsError, match="belongs to pipeline"):
         open_pipeline(table, tmp_path / "second")
     (table / "_holdfast_owner").unlink()
@@ -215,6 +199,11 @@ def test_a_new_pipeline_is_refused_at_a_table_that_has_rows_of_another(
             None,
             {"configuration": {"delta.enableChangeDataFeed": "true"}},
             "needs of its writers what write_delta does not do",
+        ),
+        (
+            None,
+            {"configuration": {"delta.setTransactionRetentionDuration": "interval 30 days"}},
+            "forgets transactions after 'interval 30 days'",
         ),
     ],
 )

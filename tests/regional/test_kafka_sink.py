@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import itertools
 import pickle
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +22,7 @@ from confluent_kafka.admin import (
 import holdfast as hf
 from holdfast.regions.sinks import kafka
 from holdfast.regions.sinks.kafka_marker import group_of
-from support import environment, program
+from support import run_until_killed
 from support.regional.hooks import Hooks
 from support.regional.kafka_job import POINTS
 from support.regional.kafka_pipeline import (
@@ -67,11 +64,7 @@ def check_once(broker: KafkaBroker, topic: str, batches: int) -> None:
 
 
 def killed_at(point: str, broker: KafkaBroker, topic: str, checkpoint: Path) -> None:
-    job = [sys.executable, program("regional/kafka_job.py"), broker.servers, topic]
-    done = subprocess.run(
-        [*job, str(checkpoint), point], env=environment(), capture_output=True, text=True
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr[-4000:]
+    run_until_killed("regional/kafka_job.py", broker.servers, topic, checkpoint, point)
 
 
 def test_each_row_is_read_once_also_after_a_kill_behind_the_commit(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.regions.task.threads import RegionThreads
+from holdfast.regions.task.threads import GATHER_BEYOND, GATHER_MS, RegionThreads
 
 COUNT = 4
 PATIENCE_S = 60.0
@@ -19,9 +19,10 @@ PATIENCE_S = 60.0
 class Region:
     """Takes some steps, then has an answer."""
 
-    def __init__(self, step: Callable[[], None], steps: int) -> None:
+    def __init__(self, step: Callable[[], None], steps: int, *, has_all_rows: bool = False) -> None:
         self._step = step
         self._left = steps
+        self.has_all_rows = has_all_rows
         self.answer: str | None = None
 
     def advance(self, now_ms: int) -> bool:
@@ -178,3 +179,73 @@ def test_rows_that_come_in_show_that_a_thread_hangs(pool: RegionThreads) -> None
         pool.wake(other)
     released.set()
     wait_for(pool, 2)
+
+
+def test_a_region_with_all_its_rows_comes_to_its_answer_before_others_take_a_step(
+    measured: RegionThreads, readings: Readings
+) -> None:
+    taken: list[int] = []
+
+    def step_of(number: int) -> Callable[[], None]:
+        def step() -> None:
+            taken.append(number)
+            readings.compute()
+
+        return step
+
+    answers_of(measured, [Region(step_of(n), 3, has_all_rows=True) for n in range(4)])
+    assert taken == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
+
+
+def test_regions_with_more_rows_to_come_take_turns(
+    measured: RegionThreads, readings: Readings
+) -> None:
+    taken: list[int] = []
+    held = threading.Event()
+
+    def step_of(number: int) -> Callable[[], None]:
+        def step() -> None:
+            held.wait(PATIENCE_S)
+            taken.append(number)
+            readings.compute()
+
+        return step
+
+    regions = [Region(step_of(n), 2) for n in range(3)]
+    for region in regions:
+        measured.take_on(region)
+    held.set()
+    wait_for(measured, len(regions))
+    assert taken == [0, 1, 2, 0, 1, 2]
+
+
+def test_answers_are_gathered_as_long_as_many_regions_are_at_work(
+    pool: RegionThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed = threading.Semaphore(0)
+
+    def answer_in_a_pause(_: float) -> bool:
+        """Instead of a pause by the clock: another region comes to its answer meanwhile."""
+        before = pool._answers.qsize()
+        allowed.release()
+        deadline = time.monotonic() + PATIENCE_S
+        while pool._answers.qsize() == before:
+            assert time.monotonic() < deadline, "no region has come to its answer"
+            time.sleep(0.001)
+        return False
+
+    def next_group() -> int:
+        allowed.release()
+        deadline = time.monotonic() + PATIENCE_S
+        while not (found := pool.wait(1.0)):
+            assert time.monotonic() < deadline, "no region has come to its answer"
+        return len(found)
+
+    regions: list[Any] = [Region(allowed.acquire, 1) for _ in range(GATHER_BEYOND + 1)]
+    for region in regions:
+        pool.take_on(region)
+    monkeypatch.setattr(pool._stopped, "wait", answer_in_a_pause)
+    sizes = [next_group(), next_group()]
+    allowed.release(len(regions))
+    wait_for(pool, len(regions) - sum(sizes))
+    assert sizes == [1 + GATHER_MS, 1]

@@ -8,13 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyspark
 import pytest
 from pyspark import cloudpickle
 
-from holdfast._jars import SPARK_MINORS
 from support.spark.class_archive import archive, ensure, java_options, quick_start
-from support.spark.java_side import QUICK_START
+from support.spark.java_side import IS_NEWEST, QUICK_START
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 # Tests on an older minor start few JVMs: writing the archive takes longer than it saves them.
-CLASSES = archive() if pyspark.__version__.startswith(f"{SPARK_MINORS[-1]}.") else None
+CLASSES = archive() if IS_NEWEST else None
 # For the applications that tests start, too.
 os.environ.setdefault(
     "PYSPARK_SUBMIT_ARGS", java_options(quick_start(CLASSES) if CLASSES else QUICK_START)
@@ -86,9 +84,14 @@ def fault_points(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def helpers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The compiled ``tests/spark/java``."""
+    """The compiled ``tests/spark/java``; on older minors what object stores need of it."""
     from support.spark.java_side import compile_helpers, jars, skipped_without_jars
 
+    if not IS_NEWEST:
+        classes = tmp_path_factory.mktemp("classes")
+        for name in ("ObjectsFileSystem", "UntilInputEnds"):
+            compile_helpers(classes, only=name)
+        return classes
     with skipped_without_jars():
         return compile_helpers(tmp_path_factory.mktemp("classes"), *jars("hdfs"))
 

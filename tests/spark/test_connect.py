@@ -13,12 +13,8 @@ from typing import Any
 
 import pytest
 
-from support import environment, program
-from support.spark.connect_server import (
-    ConnectServer,
-    clean_environment,
-    environment_without_holdfast,
-)
+from support import clean_environment, environment, program
+from support.spark.connect_server import ConnectServer, environment_without_holdfast
 from support.spark.java_side import QUICK_START
 from support.spark.queries import require_served_by, write_batch
 from support.spark.state_files import merged_files

@@ -18,6 +18,8 @@ from support import environment, program
 from support.spark import processes
 from support.spark.queries import write_batch
 
+pytestmark = pytest.mark.versions
+
 JOB = program("spark/crash_job.py")
 BATCHES = 5
 WAIT_SECONDS = 150

@@ -20,6 +20,8 @@ from support import TESTS
 from support.spark.queries import drain, select_provider, source, write_batch
 from support.spark.state_files import snapshot
 
+pytestmark = pytest.mark.versions
+
 FIXTURES = TESTS / "fixtures" / "spark-v1"
 #: Records of Spark 3.5.7 and of a vendor's 9.1.0, as version 1 of the format has them.
 OLDER, NEWER = ((FIXTURES / f"{name}.json").read_text() for name in ("older", "newer"))
@@ -184,6 +186,7 @@ def test_queries_without_state_of_holdfast_record_nothing(
     [
         ('{"version":2,"spark":"4.3.0"}', "reads versions up to 1: a newer Holdfast wrote"),
         ('{"version":1,"spark":"trunk"}', "is damaged: it does not say which Spark"),
+        ('{"version":1,"spark":"99999999999.0"}', "is damaged: it does not say which Spark"),
         ('{"version":1}', "is damaged: it does not say which Spark"),
         ('{"version":1,"sp', "is damaged: it does not say which Spark"),
         ("", "is damaged: it does not say which Spark"),

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
@@ -23,7 +24,14 @@ from support.regional.split_files import (
 # Python workers do not find this module: its classes travel as they are.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.versions,
+    pytest.mark.skipif(
+        pyspark.__version__.startswith(("4.0.", "4.1.")),
+        reason="`FileSplits` needs the Data Source API of PySpark 4.2",
+    ),
+]
 
 
 class FailingOnce(Placed):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from support.spark.operator_cases import count_and_sum
 from support.spark.operator_inputs import BATCHES, events
 from support.spark.queries import canonical, source, write_batch
+
+pytestmark = pytest.mark.versions
 
 
 def test_a_sink_that_runs_the_batch_twice_sees_the_same_rows_and_loads_nothing(

@@ -75,6 +75,7 @@ def feed_rows(folder: Path, batches: range) -> None:
         write_batch(folder, batch, rows)
 
 
+@pytest.mark.versions
 def test_rows_equal_sparks_own_provider_and_20_partitions_share_a_file(
     spark: SparkSession,
     provider: Callable[[str], None],

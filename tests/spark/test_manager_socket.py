@@ -130,6 +130,12 @@ def test_messages_beyond_the_drivers_room_wait_and_none_is_lost(facts: Facts) ->
     assert flooded["nothing"] is None
 
 
+def test_small_messages_that_wait_are_handed_to_the_driver_at_once(facts: Facts) -> None:
+    flooded = facts["flooded"]
+    assert flooded["alone"]
+    assert flooded["together"] == ["00", "01", "02"]
+
+
 def test_the_terms_of_a_lost_executor_are_not_live(facts: Facts) -> None:
     lost = facts["lost_executor"]
     assert lost["gone"] in lost["before"]

@@ -17,8 +17,11 @@ from pyspark.sql import functions as F
 
 import holdfast
 from support import TESTS
+from support.spark.java_side import IS_NEWEST
 from support.spark.queries import drain, settings, source, write_batch
 from support.spark.state_files import merged_files, stored_segments
+
+pytestmark = pytest.mark.versions
 
 PARTITIONS = 4
 UI_METRICS_KEY = "spark.sql.streaming.ui.enabledCustomMetricList"
@@ -31,7 +34,14 @@ def progress(spark: SparkSession, tmp_path: Path) -> list[dict[str, Any]]:
     for number in range(4):
         write_batch(folder, number, [{"key": key} for key in range(200)])
     counts = source(spark, folder).groupBy("key").count()
-    query = drain(counts, checkpoint=tmp_path / "checkpoint", mode="update", into={})
+    checkpoint = tmp_path / "checkpoint"
+    if not IS_NEWEST:
+        # Before 4.3 the SQL tab has no values of what is below foreachBatch.
+        sink = counts.writeStream.format("noop").outputMode("update").trigger(availableNow=True)
+        query = sink.option("checkpointLocation", str(checkpoint)).start()
+        query.awaitTermination()
+    else:
+        query = drain(counts, checkpoint=checkpoint, mode="update", into={})
     return [json.loads(p.json) for p in query.recentProgress]
 
 

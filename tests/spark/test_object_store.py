@@ -34,7 +34,12 @@ def test_the_storage_conformance_suite_passes(helpers: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "object_world", [pytest.param("objects", marks=pytest.mark.full), "s3a"], indirect=True
+    "object_world",
+    [
+        pytest.param("objects", marks=pytest.mark.full),
+        pytest.param("s3a", marks=pytest.mark.versions),
+    ],
+    indirect=True,
 )
 def test_an_executor_seals_one_object_per_batch_and_a_killed_driver_leaves_nothing_half_done(
     object_world: World, spark: SparkSession

@@ -19,25 +19,15 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast._jars import SPARK_MINORS
-from support.spark.group_state_cases import GROUP_STATE_CASES
-from support.spark.operator_cases import REMOVED, SQL_CASES
+from support.spark.cases import CASES
+from support.spark.gaps import gap_of
+from support.spark.java_side import IS_NEWEST
+from support.spark.operator_cases import REMOVED
 from support.spark.operator_inputs import BATCHES, events
 from support.spark.queries import Batches, require_served_by, run, select_provider, settings
-from support.spark.transform_with_state_cases import TRANSFORM_WITH_STATE_CASES
 
 # Micro-batches with data, by number of partitions.
 BATCHES_ON = {1: BATCHES, 20: BATCHES, 200: BATCHES // 2}
-
-#: Of the two forms of transformWithState in Python, PySpark 4.0 has only that with pandas. Its
-#: worker for applyInPandasWithState fails with the locked PyArrow, on any provider.
-NOT_ON_4_0 = ("transformWithState-", "applyInPandasWithState-")
-
-CASES = {
-    name: case
-    for name, case in (SQL_CASES | GROUP_STATE_CASES | TRANSFORM_WITH_STATE_CASES).items()
-    if not (pyspark.__version__.startswith("4.0.") and name.startswith(NOT_ON_4_0))
-}
 
 #: Cases of which these minors do not count the rows that the join removes, on any provider.
 REMOVED_NOT_COUNTED = (
@@ -78,7 +68,7 @@ QUICK = {
     "transformWithState-initial-state-update",
 }
 
-# One for each of Spark's operators, on the older minors.
+# One for each of Spark's operators, on the older minors: two batches, a restart, two more.
 OPERATORS = EVERYDAY | {
     "dropDuplicatesWithinWatermark-append",
     "limit-append",
@@ -87,11 +77,9 @@ OPERATORS = EVERYDAY | {
     "transformWithStateInPandas-map-update",
 }
 
+SHORT = 4
+
 EVERYDAY_ON: dict[int, set[str]] = {1: SAMPLE | QUICK, 20: EVERYDAY, 200: {"join-full-append"}}
-if not pyspark.__version__.startswith(f"{SPARK_MINORS[-1]}."):
-    # See `make test-versions-quick`: two batches, a restart, two more.
-    EVERYDAY_ON = {1: OPERATORS, 20: set(), 200: set()}
-    BATCHES_ON[1] = 4
 
 
 def run_case(
@@ -174,27 +162,47 @@ def reference(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
 def cells() -> Iterator[object]:
     for name in CASES:
         for restart in (True, False):
-            for partitions in BATCHES_ON:
-                quick = name in EVERYDAY_ON[partitions]
+            for partitions, batches in BATCHES_ON.items():
+                marks = []
+                if restart and partitions <= 20:
+                    marks.append(pytest.mark.versions)
+                if not (IS_NEWEST and restart and name in EVERYDAY_ON[partitions]):
+                    marks.append(pytest.mark.full)
                 yield pytest.param(
                     name,
                     partitions,
+                    batches,
                     restart,
-                    marks=[] if restart and quick else [pytest.mark.full],
+                    marks=marks,
                     id=f"{name}-{partitions}-{'restarted' if restart else 'in-one-go'}",
                 )
+        # See `make test-versions-quick`.
+        if not IS_NEWEST and name in OPERATORS:
+            yield pytest.param(name, 1, SHORT, True, id=f"{name}-1-short")
 
 
-@pytest.mark.parametrize(("name", "partitions", "restart"), list(cells()))
+@pytest.mark.parametrize(("name", "partitions", "batches", "restart"), list(cells()))
 def test_rows_equal_those_of_rocksdb_after_every_batch(
     name: str,
     partitions: int,
+    batches: int,
     restart: bool,
     spark: SparkSession,
     reference: Reference,
     tmp_path: Path,
 ) -> None:
-    batches = BATCHES_ON[partitions]
+    if gap := gap_of(name, partitions):
+        with pytest.raises(Exception, match=gap.error):
+            run_case(
+                spark,
+                name,
+                provider="rocksdb",
+                partitions=partitions,
+                batches=batches,
+                restart=restart,
+                folder=tmp_path,
+            )
+        pytest.skip(gap.reason)
     expected = reference.rows(name, batches=batches, restart=restart)
     rows = run_case(
         spark,

@@ -62,7 +62,7 @@ DOCUMENTS = {
         Step("not run", "query    provider       batches", _DEMO_OUTPUT),
         Step("installation", "make wheel\npip install"),
         Step("program", "from pyspark.sql import SparkSession\n\nimport holdfast", "counts.py"),
-        Step("terminal", "$ find checkpoints/counts/state", varies="[0-9a-f]{16}-[0-9a-f]{8}"),
+        Step("terminal", "$ ls checkpoints/counts/state", varies="[0-9a-f]{16}-[0-9a-f]{8}"),
         Step("pasted", "from pathlib import Path\n\nimport numpy", everywhere=True),
         Step("pasted", "import numpy as np\nimport pyarrow as pa\nfrom pyspark", everywhere=True),
         # Bytes and times in the last two columns.

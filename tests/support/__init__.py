@@ -6,6 +6,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,3 +26,21 @@ def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     inherited = os.environ.get("PYTHONPATH")
     path = [str(TESTS.parent / "examples"), str(TESTS), *([inherited] if inherited else [])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path), **(more or {})}
+
+
+def clean_environment() -> dict[str, str]:
+    """The environment of this process without settings of Spark and Python."""
+    others = ("PYTHON", "PYSPARK", "SPARK", "VIRTUAL_ENV")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
+    return kept | {"SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+def run_until_killed(name: str, *arguments: str | Path) -> None:
+    """Run a program of this package that kills itself."""
+    done = subprocess.run(
+        [sys.executable, program(name), *arguments],
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr[-4000:]

@@ -232,6 +232,57 @@ fn what_was_appended_last_is_read_without_storage() {
 }
 
 #[test]
+fn a_file_of_another_manager_is_opened_once_in_an_attempt_and_again_once_it_has_grown() {
+    let (_dir, storage) = faulty();
+    let options = |recent_bytes| ManagerOptions {
+        recent_bytes,
+        ..ManagerOptions::default()
+    };
+    let writer = SnapshotManager::open(storage.clone(), Term(1), options(0)).unwrap();
+    let reader = SnapshotManager::open(storage.clone(), Term(2), options(1 << 20)).unwrap();
+    let payload_of = |reference: &SegmentRef| {
+        let found = reader.read(reference, &owner("a"));
+        found.map(|segment| segment.payload)
+    };
+    let refuse_to_open = || (1..=100).for_each(|nth| storage.fail_nth(Operation::Open, nth));
+    let (first, second) = (append(&writer, 1).unwrap(), append(&writer, 1).unwrap());
+    assert_eq!(payload_of(&first).unwrap(), b"state");
+    refuse_to_open();
+    for _ in 0..2 {
+        assert_eq!(payload_of(&second).unwrap(), b"state");
+        assert_eq!(payload_of(&first).unwrap(), b"state");
+    }
+    storage.heal();
+    // A read that fails, because a connection is gone for example, is tried with the file opened anew.
+    storage.fail_nth(Operation::Read, 1);
+    assert_eq!(payload_of(&second).unwrap(), b"state");
+    let third = append(&writer, 1).unwrap();
+    refuse_to_open();
+    assert_eq!(payload_of(&third).unwrap_err().kind(), ErrorKind::Storage);
+    storage.heal();
+    assert_eq!(payload_of(&third).unwrap(), b"state");
+    let (id, view) = only(1);
+    reader.completed(id, &view).unwrap();
+    refuse_to_open();
+    assert_eq!(payload_of(&third).unwrap_err().kind(), ErrorKind::Storage);
+}
+
+#[test]
+fn without_memory_for_what_was_appended_no_file_stays_open() {
+    let (_dir, storage) = faulty();
+    let manager =
+        SnapshotManager::open(storage.clone(), Term(1), ManagerOptions::default()).unwrap();
+    let reference = append(&manager, 1).unwrap();
+    assert_eq!(
+        manager.read(&reference, &owner("a")).unwrap().payload,
+        b"state"
+    );
+    storage.fail_nth(Operation::Open, 1);
+    let error = manager.read(&reference, &owner("a")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Storage, "{error}");
+}
+
+#[test]
 fn owners_of_an_attempt_look_for_their_files_once_and_the_next_attempt_looks_again() {
     let (dir, storage) = faulty();
     // Without a claim on the folder, which it would ask for as well.

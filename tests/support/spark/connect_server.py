@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
@@ -14,17 +13,11 @@ from pathlib import Path
 import pyspark
 
 from harness.process import kill_session
+from support import clean_environment
 from support.spark.object_stores import free_port
 
 START_SECONDS = 120
 _PYSPARK = Path(pyspark.__file__).parent
-
-
-def clean_environment() -> dict[str, str]:
-    """The environment of this process without settings of Spark and Python."""
-    others = ("PYTHON", "PYSPARK", "SPARK", "VIRTUAL_ENV")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
-    return kept | {"SPARK_LOCAL_IP": "127.0.0.1"}
 
 
 def environment_without_holdfast(folder: Path) -> Path:

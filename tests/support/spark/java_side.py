@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from pyspark.sql import SparkSession
 
 import holdfast
+from holdfast._jars import SPARK_MINORS
 from support import TESTS
 
 ROOT = TESTS.parent
@@ -34,6 +36,9 @@ SOURCES = TESTS / "spark" / "java"
 #: For a JVM that lives for some seconds or minutes: the second compiler takes half of its time.
 QUICK_START = "-XX:TieredStopAtLevel=1"
 PYSPARK_JARS = Path(pyspark.__file__).parent / "jars"
+#: Those of the virtual environment, also where tests run on another minor: servers run on them.
+SERVER_JARS = Path(sysconfig.get_path("purelib")) / "pyspark" / "jars"
+IS_NEWEST = pyspark.__version__.startswith(f"{SPARK_MINORS[-1]}.")
 
 
 class JarsUnavailableError(RuntimeError):
@@ -71,9 +76,27 @@ def tool(name: str) -> str:
     return str(Path(home) / "bin" / name) if home else name
 
 
-def classpath(*more: Path) -> str:
+def hadoop_version() -> str:
+    """That of the Hadoop client of this PySpark."""
+    (jar,) = PYSPARK_JARS.glob("hadoop-client-api-*.jar")
+    return jar.stem.removeprefix("hadoop-client-api-")
+
+
+def s3a_jars() -> list[Path]:
+    """Hadoop's S3A for the Hadoop client of this PySpark.
+
+    The newest has all that it uses in ``tests/jars/s3a``, and others only what differs.
+    """
+    own, version = jars("s3a"), hadoop_version()
+    if any(jar.name == f"hadoop-aws-{version}.jar" for jar in own):
+        return own
+    shared = [jar for jar in own if not jar.name.startswith("hadoop-aws-")]
+    return [*jars(f"s3a-{version}"), *shared]
+
+
+def classpath(*more: Path, spark: Path = PYSPARK_JARS) -> str:
     """Class path of PySpark and Holdfast's jar, with ``more`` in front."""
-    return os.pathsep.join(map(str, [*more, *holdfast.plugin_jars(), PYSPARK_JARS / "*"]))
+    return os.pathsep.join(map(str, [*more, *holdfast.plugin_jars(), spark / "*"]))
 
 
 class JavaServer:
@@ -98,7 +121,7 @@ class JavaServer:
         self.log.close()
 
 
-def compile_helpers(into: Path, *more: Path, only: str = "*") -> Path:
+def compile_helpers(into: Path, *more: Path, only: str = "*", spark: Path = PYSPARK_JARS) -> Path:
     """Compiles ``tests/spark/java`` against PySpark, Holdfast and ``more``.
 
     All of it needs the jars of ``hdfs``, ``only`` one class may not.
@@ -111,7 +134,7 @@ def compile_helpers(into: Path, *more: Path, only: str = "*") -> Path:
         "-Xlint:all,-processing,-classfile,-path",
         "-Werror",
     ]
-    command += ["-cp", classpath(*more), "-d", str(into)]
+    command += ["-cp", classpath(*more, spark=spark), "-d", str(into)]
     command += map(str, sources)
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr

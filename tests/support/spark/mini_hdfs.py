@@ -1,11 +1,23 @@
-"""A real HDFS: name node and data nodes in a JVM of their own, on loopback."""
+"""A real HDFS: name node and data nodes in a JVM of their own, on loopback.
+
+They run on the Hadoop of the newest Spark minor, whatever minor their clients are of.
+"""
 
 from __future__ import annotations
 
 import subprocess
 from pathlib import Path
 
-from support.spark.java_side import QUICK_START, JavaServer, classpath, compile_helpers, jars, tool
+from support.spark.java_side import (
+    IS_NEWEST,
+    QUICK_START,
+    SERVER_JARS,
+    JavaServer,
+    classpath,
+    compile_helpers,
+    jars,
+    tool,
+)
 
 
 class MiniHdfs(JavaServer):
@@ -21,9 +33,11 @@ class MiniHdfs(JavaServer):
 
     def __init__(self, folder: Path, *, data_nodes: int) -> None:
         cluster = jars("hdfs")
-        helpers = compile_helpers(folder / "classes", *cluster)
+        helpers = compile_helpers(
+            folder / "classes", *cluster, only="*" if IS_NEWEST else "MiniHdfs", spark=SERVER_JARS
+        )
         self.folder = folder
-        self.classpath = classpath(helpers, *cluster)
+        self.classpath = classpath(helpers, *cluster, spark=SERVER_JARS)
         self.log = (folder / "log.txt").open("wb")
         program = ["MiniHdfs", str(folder / "disks"), str(data_nodes)]
         self.process = subprocess.Popen(

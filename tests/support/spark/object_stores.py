@@ -11,7 +11,7 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from support.spark.java_side import QUICK_START, JavaServer, jars, tool
+from support.spark.java_side import QUICK_START, JavaServer, jars, s3a_jars, tool
 from support.spark.queries import on_class_path
 from support.spark.remote_folder import RemotePath
 
@@ -54,7 +54,7 @@ class S3Server(JavaServer):
     environment: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        server, self.client = jars("s3proxy"), jars("s3a")
+        server, self.client = jars("s3proxy"), s3a_jars()
         (self.folder / "buckets").mkdir()
         endpoint = f"http://127.0.0.1:{free_port()}"
         #: Hadoop's settings to reach it.

@@ -1,12 +1,14 @@
-"""Runs pytest on another Spark minor than that of the virtual environment.
+"""Runs pytest on a Spark minor, which may be another than that of the virtual environment.
 
 ``python -m support.spark.other_spark 4.0 tests/spark/test_crash.py``: the PySpark of
-``requirements/spark/4.0.txt`` is installed once (450 MB) into a folder of the user's cache, and
-goes in front of the packages of this environment, Holdfast among them. All else is the same.
+``requirements/spark/4.0.txt`` is installed once (450 MB) into a folder of the user's cache, with
+what else is in that file, and goes in front of the packages of this environment, Holdfast among
+them. All else is the same.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -17,9 +19,13 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from holdfast._jars import SPARK_MINORS
 from support import TESTS
 
 PINS = TESTS.parent / "requirements" / "spark"
+
+#: That of the virtual environment.
+NEWEST = SPARK_MINORS[-1]
 
 #: Where the parts of a source distribution are in an installation.
 PLACES = {
@@ -32,12 +38,12 @@ PLACES = {
 
 
 def minors() -> list[str]:
-    """The minors that there are pins for, by age."""
+    """The older minors, those that there are pins for, by age."""
     return sorted(pin.stem for pin in PINS.glob("*.txt"))
 
 
 def pyspark_of(minor: str) -> Path:
-    """A folder with the PySpark of a minor alone, to be put on ``PYTHONPATH``.
+    """A folder with what the pins of a minor name, to be put on ``PYTHONPATH``.
 
     Raises
     ------
@@ -46,44 +52,48 @@ def pyspark_of(minor: str) -> Path:
     """
     pins = PINS / f"{minor}.txt"
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdfast"
-    # Other pins are another folder: what is there is never changed.
-    digest = hashlib.sha256(pins.read_bytes()).hexdigest()[:12]
-    folder = cache / f"pyspark-{minor}-{digest}"
-    if folder.is_dir():
-        return folder
+    # Other pins are another folder, and so is another Python, which needs other wheels: what is
+    # there is never changed.
+    key = pins.read_bytes() + str(sys.implementation.cache_tag).encode()
+    folder = cache / f"pyspark-{minor}-{hashlib.sha256(key).hexdigest()[:12]}"
     cache.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f"pyspark-{minor}-", dir=cache))
-    try:
-        print(f"PySpark {minor} into {folder} (450 MB)", file=sys.stderr, flush=True)
-        with tempfile.TemporaryDirectory(dir=cache) as download:
-            _unpack(_fetched(pins, Path(download)), partial)
-        try:
-            partial.rename(folder)
-        except OSError:
-            # Another process was first.
-            if not folder.is_dir():
-                raise
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    # Of several processes one fetches, and the others wait.
+    with (cache / f"{minor}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            _install(pins, folder)
     return folder
 
 
-def _fetched(pins: Path, folder: Path) -> Path:
-    """The source distribution that a file of pins names, checked by pip."""
+def _install(pins: Path, folder: Path) -> None:
+    print(f"{pins.name} into {folder} (450 MB)", file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory(prefix="partial-", dir=folder.parent) as scratch:
+        download, partial = Path(scratch, "download"), Path(scratch, "partial")
+        for path in (download, partial):
+            path.mkdir()
+        for archive in _fetched(pins, download):
+            _unpack(archive, partial)
+        partial.rename(folder)
+
+
+def _fetched(pins: Path, folder: Path) -> list[Path]:
+    """The source distribution of PySpark and the wheels that a file pins, checked by pip."""
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet")
     # Kept unpacked, so not once more as it came.
     options = ("--no-cache-dir", "--no-deps", "--no-build-isolation", "--require-hashes")
     subprocess.run([*pip, *options, "--requirement", str(pins), "--dest", str(folder)], check=True)
-    (archive,) = folder.iterdir()
-    return archive
+    return list(folder.iterdir())
 
 
 def _unpack(archive: Path, into: Path) -> None:
-    """Put files where PySpark's installation has them.
+    """Put files where an installation has them.
 
-    An installation packs all jars into a wheel before it unpacks them again, which takes longer
+    That of PySpark packs all jars into a wheel before it unpacks them again, which takes longer
     than to fetch them.
     """
+    if archive.suffix == ".whl":
+        shutil.unpack_archive(archive, into, "zip")
+        return
     with tarfile.open(archive) as files:
         for member in files:
             _, _, name = member.name.partition("/")
@@ -94,9 +104,10 @@ def _unpack(archive: Path, into: Path) -> None:
 
 
 def environment_of(minor: str, own: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """An environment, that of this process by default, for a process on another minor."""
+    """An environment, that of this process by default, for a process on a minor."""
     inherited = own.get("PYTHONPATH")
-    path = [str(pyspark_of(minor)), *([inherited] if inherited else [])]
+    path = [] if minor == NEWEST else [str(pyspark_of(minor))]
+    path += [inherited] if inherited else []
     return {
         **{name: value for name, value in own.items() if name != "SPARK_HOME"},
         "PYTHONPATH": os.pathsep.join(path),
@@ -107,11 +118,13 @@ def environment_of(minor: str, own: Mapping[str, str] = os.environ) -> dict[str,
 def main() -> int:
     """Run pytest with the arguments that follow the minor."""
     minor = sys.argv[1] if len(sys.argv) > 1 else ""
-    if minor not in minors():
-        print(f"usage: other_spark {'|'.join(minors())} [pytest's arguments]", file=sys.stderr)
+    if minor not in (*minors(), "newest"):
+        known = "|".join((*minors(), "newest"))
+        print(f"usage: other_spark {known} [pytest's arguments]", file=sys.stderr)
         return 2
     command = [sys.executable, "-m", "pytest", *sys.argv[2:]]
-    return subprocess.run(command, env=environment_of(minor), check=False).returncode
+    env = environment_of(NEWEST if minor == "newest" else minor)
+    return subprocess.run(command, env=env, check=False).returncode
 
 
 if __name__ == "__main__":

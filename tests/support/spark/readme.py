@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from support import clean_environment
 from support.spark.java_side import QUICK_START
 
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -78,8 +79,6 @@ class Reader:
     def __init__(self, folder: Path, installation: Path) -> None:
         self.folder = folder
         self._python = str(installation / "bin" / "python")
-        others = ("PYTHON", "PYSPARK", "SPARK", "VIRTUAL_ENV")
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
         # For `java`, not `javac`. System properties are the weakest of Spark's settings.
         spark = {
             "ui.enabled": "false",
@@ -87,9 +86,8 @@ class Reader:
             "driver.host": "127.0.0.1",
         }
         java = " ".join([QUICK_START, *(f"-Dspark.{key}={value}" for key, value in spark.items())])
-        self._environment = kept | {
+        self._environment = clean_environment() | {
             "PATH": f"{installation / 'bin'}{os.pathsep}{os.environ['PATH']}",
-            "SPARK_LOCAL_IP": "127.0.0.1",
             "JDK_JAVA_OPTIONS": java,
         }
         self._session: subprocess.Popen[str] | None = None

@@ -12,6 +12,7 @@ import stat
 import sys
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -26,6 +27,7 @@ from pyspark.sql import SparkSession
 import holdfast
 from holdfast import Owner, SegmentRef, SnapshotManager
 from holdfast._core import ManagerClient, executor_socket, manager_message
+from holdfast.regions.protocol.answers import messages_of
 from support.spark.queries import builder
 
 PIPELINE = "sales"
@@ -38,6 +40,7 @@ STATE_BYTES = 300_000
 # As many as the driver keeps for a pipeline, 64 MiB; one more has to wait.
 LARGE_BYTES = 15 << 20
 LARGE_MESSAGES = 4
+SMALL_MESSAGES = 3
 
 
 def owner(region: int) -> Owner:
@@ -121,6 +124,8 @@ def floods(folder: str) -> Callable[..., Iterator[pa.RecordBatch]]:
             other.send(b"a small one fits")
             Path(folder, "../full").touch()
             last.join()
+            for number in range(SMALL_MESSAGES):
+                client.send(bytes([number]))
         yield pa.RecordBatch.from_pydict({"said": [str(waits)]})
 
     return work
@@ -158,6 +163,7 @@ class Driver:
         self.spark.sparkContext.setLogLevel("ERROR")
         self.bridge: Any = self.spark._jvm.io.holdfast.spark.RegionalBridge  # type: ignore[union-attr]
         self.pool = ThreadPoolExecutor(1)
+        self.polled: deque[bytes] = deque()
         # One task per executor at a time, and both have come up.
         status = self.spark._jsc.sc().getExecutorMemoryStatus
         self.wait_until(lambda: status().size() == 3)
@@ -172,15 +178,19 @@ class Driver:
         frame = self.spark.range(0, regions, 1, regions).mapInArrow(work, "said string")
         return self.pool.submit(lambda: [row.said for row in frame.collect()])
 
+    def next_message(self, timeout_ms: int) -> bytes | None:
+        if not self.polled:
+            self.polled.extend(messages_of(bytes(self.bridge.poll(PIPELINE, timeout_ms) or b"")))
+        return self.polled.popleft() if self.polled else None
+
     def poll(self, job: Future[list[str]]) -> bytes:
         """The next message; the job that sends it is still running."""
         deadline = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < deadline:
             # Asked first: what the job said before it ended is there by then.
             ended = job.done()
-            data = self.bridge.poll(PIPELINE, 1000)
-            if data is not None:
-                return bytes(data)
+            if (data := self.next_message(1000)) is not None:
+                return data
             assert not ended, job.result()
         raise AssertionError("no worker said anything")
 
@@ -304,11 +314,16 @@ def flooded(driver: Driver) -> dict[str, Any]:
     """More messages than fit wait with their sender."""
     job = driver.start(floods(driver.segments), regions=1)
     driver.wait_until(lambda: Path(driver.segments, "../full").exists() or job.done())
-    received = [bytes(driver.bridge.poll(PIPELINE, 60_000)) for _ in range(LARGE_MESSAGES + 2)]
+    received = [driver.next_message(60_000) or b"" for _ in range(LARGE_MESSAGES + 2)]
+    alone = not driver.polled
+    waited = job.result(WAIT_SECONDS)
+    together = messages_of(bytes(driver.bridge.poll(PIPELINE, 60_000)))
     return {
-        "waited": job.result(WAIT_SECONDS),
+        "waited": waited,
         "lengths": [len(data) for data in received],
         "first_bytes": [data[0] for data in received],
+        "alone": alone,
+        "together": [data.hex() for data in together],
         "nothing": driver.bridge.poll(PIPELINE, 1),
     }
 

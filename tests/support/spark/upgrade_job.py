@@ -11,7 +11,7 @@ import json
 import sys
 from pathlib import Path
 
-from support.spark.operator_cases import SQL_CASES
+from support.spark.cases import CASES
 from support.spark.operator_inputs import BATCHES, events
 from support.spark.queries import (
     Batches,
@@ -22,14 +22,13 @@ from support.spark.queries import (
     source,
     write_batch,
 )
-from support.spark.transform_with_state_cases import TRANSFORM_WITH_STATE_CASES
 
-CASES = {**SQL_CASES, **TRANSFORM_WITH_STATE_CASES}
+PARTITIONS = 2
 
 
 def main(folder: Path, first: int, last: int, names: list[str]) -> None:
     spark = local_session(folder / "warehouse")
-    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    spark.conf.set("spark.sql.shuffle.partitions", str(PARTITIONS))
     for name in names:
         case = CASES[name]
         inputs = {}

@@ -8,6 +8,8 @@ of the cause u32, length of the problem u32, the cause in UTF-8, the problem, an
 that holds the stored rows. Numbers are little-endian. A message lives for one attempt only and is
 never stored. The run keeps out tasks of an earlier start of the same
 pipeline, whose attempts may have had the same numbers.
+
+The driver's JVM hands several messages over at once, each behind its length u32.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from holdfast.regions.coordinator import Acked, Declined, RegionStarted
 # A message that has grown to this is sent; far below what the connection takes.
 MESSAGE_BYTES: Final = 1024 * 1024
 
+_LENGTH: Final = struct.Struct("<I")
 _RUN_BYTES: Final = 16
 _HEAD: Final = struct.Struct("<BQIIII")
 _DECLINE: Final = struct.Struct("<?II")
@@ -61,6 +64,26 @@ def encode(run: str, answers: Iterable[Answer]) -> Iterator[bytes]:
             message = bytearray(head)
     if len(message) > len(head):
         yield bytes(message)
+
+
+def messages_of(polled: bytes) -> Iterator[bytes]:
+    """Yield the messages that the driver's JVM handed over together.
+
+    Raises
+    ------
+    ValueError
+        If one is cut.
+    """
+    at = 0
+    while at < len(polled):
+        begin = at + _LENGTH.size
+        if len(polled) < begin:
+            raise ValueError(f"the length of a message is cut: {len(polled) - at} bytes")
+        (length,) = _LENGTH.unpack_from(polled, at)
+        at = begin + length
+        if len(polled) < at:
+            raise ValueError(f"a message is cut: {len(polled) - begin} bytes of {length}")
+        yield polled[begin:at]
 
 
 def decode(message: bytes) -> tuple[str, list[Answer]]:

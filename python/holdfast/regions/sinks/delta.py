@@ -50,6 +50,9 @@ _WRITER_FEATURES: Final = {
     "vacuumProtocolCheck",
 }
 
+# A property with which Delta's checkpoints drop transactions, ours as soon as one is written.
+_RETENTION: Final = "delta.setTransactionRetentionDuration"
+
 
 def require_deltalake() -> None:
     """Check that deltalake is there.
@@ -112,6 +115,7 @@ class DeltaSink(ParquetSink):
                 "adds to tables without partitions only"
             )
         _require_protocol(table, self.root)
+        _require_transactions_stay(table, self.root)
         found = {one.name: one for one in table.schema().fields}
         given = {one.name: one for one in wanted.fields}
         differing = [
@@ -357,6 +361,14 @@ def _require_protocol(table: DeltaTable, root: object) -> None:
         )
         raise ValueError(
             f"the Delta table {root} needs of its writers what write_delta does not do: {needed}"
+        )
+
+
+def _require_transactions_stay(table: DeltaTable, root: object) -> None:
+    if retention := table.metadata().configuration.get(_RETENTION):
+        raise ValueError(
+            f"the Delta table {root} forgets transactions after {retention!r}, and write_delta "
+            f"knows by one which rows it added: remove the property {_RETENTION} from the table"
         )
 
 

@@ -152,6 +152,11 @@ class RegionRun:
         self._settle(replace(self._declined(self._failure), problem=self._problem))
         return True
 
+    @property
+    def has_all_rows(self) -> bool:
+        """Whether no row of this batch is left to be fed: a few steps lead to the answer."""
+        return self.feed.ended and not self.feed.waits
+
     def expire(self, cause: str) -> None:
         """Decline in place of a thread that may be in the middle of `advance` for ever.
 
@@ -372,6 +377,9 @@ class RegionRun:
         # No data moved since the snapshots were taken, so the operators are exactly at them.
         keep, self._instances = self._instances, None
         self._writer = None
+        # What it consists of is let go of now, and not with that of all other regions of the task:
+        # of ten thousand, these are objects that Python's collector would look through once more.
+        self._graph = None
         self._settle(
             Answered(
                 entry_of_region,

@@ -1,6 +1,6 @@
 //! Segments: a head frame and the data frames of one owner's payload.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use prost::Message;
 use xxhash_rust::xxh3::xxh3_128;
@@ -102,16 +102,26 @@ pub fn read_segment(
 #[derive(Debug)]
 pub struct SegmentReader<'a> {
     storage: &'a dyn Storage,
-    open: Option<(FileId, Rc<dyn ReadFile>)>,
+    open: Option<(FileId, Arc<dyn ReadFile>)>,
 }
 
 impl<'a> SegmentReader<'a> {
     /// A reader that has nothing open yet.
     pub fn new(storage: &'a dyn Storage) -> Self {
-        Self {
-            storage,
-            open: None,
-        }
+        Self::with_open(storage, None)
+    }
+
+    /// A reader that goes on with a file of the same storage that was open already.
+    pub(crate) fn with_open(
+        storage: &'a dyn Storage,
+        open: Option<(FileId, Arc<dyn ReadFile>)>,
+    ) -> Self {
+        Self { storage, open }
+    }
+
+    /// The file of the last segment, if it could be read.
+    pub(crate) fn into_open(self) -> Option<(FileId, Arc<dyn ReadFile>)> {
+        self.open
     }
 
     /// As [`read_segment`].
@@ -136,29 +146,44 @@ impl<'a> SegmentReader<'a> {
         ahead_bytes: u64,
     ) -> Result<SegmentStream> {
         let what = describe(self.storage, reference, owner);
-        self.input(reference)
-            .and_then(|input| SegmentStream::open(input, *reference, owner, ahead_bytes))
+        let open = |input: &Arc<dyn ReadFile>| {
+            SegmentStream::open(Arc::clone(input), *reference, owner, ahead_bytes)
+        };
+        self.with_input(reference, open)
             .map(|stream| stream.named(what.clone()))
             .map_err(|e| e.context(what))
     }
 
     fn bytes(&mut self, reference: &SegmentRef) -> Result<Vec<u8>> {
-        let input = self.input(reference)?;
-        read_frames(input.as_ref(), reference.offset, reference.len)
+        self.with_input(reference, |input| {
+            read_frames(input.as_ref(), reference.offset, reference.len)
+        })
     }
 
-    fn input(&mut self, reference: &SegmentRef) -> Result<Rc<dyn ReadFile>> {
+    /// Calls `act` with the file of a segment, and keeps it open where that succeeds.
+    fn with_input<T>(
+        &mut self,
+        reference: &SegmentRef,
+        act: impl Fn(&Arc<dyn ReadFile>) -> Result<T>,
+    ) -> Result<T> {
         let end = reference.offset.saturating_add(reference.len);
         // A file that was open when the segment was appended is too short as it was opened.
-        let open = self.open.take();
-        let open =
-            open.filter(|(file, input)| *file == reference.file && input.size_bytes() >= end);
-        let input = match open {
-            Some((_, input)) => input,
-            None => Rc::from(self.storage.open(&reference.file.file_name())?),
-        };
-        self.open = Some((reference.file, Rc::clone(&input)));
-        Ok(input)
+        let open = self
+            .open
+            .take()
+            .filter(|(file, input)| *file == reference.file && input.size_bytes() >= end);
+        // What it was opened with may be gone since, such as a connection: opened again it may be
+        // read all the same.
+        if let Some((file, input)) = open
+            && let Ok(found) = act(&input)
+        {
+            self.open = Some((file, input));
+            return Ok(found);
+        }
+        let input = Arc::from(self.storage.open(&reference.file.file_name())?);
+        let found = act(&input)?;
+        self.open = Some((reference.file, input));
+        Ok(found)
     }
 }
 

@@ -1,7 +1,7 @@
 //! A segment read page by page, with everything verified on the way: memory does not follow its size.
 
 use std::fmt;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use xxhash_rust::xxh3::Xxh3;
 
@@ -48,7 +48,7 @@ impl fmt::Debug for SegmentStream {
 impl SegmentStream {
     /// Reads and verifies the head; of a run also the trailer, without which its size is not known.
     pub(super) fn open(
-        input: Rc<dyn ReadFile>,
+        input: Arc<dyn ReadFile>,
         reference: SegmentRef,
         owner: &Owner,
         ahead_bytes: u64,
@@ -201,7 +201,7 @@ fn check_plain(
 
 /// The bytes of a segment before its end, as much of them as was asked for.
 struct ReadAhead {
-    input: Rc<dyn ReadFile>,
+    input: Arc<dyn ReadFile>,
     /// End of the segment.
     end: u64,
     ahead_bytes: u64,

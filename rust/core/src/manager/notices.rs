@@ -71,6 +71,8 @@ impl SnapshotManager {
 
     fn message(&self, id: CheckpointId, retained: &Retained) -> Result<()> {
         self.check_ours()?;
+        // Regions read their states at the beginning of an attempt.
+        self.opened.clear();
         let about = |e: Error| e.context(format!("message about checkpoint {id}"));
         if id > retained.decided {
             return Err(about(Error::invalid_input(format!(

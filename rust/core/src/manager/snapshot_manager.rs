@@ -6,12 +6,12 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex};
 
 use super::claim::Claim;
-use super::recent::RecentSegments;
+use super::recent::{OpenedFiles, RecentSegments};
 use super::registry::{ACROSS_CHECKPOINTS, Registry, SharedRegistry};
 use super::status::{self, FileStatus, ManagerStats, SegmentStatus};
 use super::upkeep::Upkeep;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{NewSegment, Segment, decode_segment, read_segment};
+use crate::format::{NewSegment, Segment, SegmentReader, decode_segment};
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef, Term};
 use crate::liveness::Occasion;
 use crate::segment::{SegmentWriter, WriterOptions};
@@ -34,6 +34,7 @@ pub struct ManagerOptions {
     /// Without it [`SnapshotManager::wait_for_deletes`] does, on the thread of the caller.
     pub background: bool,
     /// What was appended last is kept in memory, up to so many bytes, and is not read from storage.
+    /// Beyond 0, a few files that were read stay open, too, until a checkpoint is decided.
     /// For storage where every file that is opened costs a round trip; 0 keeps nothing.
     pub recent_bytes: u64,
 }
@@ -95,6 +96,7 @@ pub struct SnapshotManager {
     /// What the caller said; without it the storage decides.
     across_checkpoints: Option<bool>,
     recent: RecentSegments,
+    pub(super) opened: OpenedFiles,
     /// Files that were there when segments of the newest attempt were persisted.
     present: Mutex<(CheckpointId, BTreeSet<FileId>)>,
 }
@@ -156,6 +158,7 @@ impl SnapshotManager {
             upkeep,
             across_checkpoints,
             recent: RecentSegments::new(recent_bytes),
+            opened: OpenedFiles::new(recent_bytes > 0),
             present: Mutex::new((CheckpointId(0), BTreeSet::new())),
         })
     }
@@ -228,12 +231,18 @@ impl SnapshotManager {
     /// Reads and verifies a segment.
     ///
     /// # Errors
-    /// As [`read_segment`].
+    /// As [`read_segment`](crate::format::read_segment).
     pub fn read(&self, reference: &SegmentRef, owner: &Owner) -> Result<Segment> {
         let storage = self.storage.as_ref();
         match self.recent.find(reference) {
             Some(bytes) => decode_segment(storage, &bytes, reference, owner),
-            None => read_segment(storage, reference, owner),
+            None => {
+                let opened = self.opened.take(reference.file);
+                let mut reader = SegmentReader::with_open(storage, opened);
+                let found = reader.read(reference, owner);
+                self.opened.put(reader.into_open());
+                found
+            }
         }
     }
 

@@ -185,11 +185,12 @@ class SparkRunner:
         give_up_ms = order.created_ms + options.region_timeout_ms + options.task_grace_ms
         while True:
             ended = job.ended
-            message = self._bridge.poll(self._plan.pipeline, 0 if ended else POLL_MS)
-            if message is not None:
-                run, decoded = answers.decode(bytes(message))
-                if run == self._plan.run:
-                    yield from decoded
+            polled = self._bridge.poll(self._plan.pipeline, 0 if ended else POLL_MS)
+            if polled is not None:
+                for message in answers.messages_of(bytes(polled)):
+                    run, decoded = answers.decode(message)
+                    if run == self._plan.run:
+                        yield from decoded
             elif ended:
                 return
             elif order.lost is not None and now_ms() > give_up_ms:

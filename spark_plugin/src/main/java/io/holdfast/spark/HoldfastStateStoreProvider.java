@@ -49,6 +49,15 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
   /** Newest version reported to Spark's coordinator; only maintenance uses it. */
   private long reportedVersion;
 
+  /** What a task opened for reading alone so far, or null. */
+  private OpenedForReading opened;
+
+  /** The store for changing that a state reader has not closed, or null. */
+  private StateStore ofReader;
+
+  /** Counters before a task first opened a version. */
+  private record OpenedForReading(long task, TimedStats statsBefore) {}
+
   @Override
   public void init(
       StateStoreId stateStoreId,
@@ -164,7 +173,10 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
                       nativeStore.load(version, idOf(version, checkpointId));
                     }
                   });
-          return read.write(checkpointId);
+          opened = null;
+          StateStore store = read.write(checkpointId);
+          ofReader = isReader() ? store : null;
+          return store;
         });
   }
 
@@ -181,12 +193,16 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
    * another format or provider, and is refused.
    */
   private String idOf(long version, Option<String> given) {
-    TaskContext task = TaskContext.get();
-    boolean ofReader = task != null && task.getLocalProperty(HoldfastConf.BATCH_ID_KEY) == null;
-    if (given.isDefined() || version == 0 || !ofReader) {
+    if (given.isDefined() || version == 0 || !isReader()) {
       return given.getOrElse(() -> null);
     }
     return nativeStore.ownId(version, context.idsOfVersion(version));
+  }
+
+  /** Whether this task is one of a state reader, and not of a query. */
+  private static boolean isReader() {
+    TaskContext task = TaskContext.get();
+    return task != null && task.getLocalProperty(HoldfastConf.BATCH_ID_KEY) == null;
   }
 
   @Override
@@ -197,6 +213,7 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
       throw new IllegalArgumentException(
           "Cannot upgrade " + readStore + " to version " + version + " of " + nativeStore);
     }
+    opened = null;
     // It may be another provider's: Spark makes a new one when it closed the first in between.
     return loading(version, () -> ((HoldfastReadStore) readStore).write(checkpointId));
   }
@@ -266,13 +283,35 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
   private HoldfastReadStore open(long version, Runnable position) {
     nativeStore.acquire();
     try {
-      TimedStats statsBefore = nativeStore.stats();
+      if (ofReader != null && isReader()) {
+        // The readers of Spark 4.0 open transformWithState's stores for changing, to describe their
+        // column families, and leave that open when they go on to read.
+        ofReader.abort();
+        ofReader = null;
+      }
+      TimedStats statsBefore = statsBefore();
       position.run();
       return new HoldfastReadStore(context, nativeStore, version, statsBefore);
     } catch (RuntimeException e) {
       nativeStore.releaseOutsideTask();
       throw e;
     }
+  }
+
+  /**
+   * Counters from which on a store has the metrics. Spark 4.0 opens a version for reading and then
+   * once more for changing it, and asks only the second store for metrics: what the first has loaded
+   * is part of them.
+   */
+  private TimedStats statsBefore() {
+    TaskContext task = TaskContext.get();
+    if (task == null) {
+      return nativeStore.stats();
+    }
+    if (opened == null || opened.task() != task.taskAttemptId()) {
+      opened = new OpenedForReading(task.taskAttemptId(), nativeStore.stats());
+    }
+    return opened.statsBefore();
   }
 
   /** Tells Spark's coordinator of a version that is as good as a snapshot. */

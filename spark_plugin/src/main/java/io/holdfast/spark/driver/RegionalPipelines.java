@@ -3,8 +3,12 @@ package io.holdfast.spark.driver;
 import io.holdfast.spark.files.SegmentFolder;
 import io.holdfast.spark.rpc.MessageBytes;
 import io.holdfast.spark.rpc.RegionalMessages;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.util.ArrayDeque;
+import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.concurrent.TimeUnit;
@@ -17,6 +21,12 @@ public final class RegionalPipelines {
   private static final int MAX_QUEUED = 4096;
 
   private static final long MAX_QUEUED_BYTES = 64L << 20;
+
+  /**
+   * Bound on what one {@link #poll} returns, beyond its first message. The way to Python takes the
+   * longer per byte the more there is at once.
+   */
+  private static final int MAX_POLLED_BYTES = 1 << 20;
 
   private static final class Pipeline {
     final RegionalMessages.Run run;
@@ -64,12 +74,28 @@ public final class RegionalPipelines {
           return null;
         }
       }
-      byte[] data = queue.poll();
-      if (data == null) {
+      if (queue.isEmpty()) {
         throw new IllegalStateException(notOpen(run.pipeline()));
       }
-      queuedBytes -= data.length;
-      return data;
+      return takeWaiting();
+    }
+
+    /** Takes messages off the queue, which has one: those that fit, each behind its length. */
+    private byte[] takeWaiting() {
+      List<byte[]> taken = new ArrayList<>();
+      int size = 0;
+      do {
+        byte[] data = queue.remove();
+        queuedBytes -= data.length;
+        size += Integer.BYTES + data.length;
+        taken.add(data);
+      } while (!queue.isEmpty()
+          && size + Integer.BYTES + queue.peek().length <= MAX_POLLED_BYTES);
+      ByteBuffer all = ByteBuffer.allocate(size).order(ByteOrder.LITTLE_ENDIAN);
+      for (byte[] data : taken) {
+        all.putInt(data.length).put(data);
+      }
+      return all.array();
     }
 
     synchronized void wake() {
@@ -141,7 +167,7 @@ public final class RegionalPipelines {
     return pipeline.folder;
   }
 
-  /** The next message of a worker; null when none came in time, or after a call of wake. */
+  /** Messages of workers; null when none came in time, or after a call of wake. */
   public byte[] poll(String name, long timeoutMs) {
     return named(name).poll(timeoutMs);
   }

@@ -7,7 +7,7 @@ import java.util.regex.Pattern;
 
 /** A minor of Spark, and the patch where it is known. */
 record SparkVersion(int major, int minor, int patch) {
-  private static final Pattern TEXT = Pattern.compile("(\\d+)\\.(\\d+)(?:\\.(\\d+))?.*");
+  private static final Pattern TEXT = Pattern.compile("(\\d{1,9})\\.(\\d{1,9})(?:\\.(\\d{1,9}))?.*");
 
   static final Comparator<SparkVersion> BY_MINOR =
       Comparator.comparingInt(SparkVersion::major).thenComparingInt(SparkVersion::minor);

@@ -1,0 +1,182 @@
+"""Requests of a regional pipeline and of plain ``foreachBatch``: ``requests_child.py SPEC FD``."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+# A script finds what is beside it; this is where the packages of the benchmarks are.
+BENCHES = str(Path(__file__).resolve().parents[1])
+sys.path[0] = BENCHES
+# The tests have the servers, and the means to fetch their jars.
+sys.path.append(str(Path(BENCHES).parent / "tests"))
+# Python workers import the operator.
+os.environ["PYTHONPATH"] = os.pathsep.join([BENCHES, os.environ.get("PYTHONPATH", "")])
+
+import pyarrow as pa  # noqa: E402
+import pyarrow.parquet as pq  # noqa: E402
+from pyspark.sql import DataFrame, SparkSession  # noqa: E402
+
+import holdfast  # noqa: E402
+from harness.process import Reporter, report_to_parent  # noqa: E402
+from regional.totals import TOTALS, Totals  # noqa: E402
+from support.spark.mini_hdfs import MiniHdfs  # noqa: E402
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import StreamingQuery
+
+TASKS = 2
+ROWS = pa.schema([("region", pa.string()), ("id", pa.int64())])
+
+
+class Hdfs:
+    """A name node and one data node in another JVM.
+
+    Attributes
+    ----------
+    uri
+        Its root.
+    settings
+        Spark's, to get there.
+    """
+
+    def __init__(self, cluster: MiniHdfs) -> None:
+        self._cluster = cluster
+        self.uri = cluster.uri
+        self.settings = {"spark.hadoop.dfs.replication": "1"}
+
+    def requests(self) -> Counter[str]:
+        """Return how many requests there were so far, by kind."""
+        counts = Counter(self._cluster.requests()[0])
+        # A client asks again whether a file is complete until its data node has told the name node
+        # of the last block. How often says nothing about who asks.
+        counts["Complete"] = min(counts["Complete"], counts["Create"])
+        return counts
+
+
+@contextmanager
+def open_hdfs(folder: Path) -> Iterator[Hdfs]:
+    """Start an HDFS of one data node."""
+    folder.mkdir()
+    cluster = MiniHdfs(folder, data_nodes=1)
+    try:
+        yield Hdfs(cluster)
+    finally:
+        cluster.close()
+
+
+def start_spark(spec: dict[str, Any], settings: dict[str, str]) -> SparkSession:
+    """Start Spark with one executor, in the driver, or with several in JVMs of their own."""
+    several = f"local-cluster[{spec['executors']},1,2048]"
+    all_settings = {
+        "spark.driver.memory": spec["driver_memory"],
+        "spark.executor.memory": "1g",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        # No batch begins before all executors are there.
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
+        **settings,
+        **spec["settings"],
+    }
+    builder: SparkSession.Builder = SparkSession.builder
+    builder = builder.master("local[2]" if spec["executors"] == 1 else several)
+    builder = builder.appName("holdfast requests")
+    for key, value in all_settings.items():
+        builder = builder.config(key, value)
+    spark = holdfast.configure(builder).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def write_batch(folder: Path, number: int, spec: dict[str, Any]) -> None:
+    """Let the rows of a batch arrive: a file for each task, whole regions in each."""
+    staged = folder.with_name(f"{folder.name}-staged") / f"{number:04}"
+    staged.mkdir(parents=True)
+    rows = spec["rows_of_region"]
+    for task in range(TASKS):
+        names = [f"region-{region}" for region in range(task, spec["regions"], TASKS)]
+        column = pa.array(names).take(pa.array([i // rows for i in range(len(names) * rows)]))
+        ids = pa.array(range(len(column)), pa.int64())
+        table = pa.Table.from_arrays([column, ids], schema=ROWS)
+        pq.write_table(table, staged / f"rows-{task}.parquet")
+    staged.rename(folder / staged.name)
+
+
+def _plain(frame: DataFrame, checkpoint: str, _: Path) -> StreamingQuery:
+    def write(rows: DataFrame, batch_id: int) -> None:
+        rows.mapInArrow(lambda batches: batches, "region string, id long").collect()
+
+    return frame.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint).start()
+
+
+def _holdfast(frame: DataFrame, checkpoint: str, folder: Path) -> holdfast.RegionalQuery:
+    return (
+        holdfast.regional(frame, region_by="region")
+        .apply(Totals(), schema=TOTALS)
+        .write_parquet(folder / "out")
+        .start(checkpoint, name=folder.name)
+    )
+
+
+VARIANTS: dict[str, Callable[[DataFrame, str, Path], Any]] = {
+    "plain": _plain,
+    "holdfast": _holdfast,
+}
+
+
+def measure(
+    spark: SparkSession, place: Hdfs, name: str, number: int, spec: dict[str, Any]
+) -> dict[str, Any]:
+    """Run one query for some batches; returns the requests and the time of a batch."""
+    folder = Path(spec["folder"]) / f"{name}-{number}"
+    rows = folder / "in"
+    rows.mkdir(parents=True)
+    stream = spark.readStream.schema("region string, id long").option("maxFilesPerTrigger", TASKS)
+    write_batch(rows, 0, spec)
+    checkpoint = f"{place.uri}/{folder.name}"
+    query = VARIANTS[name](stream.parquet(f"{rows}/*"), checkpoint, folder)
+    query.processAllAvailable()
+    for batch in range(1, spec["warm_up"]):
+        write_batch(rows, batch, spec)
+        query.processAllAvailable()
+    before, begun = place.requests(), time.monotonic()
+    times_ms = []
+    for batch in range(spec["warm_up"], spec["warm_up"] + spec["batches"]):
+        write_batch(rows, batch, spec)
+        query.processAllAvailable()
+        stream_query = query.stream if name == "holdfast" else query
+        times_ms.append(stream_query.lastProgress["durationMs"]["triggerExecution"])
+    counts = place.requests()
+    counts.subtract(before)
+    elapsed_s = time.monotonic() - begun
+    query.stop()
+    if name == "holdfast" and {record.outcome for record in query.history()} != {"global"}:
+        raise RuntimeError(f"{name}: {query.history()}")
+    return {"requests": +counts, "times_ms": times_ms, "elapsed_s": elapsed_s}
+
+
+def run(spec: dict[str, Any], report: Reporter) -> None:
+    """Measure all rounds; the variants take turns."""
+    with open_hdfs(Path(spec["folder"]) / "hdfs") as place:
+        spark = start_spark(spec, place.settings)
+        for number in range(spec["rounds"]):
+            for name in list(VARIANTS)[:: -1 if number % 2 else 1]:
+                load = os.getloadavg()[0]
+                figures = measure(spark, place, name, number, spec)
+                report("measured", variant=name, round=number, load=load, **figures)
+        spark.stop()
+    report("done")
+
+
+if __name__ == "__main__":
+    report_to_parent(run, dict)

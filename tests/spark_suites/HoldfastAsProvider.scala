@@ -1,0 +1,49 @@
+package io.holdfast.spark.suites
+
+import org.apache.spark.SparkConf
+import org.apache.spark.sql.Dataset
+import org.apache.spark.sql.execution.streaming.sources.MemorySink
+import org.apache.spark.sql.streaming.{OutputMode, StreamTest}
+import org.scalatest.{Args, Ignore, Status}
+
+/**
+ * Puts Holdfast in the place of the provider that a suite of Spark asks for.
+ *
+ * The JVM has Holdfast's settings as system properties, so every session starts with them. Suites
+ * name another provider, or checkpoint format 1, in three places; here they get Holdfast's.
+ */
+trait HoldfastAsProvider extends StreamTest {
+  override protected def sparkConf: SparkConf =
+    Settings.replacing.foldLeft(super.sparkConf) { case (conf, (key, value)) =>
+      conf.set(key, value)
+    }
+
+  override protected def withSQLConf[T](pairs: (String, String)*)(f: => T): T =
+    super.withSQLConf(pairs.map(Settings.replaced): _*)(f)
+
+  override def testStream(
+      stream: Dataset[_],
+      outputMode: OutputMode,
+      extraOptions: Map[String, String],
+      sink: MemorySink)(actions: StreamAction*): Unit =
+    super.testStream(stream, outputMode, extraOptions, sink)(actions.map {
+      case start: StartStream =>
+        start.copy(additionalConfs = start.additionalConfs.map(Settings.replaced))
+      case other => other
+    }: _*)
+
+  // Suites repeat tests with RocksDB's changelog switched off, which is nothing to Holdfast.
+  override def tags: Map[String, Set[String]] = {
+    val all = testNames
+    val repeated = all.filter { name =>
+      val withChangelog = name
+        .replace("(without changelog checkpointing)", "(with changelog checkpointing)")
+        .replace("changelog checkpointing = false", "changelog checkpointing = true")
+      withChangelog != name && all(withChangelog)
+    }
+    super.tags ++ repeated.map(_ -> Set(classOf[Ignore].getName))
+  }
+
+  override def runTest(testName: String, args: Args): Status =
+    StoresSeen.during(getClass.getSimpleName, testName)(super.runTest(testName, args))
+}

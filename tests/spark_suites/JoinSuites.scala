@@ -1,0 +1,8 @@
+package io.holdfast.spark.suites
+
+import org.apache.spark.sql.streaming
+
+// Joins in each of their state formats: 2 has stores of its own for each side, 3 has column families
+// in one store, and 4 orders these by time.
+
+class StreamingInnerJoinV4Suite extends streaming.StreamingInnerJoinV4Suite with HoldfastAsProvider

@@ -1,0 +1,20 @@
+package io.holdfast.spark.suites
+
+import org.apache.spark.sql.streaming
+
+class StreamingAggregationSuite extends streaming.StreamingAggregationSuite with HoldfastAsProvider
+
+class StreamingDeduplicationSuite
+  extends streaming.StreamingDeduplicationSuite with HoldfastAsProvider
+
+class StreamingDeduplicationWithinWatermarkSuite
+  extends streaming.StreamingDeduplicationWithinWatermarkSuite with HoldfastAsProvider
+
+class StreamingSessionWindowSuite
+  extends streaming.StreamingSessionWindowSuite with HoldfastAsProvider
+
+class MultiStatefulOperatorsSuite
+  extends streaming.MultiStatefulOperatorsSuite with HoldfastAsProvider
+
+class FlatMapGroupsWithStateSuite
+  extends streaming.FlatMapGroupsWithStateSuite with HoldfastAsProvider

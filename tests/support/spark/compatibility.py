@@ -1,0 +1,189 @@
+"""The tables of docs/compatibility.md, made of what tests found on each Spark minor.
+
+``python -m support.spark.compatibility`` writes them again, from the results that
+``make test-versions`` left.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast._jars import SPARK_MINORS
+from support import TESTS
+from support.spark.cases import CASES
+from support.spark.results import FAILED, PASSED, Results, load, minor_of
+
+DOCUMENT = TESTS.parent / "docs" / "compatibility.md"
+
+PARTITIONS = (1, 20, 200)
+
+OPERATORS_FILE = "tests/spark/test_operators.py"
+OPERATORS_TEST = "test_rows_equal_those_of_rocksdb_after_every_batch"
+UPGRADES_FILE = "tests/spark/test_upgrades.py"
+UPGRADES_TEST = "test_a_query_begun_on_an_older_minor_continues_on_a_newer_one"
+
+NOT_RUN, FAILS = "not run", "**fails**"
+
+#: What else is tested, by what the names of its tests begin with: a file, or a test in it.
+SUBJECTS = {
+    "`kill -9` of driver and executors": ["test_crash.py"],
+    "`foreachBatch` that runs a batch twice": ["test_foreach_batch.py"],
+    "`statestore` and `state-metadata` readers, change feed, snapshots": ["test_state_readers.py"],
+    "metrics in the progress, in Spark's UI and in its metrics system": ["test_metrics.py"],
+    "checkpoints on HDFS": ["test_hdfs.py"],
+    "checkpoints on S3": ["test_object_store.py"],
+    "regional pipelines": ["test_regional.py", "test_regional_streams.py"],
+    "regional pipelines over `FileSplits`": ["test_file_splits.py"],
+    "an older minor is refused": ["test_downgrades.py"],
+}
+
+
+@dataclass
+class Notes:
+    """Reasons, numbered as they come."""
+
+    reasons: list[str] = field(default_factory=list)
+
+    def mark(self, reason: str) -> str:
+        """What leads to a reason."""
+        if reason not in self.reasons:
+            self.reasons.append(reason)
+        return f"[{self.reasons.index(reason) + 1}]"
+
+    def lines(self) -> Iterator[str]:
+        """The reasons below a table."""
+        for number, reason in enumerate(self.reasons, start=1):
+            yield f"{number}. {reason}."
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    """Lines of a table."""
+    head = list(head)
+    for row in (head, ["---"] * len(head), *rows):
+        yield f"| {' | '.join(row)} |".replace("| --- ", "|---").replace("---|", "---|")
+
+
+def by_minor(results: Results) -> dict[str, dict[str, dict[str, str]]]:
+    """Results of every minor there is, by file and test."""
+    found = {minor_of(version): files for version, files in results.items()}
+    return {minor: found.get(minor, {}) for minor in SPARK_MINORS}
+
+
+def operator_cell(case: str, tests: dict[str, str], notes: Notes) -> str:
+    """The partitions on which a case with a restart gave RocksDB's rows on a minor."""
+    said = []
+    for partitions in PARTITIONS:
+        outcome = tests.get(f"{OPERATORS_TEST}[{case}-{partitions}-restarted]")
+        if outcome == PASSED:
+            said.append(str(partitions))
+        elif outcome == FAILED:
+            said.append(f"{FAILS} on {partitions}")
+        elif outcome is not None and (mark := notes.mark(outcome)) not in said:
+            said.append(mark)
+    return ", ".join(said) or NOT_RUN
+
+
+def operators(results: Results) -> Iterator[str]:
+    """Every case of the matrix by minor."""
+    notes = Notes()
+    found = by_minor(results)
+    rows = [
+        [f"`{case}`"]
+        + [operator_cell(case, files.get(OPERATORS_FILE, {}), notes) for files in found.values()]
+        for case in CASES
+    ]
+    yield from table(["case", *versions(results)], rows)
+    yield ""
+    yield from notes.lines()
+
+
+def versions(results: Results) -> list[str]:
+    """The patch of every minor that was tested."""
+    tested = {minor_of(version): version for version in results}
+    return [tested.get(minor, minor) for minor in SPARK_MINORS]
+
+
+def subject_cell(begins: list[str], files: dict[str, dict[str, str]], notes: Notes) -> str:
+    """How many of the tests of a subject passed on a minor."""
+    outcomes = [
+        outcome
+        for file, tests in files.items()
+        for test, outcome in tests.items()
+        if f"{file.removeprefix('tests/spark/')}::{test}".startswith(tuple(begins))
+    ]
+    if not outcomes:
+        return NOT_RUN
+    passed, failed = outcomes.count(PASSED), outcomes.count(FAILED)
+    said = [f"{passed} passed"] if passed else []
+    said += [f"{FAILS}: {failed}"] if failed else []
+    said += sorted({notes.mark(why) for why in outcomes if why not in (PASSED, FAILED)})
+    return ", ".join(said)
+
+
+def subjects(results: Results) -> Iterator[str]:
+    """What else is tested, by minor, in numbers of tests."""
+    notes = Notes()
+    found = by_minor(results)
+    rows = [
+        [name] + [subject_cell(begins, files, notes) for files in found.values()]
+        for name, begins in SUBJECTS.items()
+    ]
+    yield from table(["what", *versions(results)], rows)
+    yield ""
+    yield from notes.lines()
+
+
+def upgrade_cell(older: str, newer: str, tests: dict[str, str]) -> str:
+    """Whether queries that a minor began went on on another."""
+    outcome = tests.get(f"{UPGRADES_TEST}[{older}-{newer}]")
+    return {PASSED: "yes", FAILED: FAILS}.get(outcome or "", NOT_RUN)
+
+
+def upgrades(results: Results) -> Iterator[str]:
+    """Every pair of minors: they run in processes of their own, started from the newest."""
+    tests = by_minor(results)[SPARK_MINORS[-1]].get(UPGRADES_FILE, {})
+    pairs = list(itertools.combinations(SPARK_MINORS, 2))
+    rows = [
+        [f"from {older}"]
+        + [
+            upgrade_cell(older, newer, tests) if (older, newer) in pairs else ""
+            for newer in SPARK_MINORS[1:]
+        ]
+        for older in SPARK_MINORS[:-1]
+    ]
+    yield from table(["", *(f"to {minor}" for minor in SPARK_MINORS[1:])], rows)
+
+
+#: By the name in the comment that begins each.
+TABLES = {"operators": operators, "subjects": subjects, "upgrades": upgrades}
+
+
+def rendered(text: str, results: Results) -> str:
+    """A document with its tables made again.
+
+    Raises
+    ------
+    ValueError
+        If the place of a table is not there, or twice.
+    """
+    for name, make in TABLES.items():
+        place = re.compile(rf"(<!-- {name}, .*? -->\n).*?(<!-- end -->)", re.DOTALL)
+        lines = "\n".join(make(results)).strip()
+        parts = place.split(text)
+        if len(parts) != 4:
+            raise ValueError(f"{len(parts) // 3} places for the table of {name}, expected one")
+        text = f"{parts[0]}{parts[1]}\n{lines}\n\n{parts[2]}{parts[3]}"
+    return text
+
+
+def main(document: Path = DOCUMENT) -> None:
+    """Write the document again."""
+    document.write_text(rendered(document.read_text(), load()))
+
+
+if __name__ == "__main__":
+    main()

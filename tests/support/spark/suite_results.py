@@ -1,0 +1,137 @@
+"""What became of the tests of Spark's suites, against the list of exceptions."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+#: What `StoresSeen` calls the provider that a test must have used, if it used one.
+OWN = "Holdfast"
+#: What it calls Spark's own.
+ROCKSDB = "RocksDB"
+
+
+@dataclass(frozen=True)
+class TestResult:
+    """A test of a suite.
+
+    Attributes
+    ----------
+    outcome : {"passed", "failed", "ignored"}
+    providers : frozenset of str
+        Those that were seen to open stores during the test.
+    """
+
+    __test__ = False
+
+    suite: str
+    name: str
+    outcome: str
+    providers: frozenset[str] = frozenset()
+
+
+def normal(name: str) -> str:
+    """A test's name on one line."""
+    return " ".join(name.split())
+
+
+def read(report: Path, seen: Path) -> list[TestResult]:
+    """The tests of a suite, from ScalaTest's JUnit report and the file of `StoresSeen`."""
+    providers: dict[str, frozenset[str]] = {}
+    for line in seen.read_text().splitlines() if seen.exists() else ():
+        _, test, names = line.split("\t")
+        providers[normal(test)] = frozenset(names.split(",")) - {""}
+    found = []
+    # Our own process wrote it.
+    for case in ET.parse(report).getroot().iter("testcase"):  # noqa: S314
+        name = normal(case.get("name", ""))
+        suite = case.get("classname", "").rpartition(".")[2]
+        outcome = "passed"
+        if case.find("failure") is not None or case.find("error") is not None:
+            outcome = "failed"
+        elif case.find("skipped") is not None:
+            outcome = "ignored"
+        found.append(TestResult(suite, name, outcome, providers.get(name, frozenset())))
+    return found
+
+
+def problems(
+    results: Iterable[TestResult],
+    exceptions: Mapping[str, Mapping[str, str]],
+    own: str = OWN,
+) -> list[str]:
+    """What contradicts the list: an error per test, none where all is as listed.
+
+    Parameters
+    ----------
+    results : iterable of TestResult
+        Of whole suites.
+    exceptions : mapping
+        Reason by test, by suite.
+    own : str
+        The provider that was to serve them.
+    """
+    results = list(results)
+    said = []
+    for result in results:
+        where = f"{result.suite}: {result.name}"
+        listed = normal(result.name) in map(normal, exceptions.get(result.suite, {}))
+        others = sorted(result.providers - {own})
+        if result.outcome == "failed" and not listed:
+            said.append(f"{where}: failed")
+        if result.outcome == "passed" and others and not listed:
+            said.append(f"{where}: passed on another provider: {', '.join(others)}")
+        if result.outcome == "passed" and not others and listed:
+            said.append(f"{where}: passed; take it off the list")
+        if result.outcome == "ignored" and listed:
+            said.append(f"{where}: Spark ignores it itself; take it off the list")
+    names = {(result.suite, result.name) for result in results}
+    for suite in sorted({result.suite for result in results}):
+        said += (
+            f"{suite}: {test}: is on the list, and there is no such test"
+            for test in exceptions.get(suite, {})
+            if (suite, normal(test)) not in names
+        )
+    return said
+
+
+#: Of a row: tests that ran, passed with and without a store, and are listed.
+COLUMNS = ("tests", "passed on Holdfast", "passed without a store", "excepted")
+
+
+def counts(
+    results: Iterable[TestResult], exceptions: Mapping[str, Mapping[str, str]]
+) -> dict[str, tuple[int, ...]]:
+    """The figures of `COLUMNS` by suite; tests that Spark itself ignores are left out."""
+    by_suite: dict[str, list[TestResult]] = {}
+    for result in results:
+        if result.outcome != "ignored":
+            by_suite.setdefault(result.suite, []).append(result)
+    found = {}
+    for suite, own in by_suite.items():
+        passed = [result.providers for result in own if result.outcome == "passed"]
+        on_holdfast = sum(providers == {OWN} for providers in passed)
+        without = sum(not providers for providers in passed)
+        found[suite] = (len(own), on_holdfast, without, len(exceptions.get(suite, {})))
+    return found
+
+
+def as_table(rows: Mapping[str, tuple[int, ...]]) -> str:
+    """The figures by suite and their sum, as a table of Markdown."""
+    total = tuple(map(sum, zip(*rows.values(), strict=True))) or (0,) * len(COLUMNS)
+    lines = [("suite", *COLUMNS), ("---", *["---:"] * len(COLUMNS))]
+    lines += [(f"`{suite}`", *map(str, row)) for suite, row in sorted(rows.items())]
+    lines.append(("all", *map(str, total)))
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def from_table(text: str) -> dict[str, tuple[int, ...]]:
+    """The figures by suite in a text with a table that `as_table` made."""
+    rows = {}
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if cells[0].startswith("`") and len(cells) == 1 + len(COLUMNS):
+            rows[cells[0].strip("`")] = tuple(map(int, cells[1:]))
+    return rows
