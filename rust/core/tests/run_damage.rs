@@ -13,7 +13,7 @@ use holdfast_core::format::{
     Compression, NewSegment, SegmentKind, read_any_head, read_head, read_index, read_segment,
 };
 use holdfast_core::segment::SegmentWriter;
-use holdfast_core::state::{CommitId, StateStore};
+use holdfast_core::state::{CommitId, StateStore, inspect_segment};
 use holdfast_core::storage::LocalStorage;
 use holdfast_core::{CheckpointId, ErrorKind, SegmentRef, Term};
 
@@ -87,14 +87,30 @@ impl Sample {
             let mut store = StateStore::new(owner.clone(), plain());
             let opened = store.open(&self.storage, 5, Some(&id));
             let read = read_segment(&self.storage, reference, &owner);
+            let inspected = inspect_segment(&self.storage, reference);
             if intact(reference) {
                 opened.unwrap();
+                let report = inspected.unwrap();
+                assert_eq!(report.head.owner, owner);
+                let index = report.index.unwrap();
+                assert_eq!(index.filters, index.groups);
+                assert_eq!(index.groups, u64::from(report.head.entries > 0));
+                assert_eq!(index.blocks > 2, report.head.entries > 2);
                 let entries = content(&mut store);
                 assert_eq!(entries.len() as u64, read.unwrap().head.entries);
                 for (number, found) in (0..).zip(entries) {
                     assert_eq!(found, entry(region, number));
                 }
                 continue;
+            }
+            let error = inspected.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+            let text = error.to_string();
+            for part in [
+                self.path.to_str().unwrap(),
+                &format!("offset {}", reference.offset),
+            ] {
+                assert!(text.contains(part), "{part:?} is missing in {text:?}");
             }
             for error in [opened.unwrap_err(), read.unwrap_err()] {
                 assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");

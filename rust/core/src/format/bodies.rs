@@ -135,6 +135,35 @@ impl TryFrom<HeadMessage> for SegmentHead {
     }
 }
 
+impl SegmentHead {
+    /// The head as a message, for another process. What the head of a run does not say is in it.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let lineage = self.lineage.iter().map(|r| r.to_bytes().to_vec());
+        let message = HeadMessage {
+            owner: Some(self.owner.clone()),
+            created: self.created.0,
+            kind: u32::from(self.kind.tag()),
+            lineage: lineage.collect(),
+            payload_bytes: self.payload_bytes,
+            entries: self.entries,
+            replaced: self
+                .replaced
+                .map_or_else(Vec::new, |r| r.to_bytes().to_vec()),
+        };
+        message.encode_to_vec()
+    }
+
+    /// Inverse of [`SegmentHead::to_bytes`].
+    ///
+    /// # Errors
+    /// `Corrupt` when the bytes are no head.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        HeadMessage::decode(bytes)
+            .map_err(|e| Error::corrupt(format!("head of a segment cannot be decoded: {e}")))?
+            .try_into()
+    }
+}
+
 pub(super) fn entry_message(entry: &IndexEntry) -> EntryMessage {
     EntryMessage {
         offset: entry.reference.offset,

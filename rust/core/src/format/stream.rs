@@ -55,7 +55,7 @@ impl SegmentStream {
     ) -> Result<Self> {
         let end = reference.offset.saturating_add(reference.len);
         let mut ahead = ReadAhead {
-            input,
+            input: Some(input),
             end,
             ahead_bytes,
             start: reference.offset,
@@ -201,7 +201,9 @@ fn check_plain(
 
 /// The bytes of a segment before its end, as much of them as was asked for.
 struct ReadAhead {
-    input: Arc<dyn ReadFile>,
+    /// `None` once all was read: a merge of many small segments does not hold many files open, or
+    /// connections.
+    input: Option<Arc<dyn ReadFile>>,
     /// End of the segment.
     end: u64,
     ahead_bytes: u64,
@@ -229,7 +231,13 @@ impl ReadAhead {
         if start >= self.start && self.start + self.bytes.len() as u64 == self.end {
             return Totals::parse(self.held(start));
         }
-        Totals::parse(&self.input.read(start, TRAILER_BYTES as u64)?)
+        let Some(input) = self.input.as_ref().filter(|_| start >= self.start) else {
+            return Err(Error::corrupt(format!(
+                "expected {TRAILER_BYTES} bytes, found a segment of {}",
+                self.end - self.start
+            )));
+        };
+        Totals::parse(&input.read(start, TRAILER_BYTES as u64)?)
     }
 
     fn held(&self, position: u64) -> &[u8] {
@@ -238,13 +246,17 @@ impl ReadAhead {
     }
 
     fn fill(&mut self, position: u64, need: u64) -> Result<()> {
+        let Some(input) = &self.input else {
+            return Ok(());
+        };
         let left = self.end.saturating_sub(position);
         // The bytes that were read go before others take their place.
         self.bytes = Vec::new();
         self.start = position;
-        self.bytes = self
-            .input
-            .read(position, need.max(self.ahead_bytes).min(left))?;
+        self.bytes = input.read(position, need.max(self.ahead_bytes).min(left))?;
+        if self.bytes.len() as u64 == left {
+            self.input = None;
+        }
         Ok(())
     }
 }

@@ -11,9 +11,11 @@
 
 mod encode;
 mod filter;
+mod reader;
 mod walk;
 
 pub(crate) use encode::RunEncoder;
+pub(crate) use reader::RunReader;
 pub(super) use walk::{Event, RunWalk};
 
 use prost::Message;

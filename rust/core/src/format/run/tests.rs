@@ -2,6 +2,8 @@
 //! entries.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use xorf::{BinaryFuse8, BinaryFuse8Ref, DmaSerializable, Filter, FilterRef};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
@@ -10,7 +12,8 @@ use super::*;
 use crate::error::ErrorKind;
 use crate::format::entry::parse_entry;
 use crate::format::{NewSegment, SegmentKind};
-use crate::ids::{CheckpointId, Owner};
+use crate::ids::{CheckpointId, FileId, Owner, SegmentRef, Term};
+use crate::storage::{ReadFile, check_range};
 
 type Entry = (Vec<u8>, Option<Vec<u8>>);
 
@@ -134,6 +137,75 @@ fn walk(bytes: &[u8]) -> Result<(u128, Totals)> {
     }
 }
 
+/// Bytes as an open file.
+#[derive(Debug)]
+struct InMemory(Vec<u8>);
+
+impl ReadFile for InMemory {
+    fn size_bytes(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read(&self, offset: u64, len: u64) -> Result<Vec<u8>> {
+        check_range("bytes", self.size_bytes(), offset, len)?;
+        Ok(slice(&self.0, offset, len).to_vec())
+    }
+}
+
+/// A reader of single keys, of a run that lies somewhere in a file.
+fn reader(bytes: &[u8]) -> Result<RunReader> {
+    let reference = SegmentRef {
+        file: FileId {
+            term: Term(1),
+            seq: 1,
+        },
+        offset: 7,
+        len: bytes.len() as u64,
+        digest: 0,
+    };
+    let file = Arc::new(InMemory([b"before ", bytes, b" behind"].concat()));
+    RunReader::open(file, reference, &Owner::new("query", "0", "0", "default"))
+}
+
+/// What a run says of a key.
+fn look_up(run: &RunReader, key: &[u8]) -> Result<Option<Option<Vec<u8>>>> {
+    let Some(number) = run.group_of(key) else {
+        return Ok(None);
+    };
+    let group = run.group(number)?;
+    let Some(block) = group.block_of(key) else {
+        return Ok(None);
+    };
+    let body = run.block(block)?;
+    let mut at = 0;
+    while let Some(entry) = parse_entry(&body, at) {
+        if &body[entry.key.clone()] == key {
+            return Ok(Some(entry.value.map(|value| body[value].to_vec())));
+        }
+        at = entry.end;
+    }
+    Ok(None)
+}
+
+/// All entries by way of groups and blocks.
+fn read_by_blocks(bytes: &[u8]) -> Result<Vec<Entry>> {
+    let run = reader(bytes)?;
+    let mut entries = Vec::new();
+    for number in 0..run.groups() {
+        let group = run.group(number)?;
+        for block in group.blocks() {
+            let body = run.block(block)?;
+            let mut at = 0;
+            while let Some(entry) = parse_entry(&body, at) {
+                let value = entry.value.map(|value| body[value].to_vec());
+                entries.push((body[entry.key].to_vec(), value));
+                at = entry.end;
+            }
+        }
+    }
+    Ok(entries)
+}
+
 fn any_entries() -> impl Strategy<Value = Vec<Entry>> {
     let key = prop::collection::vec(0u8..4, 0..40);
     let value = prop_oneof![
@@ -155,6 +227,23 @@ proptest! {
         let (walked, totals) = walk(&bytes).unwrap();
         prop_assert_eq!(walked, digest);
         prop_assert_eq!(totals.entries, entries.len() as u64);
+    }
+
+    #[test]
+    fn single_keys_are_found_and_others_are_not(
+        entries in any_entries(),
+        others in prop::collection::vec(prop::collection::vec(0u8..5, 0..40), 0..20),
+    ) {
+        let (bytes, _) = encode(&entries, Compression::Lz4);
+        let run = reader(&bytes).unwrap();
+        prop_assert_eq!(run.head().entries, entries.len() as u64);
+        for (key, value) in &entries {
+            prop_assert_eq!(look_up(&run, key).unwrap(), Some(value.clone()));
+        }
+        for key in others {
+            let known = entries.iter().find(|(known, _)| *known == key);
+            prop_assert_eq!(look_up(&run, &key).unwrap(), known.map(|(_, value)| value.clone()));
+        }
     }
 
     /// Checksums that fit do not make a frame one of this run: blocks, groups, directory and trailer of
@@ -182,6 +271,10 @@ proptest! {
             }
         }
         let moved = frames.concat();
+        match read_by_blocks(&moved) {
+            Ok(found) => prop_assert_eq!(&found, &entries),
+            Err(error) => prop_assert_eq!(error.kind(), ErrorKind::Corrupt),
+        }
         match walk(&moved) {
             Ok((found, _)) => prop_assert!(found != digest || moved.starts_with(&bytes)),
             Err(error) => prop_assert_eq!(error.kind(), ErrorKind::Corrupt),
@@ -219,10 +312,74 @@ proptest! {
             rest = &rest[frame.stored_len()..];
             number += 1;
         }
+        if let Err(error) = read_by_blocks(&out) {
+            prop_assert_eq!(error.kind(), ErrorKind::Corrupt);
+        }
         match walk(&out) {
             Ok((found, _)) => prop_assert!(found != digest || out == bytes),
             Err(error) => prop_assert_eq!(error.kind(), ErrorKind::Corrupt),
         }
+    }
+}
+
+/// A reader of single keys never sees all of a run, and so has no use of its digest.
+#[test]
+fn a_reader_of_blocks_notices_a_flip_of_every_byte() {
+    let entries: Vec<Entry> = (0u32..40)
+        .map(|n| (n.to_be_bytes().to_vec(), Some(vec![n as u8; 1000])))
+        .collect();
+    for compression in [Compression::None, Compression::Lz4] {
+        let (bytes, _) = encode(&entries, compression);
+        assert_eq!(read_by_blocks(&bytes).unwrap(), entries);
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 0x20;
+            let error = read_by_blocks(&damaged).unwrap_err();
+            let kind = error.kind();
+            assert_eq!(kind, ErrorKind::Corrupt, "{at}: {error}");
+            assert!(error.to_string().contains("at offset"), "{error}");
+        }
+        for len in 0..bytes.len() {
+            assert!(read_by_blocks(&bytes[..len]).is_err());
+        }
+    }
+}
+
+#[test]
+fn a_filter_whose_parts_do_not_fit_is_refused() {
+    let filter = filter::filter_of((0..1000).collect()).unwrap();
+    let good = || filter.clone();
+    assert!(filter::KeyFilter::new(good()).is_ok());
+    let wrong = [
+        FilterMessage {
+            segment_length: filter.segment_length + 1,
+            ..good()
+        },
+        FilterMessage {
+            segment_length: 0,
+            ..good()
+        },
+        FilterMessage {
+            segment_length: 1 << 31,
+            ..good()
+        },
+        FilterMessage {
+            segment_count_length: u32::MAX,
+            ..good()
+        },
+        FilterMessage {
+            segment_count_length: filter.segment_count_length + filter.segment_length,
+            ..good()
+        },
+        FilterMessage {
+            fingerprints: Vec::new(),
+            ..good()
+        },
+        FilterMessage::default(),
+    ];
+    for message in wrong {
+        let error = filter::KeyFilter::new(message).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     }
 }
 
