@@ -63,9 +63,14 @@ fn peak_of<T>(act: impl FnOnce() -> T) -> (T, usize) {
 
 const MIB: usize = 1 << 20;
 
-/// What is said of a merge: 4 MiB of frames, in up to three times that while their buffer grows, a
-/// section of 1 MiB, the making of a filter with 3 MiB, and 2 MiB for the one large input.
-const BOUND_BYTES: usize = 20 * MIB;
+/// What is said of a merge beside its inputs.
+const OUTPUT_BYTES: usize = 15 * MIB;
+
+/// Of the large input 1 MiB read ahead and a page, of ten changelogs of 2,000 entries of 80 bytes all
+/// that they have, twice.
+const INPUT_BYTES: usize = 5 * MIB;
+
+const BOUND_BYTES: usize = OUTPUT_BYTES + INPUT_BYTES;
 
 struct World {
     _dir: tempfile::TempDir,

@@ -47,6 +47,11 @@ pub(crate) fn parse_entry(bytes: &[u8], start: usize) -> Option<EntryAt> {
     })
 }
 
+/// Number of bytes with which both keys begin.
+pub(crate) fn shared_bytes(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
 #[inline]
 fn take(bytes: &[u8], at: &mut usize, len: u64) -> Option<Range<usize>> {
     let start = *at;

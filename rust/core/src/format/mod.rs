@@ -14,7 +14,7 @@ mod window;
 
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 
-pub(crate) use entry::{EntryAt, parse_entry, put_entry};
+pub(crate) use entry::{EntryAt, parse_entry, put_entry, shared_bytes};
 pub(crate) use footer::encode_footer;
 pub use frame::FORMAT_VERSION;
 pub use index::{read_index, read_sealed_index};

@@ -145,13 +145,13 @@ impl<'a> SegmentReader<'a> {
         owner: &Owner,
         ahead_bytes: u64,
     ) -> Result<SegmentStream> {
-        let what = describe(self.storage, reference, owner);
         let open = |input: &Arc<dyn ReadFile>| {
             SegmentStream::open(Arc::clone(input), *reference, owner, ahead_bytes)
         };
-        self.with_input(reference, open)
-            .map(|stream| stream.named(what.clone()))
-            .map_err(|e| e.context(what))
+        match self.with_input(reference, open) {
+            Ok(stream) => Ok(stream.located(self.storage.location())),
+            Err(e) => Err(e.context(describe(self.storage, reference, owner))),
+        }
     }
 
     fn bytes(&mut self, reference: &SegmentRef) -> Result<Vec<u8>> {
@@ -224,13 +224,15 @@ pub fn read_any_head(storage: &dyn Storage, reference: &SegmentRef) -> Result<Se
 }
 
 fn describe(storage: &dyn Storage, reference: &SegmentRef, owner: &Owner) -> String {
+    describe_at(&storage.location(), reference, owner)
+}
+
+/// What errors about a segment say of it.
+pub(super) fn describe_at(location: &str, reference: &SegmentRef, owner: &Owner) -> String {
     let SegmentRef {
         file, offset, len, ..
     } = reference;
-    format!(
-        "segment {}/{file} at offset {offset} ({len} bytes) of {owner}",
-        storage.location()
-    )
+    format!("segment {location}/{file} at offset {offset} ({len} bytes) of {owner}")
 }
 
 fn verify(bytes: &[u8], reference: &SegmentRef, owner: &Owner) -> Result<Segment> {

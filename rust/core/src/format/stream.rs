@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::frame::{self, FrameKind, HEADER_BYTES};
 use super::run::{Event, RunWalk, TRAILER_BYTES, Totals};
-use super::segment::{at, check_end, check_head_owner, split_head};
+use super::segment::{at, check_end, check_head_owner, describe_at, split_head};
 use super::{SegmentHead, SegmentKind};
 use crate::error::{Error, Result};
 use crate::ids::{Owner, SegmentRef};
@@ -23,7 +23,8 @@ pub(crate) struct SegmentStream {
     position: u64,
     check: Check,
     over: bool,
-    what: String,
+    /// Of the storage, for errors.
+    location: String,
 }
 
 /// What must hold at the end.
@@ -90,13 +91,13 @@ impl SegmentStream {
             position,
             check,
             over: false,
-            what: String::new(),
+            location: String::new(),
         })
     }
 
-    /// Errors say that they are about this.
-    pub(super) fn named(mut self, what: String) -> Self {
-        self.what = what;
+    /// Errors say that the segment is there.
+    pub(super) fn located(mut self, location: String) -> Self {
+        self.location = location;
         self
     }
 
@@ -118,7 +119,11 @@ impl SegmentStream {
         loop {
             let whole = self.next_frame(out).map_err(|e| {
                 self.over = true;
-                e.context(&self.what)
+                e.context(describe_at(
+                    &self.location,
+                    &self.reference,
+                    &self.head.owner,
+                ))
             })?;
             if self.over || (whole && out.len() > before) {
                 return Ok(!self.over);

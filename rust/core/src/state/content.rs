@@ -213,16 +213,16 @@ impl Families {
         entries: &mut EntryStream,
         put: impl Fn(&mut Table, &[u8], &[u8]) -> Result<()>,
     ) -> Result<()> {
-        while entries.advance()? {
-            let (table, key) = self.route(entries.key())?;
-            match entries.change() {
-                Change::Put(value) => put(table, key, value)?,
+        entries.for_each(|key, change| {
+            let (table, key) = self.route(key)?;
+            match change {
+                Change::Put(value) => put(table, key, value),
                 Change::Remove => {
                     table.remove(key);
+                    Ok(())
                 }
             }
-        }
-        Ok(())
+        })
     }
 
     /// Makes room for what the first segment brings, where that is known: the changes that come later

@@ -94,7 +94,7 @@ pub fn inspect_segment(storage: &dyn Storage, reference: &SegmentRef) -> Result<
             storage.location()
         ))
     };
-    while entries.advance().map_err(about)? {}
+    entries.for_each(|_, _| Ok(())).map_err(about)?;
     let index = match head.kind {
         SegmentKind::Run => Some(inspect_index(storage, reference, &owner).map_err(about)?),
         _ => None,

@@ -6,17 +6,43 @@ use super::entries::Change;
 use super::entry_stream::EntryStream;
 use crate::error::Result;
 
+/// Bytes of a key that the heap has at hand: most keys of one owner differ in them.
+const HEAD_BYTES: usize = 16;
+
 /// The entries of several inputs in the order of their keys, each key once: with what the newest input
 /// that has the key does to it.
 #[derive(Debug)]
 pub(super) struct Merge {
     /// Oldest first.
     inputs: Vec<EntryStream>,
-    /// Numbers of the inputs that have a current entry, as a heap: the smallest key first, of equal
-    /// keys that of the newest input.
-    heap: Vec<usize>,
+    /// The inputs that have a current entry, as a heap: the smallest key first, of equal keys that of
+    /// the newest input.
+    heap: Vec<Current>,
     /// The first in the heap was handed out.
     handed_out: bool,
+}
+
+/// An input that has a current entry.
+#[derive(Clone, Copy, Debug)]
+struct Current {
+    /// First bytes of its key, big-endian; behind the end of the key are zeros.
+    head: u128,
+    input: usize,
+}
+
+impl Current {
+    fn new(input: usize, entries: &EntryStream) -> Self {
+        let mut head = [0; HEAD_BYTES];
+        let key = entries.key();
+        let len = key.len().min(HEAD_BYTES);
+        if let (Some(to), Some(from)) = (head.get_mut(..len), key.get(..len)) {
+            to.copy_from_slice(from);
+        }
+        Self {
+            head: u128::from_be_bytes(head),
+            input,
+        }
+    }
 }
 
 impl Merge {
@@ -32,7 +58,7 @@ impl Merge {
         };
         for (number, input) in merge.inputs.iter_mut().enumerate() {
             if input.advance()? {
-                merge.heap.push(number);
+                merge.heap.push(Current::new(number, input));
             }
         }
         for place in (0..merge.heap.len() / 2).rev() {
@@ -50,32 +76,38 @@ impl Merge {
         if std::mem::take(&mut self.handed_out) {
             self.leave_key()?;
         }
-        let first = self.heap.first().and_then(|n| self.inputs.get(*n));
+        let first = self.heap.first().and_then(|at| self.inputs.get(at.input));
         self.handed_out = first.is_some();
         Ok(first.map(|input| (input.key(), input.change())))
     }
 
     /// Moves all inputs behind the key of the first one.
     fn leave_key(&mut self) -> Result<()> {
-        let is_same = |merge: &Self, place: usize| {
-            let key = |place: usize| Some(merge.inputs.get(*merge.heap.get(place)?)?.key());
-            key(place).is_some() && key(place) == key(0)
-        };
         // In a heap an equal key lies below an equal key: the older ones go first.
-        while is_same(self, 1) || is_same(self, 2) {
-            let place = if is_same(self, 1) { 1 } else { 2 };
+        while let Some(place) = [1, 2].into_iter().find(|place| self.is_same(*place)) {
             self.advance_at(place)?;
         }
         self.advance_at(0)
     }
 
+    /// The key at `place` of the heap is that of the first.
+    fn is_same(&self, place: usize) -> bool {
+        let (Some(first), Some(other)) = (self.heap.first(), self.heap.get(place)) else {
+            return false;
+        };
+        first.head == other.head && self.compare(first, other) == Ordering::Equal
+    }
+
     /// Moves the input at `place` of the heap to its next entry.
     fn advance_at(&mut self, place: usize) -> Result<()> {
-        let input = self.heap.get(place).and_then(|n| self.inputs.get_mut(*n));
-        if let Some(input) = input
-            && !input.advance()?
-        {
-            self.heap.swap_remove(place);
+        let at = self.heap.get_mut(place);
+        let found = at.and_then(|at| Some((self.inputs.get_mut(at.input)?, at)));
+        if let Some((input, at)) = found {
+            if input.advance()? {
+                *at = Current::new(at.input, input);
+            } else {
+                self.heap.swap_remove(place);
+            }
         }
         self.sift_down(place);
         Ok(())
@@ -102,12 +134,17 @@ impl Merge {
         let (Some(a), Some(b)) = (self.heap.get(a), self.heap.get(b)) else {
             return false;
         };
-        let key = |number: usize| self.inputs.get(number).map(EntryStream::key);
-        match key(*a).cmp(&key(*b)) {
+        match a.head.cmp(&b.head).then_with(|| self.compare(a, b)) {
             Ordering::Less => true,
-            Ordering::Equal => a > b,
+            Ordering::Equal => a.input > b.input,
             Ordering::Greater => false,
         }
+    }
+
+    /// Compares whole keys.
+    fn compare(&self, a: &Current, b: &Current) -> Ordering {
+        let key = |at: &Current| self.inputs.get(at.input).map(EntryStream::key);
+        key(a).cmp(&key(b))
     }
 }
 
@@ -122,14 +159,14 @@ mod tests {
     use crate::ids::{CheckpointId, Owner};
     use proptest::prelude::*;
 
-    type Input = BTreeMap<u8, Option<u16>>;
+    type Input = BTreeMap<Vec<u8>, Option<u16>>;
 
     fn stream(input: &Input) -> EntryStream {
         let mut writer = ChangeWriter::default();
         for (key, value) in input {
             let bytes = value.map(u16::to_le_bytes);
             let change = bytes.as_ref().map_or(Change::Remove, |v| Change::Put(v));
-            writer.push(&[], &[*key], change);
+            writer.push(&[], key, change);
         }
         let head = SegmentHead {
             owner: Owner::new("", "0", "0", "default"),
@@ -146,23 +183,30 @@ mod tests {
         })
     }
 
+    /// Keys of every length around that of the heads, many of which have equal ones.
+    fn key() -> impl Strategy<Value = Vec<u8>> {
+        let zeros = prop::sample::select(vec![0usize, 7, 15, 16, 17]);
+        let end = prop::collection::vec(0u8..3, 0..4);
+        (zeros, end).prop_map(|(zeros, end)| [vec![0; zeros], end].concat())
+    }
+
     proptest! {
         #[test]
         fn merging_equals_applying_in_order(
             inputs in prop::collection::vec(
-                prop::collection::btree_map(any::<u8>(), prop::option::of(any::<u16>()), 0..30), 0..9)
+                prop::collection::btree_map(key(), prop::option::of(any::<u16>()), 0..30), 0..9)
         ) {
             let mut model = BTreeMap::new();
             for input in &inputs {
                 for (key, value) in input {
-                    model.insert(*key, *value);
+                    model.insert(key.clone(), *value);
                 }
             }
             let mut merge = Merge::new(inputs.iter().map(stream).collect()).unwrap();
             let mut found = Vec::new();
             while let Some((key, change)) = merge.next().unwrap() {
                 let value = change.value().map(|v| u16::from_le_bytes(v.try_into().unwrap()));
-                found.push((*key.first().unwrap(), value));
+                found.push((key.to_vec(), value));
             }
             prop_assert_eq!(found, model.into_iter().collect::<Vec<_>>());
         }

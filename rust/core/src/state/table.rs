@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::arena::{Arena, Record, RecordAt};
 use super::entries::{Change, ChangeWriter};
-use super::order::{KeyRange, Order, head_of, shared_bytes};
+use super::order::{KeyRange, Order, sort_by_key};
 use crate::error::{Error, Result};
 use crate::segment::RunWriter;
 
@@ -420,23 +420,13 @@ impl Table {
         Ok(())
     }
 
-    /// The numbers of the live slots in the order of their keys. This takes 16 bytes a key: beside each
-    /// number lie the first bytes in which keys differ, so that most comparisons go nowhere else.
+    /// The numbers of the live slots in the order of their keys. This takes 16 bytes a key.
     fn sorted(&self) -> Vec<u32> {
-        let live = || {
-            let slots = self.slots.iter().zip(0u32..);
-            slots.filter(|(slot, _)| !slot.is_dead())
-        };
-        let first = live().next().map_or(&[][..], |(_, n)| self.key_of(n));
-        let shared = |(_, n)| shared_bytes(first, self.key_of(n));
-        let common = live().map(shared).min().unwrap_or(0);
-        let headed = live().map(|(_, n)| (head_of(self.key_of(n), common), n));
+        let slots = self.slots.iter().zip(0u32..);
+        let live = slots.filter(|(slot, _)| !slot.is_dead());
         let mut numbers = Vec::with_capacity(self.len);
-        numbers.extend(headed);
-        numbers.sort_unstable_by(|(a, a_number), (b, b_number)| {
-            a.cmp(b)
-                .then_with(|| self.key_of(*a_number).cmp(self.key_of(*b_number)))
-        });
+        numbers.extend(live.map(|(_, number)| (0, number)));
+        sort_by_key(&mut numbers, 0, &|number| self.key_of(number));
         numbers.into_iter().map(|(_, number)| number).collect()
     }
 

@@ -11,7 +11,7 @@ use super::{
     BlockMessage, DirectoryMessage, GroupEntry, GroupMessage, TRAILER_BYTES, Totals, put_block,
 };
 use crate::error::{Error, Result};
-use crate::format::entry::{MAX_LENGTHS_BYTES, put_entry};
+use crate::format::entry::{MAX_LENGTHS_BYTES, put_entry, shared_bytes};
 use crate::format::frame::{self, FrameKind, VERSION_OF_RUNS};
 use crate::format::segment::encode_head;
 use crate::format::{Compression, NewSegment};
@@ -26,6 +26,10 @@ const GROUP_KEYS: usize = 64 << 10;
 
 /// Or to an index of this size, so that large keys do not make a large group.
 const GROUP_INDEX_BYTES: usize = 128 << 10;
+
+/// A run of one group of at most so many bytes of entries has no filter: a reader of single keys reads
+/// all of it with one read, and most stores are that small.
+const UNFILTERED_BYTES: u64 = 256 << 10;
 
 /// Groups are gathered up to this size and written together, so that a reader gets the groups of about
 /// 800,000 keys with one read.
@@ -46,6 +50,8 @@ pub(crate) struct RunEncoder {
     block: Vec<u8>,
     /// Of the block that is being filled.
     separator: Vec<u8>,
+    /// That of the entry that is being added.
+    key: Vec<u8>,
     last_key: Vec<u8>,
     group: GroupMessage,
     group_index_bytes: usize,
@@ -92,6 +98,7 @@ impl RunEncoder {
             root,
             block: Vec::new(),
             separator: Vec::new(),
+            key: Vec::new(),
             last_key: Vec::new(),
             group: GroupMessage::default(),
             group_index_bytes: 0,
@@ -113,21 +120,20 @@ impl RunEncoder {
         if !self.block.is_empty() && self.block.len() + need > BLOCK_BYTES {
             self.close_block()?;
         }
-        let shared = shared_bytes(&self.last_key, prefix, key);
-        if !self.follows(shared, prefix, key) {
+        self.key.clear();
+        self.key.extend_from_slice(prefix);
+        self.key.extend_from_slice(key);
+        if self.totals.entries > 0 && self.key <= self.last_key {
             return Err(Error::invalid_input(
                 "the entries of a run must come in ascending order of their keys",
             ));
         }
-        self.last_key.truncate(shared);
-        let behind = prefix.get(shared..).unwrap_or_default();
-        self.last_key.extend_from_slice(behind);
-        let behind = key.get(shared.saturating_sub(prefix.len())..);
-        self.last_key.extend_from_slice(behind.unwrap_or_default());
         if self.block.is_empty() {
-            let shortest = self.last_key.get(..=shared).unwrap_or(&self.last_key);
+            let shared = shared_bytes(&self.last_key, &self.key);
+            let shortest = self.key.get(..=shared).unwrap_or(&self.key);
             self.separator = shortest.to_vec();
         }
+        std::mem::swap(&mut self.key, &mut self.last_key);
         put_entry(&mut self.block, prefix, key, value);
         self.hashes.push(xxh3_64(&self.last_key));
         self.totals.entries += 1;
@@ -156,6 +162,9 @@ impl RunEncoder {
         if !self.block.is_empty() {
             self.close_block()?;
         }
+        if self.directory.groups.is_empty() && self.totals.payload_bytes <= UNFILTERED_BYTES {
+            self.hashes.clear();
+        }
         if !self.group.blocks.is_empty() {
             self.close_group()?;
         }
@@ -183,18 +192,6 @@ impl RunEncoder {
         )?;
         self.digest.update(&self.out);
         Ok(self.digest.digest128())
-    }
-
-    /// The key is greater than the last one, with which it shares its first `shared` bytes.
-    fn follows(&self, shared: usize, prefix: &[u8], key: &[u8]) -> bool {
-        if self.totals.entries == 0 {
-            return true;
-        }
-        let byte = match shared.checked_sub(prefix.len()) {
-            None => prefix.get(shared),
-            Some(place) => key.get(place),
-        };
-        byte > self.last_key.get(shared)
     }
 
     fn close_block(&mut self) -> Result<()> {
@@ -261,17 +258,4 @@ impl RunEncoder {
         self.in_section = self.in_section.end..self.in_section.end;
         self.out.append(&mut self.section);
     }
-}
-
-/// Number of bytes with which `last` and the key that is `prefix` and then `key` begin.
-fn shared_bytes(last: &[u8], prefix: &[u8], key: &[u8]) -> usize {
-    let of_prefix = shared(last, prefix);
-    if of_prefix < prefix.len() {
-        return of_prefix;
-    }
-    of_prefix + shared(last.get(of_prefix..).unwrap_or_default(), key)
-}
-
-fn shared(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

@@ -6,9 +6,12 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::FilterMessage;
 use crate::error::{Error, Result};
 
-/// The filter of keys with these hashes; `None` where none could be made, so that a reader looks into
-/// the block.
+/// The filter of keys with these hashes; `None` without any and where none could be made, so that a
+/// reader looks into the block.
 pub(super) fn filter_of(mut hashes: Vec<u64>) -> Option<FilterMessage> {
+    if hashes.is_empty() {
+        return None;
+    }
     // The construction wants distinct keys. Two keys of one hash are one to the filter.
     hashes.sort_unstable();
     hashes.dedup();

@@ -64,6 +64,20 @@ fn slice(bytes: &[u8], offset: u64, len: u64) -> &[u8] {
     &bytes[offset as usize..(offset + len) as usize]
 }
 
+/// A filter as `xorf` takes it.
+fn descriptor_of(filter: &FilterMessage) -> Vec<u8> {
+    let mut descriptor = filter.seed.to_le_bytes().to_vec();
+    for number in [
+        filter.segment_length,
+        filter.segment_length - 1,
+        filter.segment_count_length,
+    ] {
+        descriptor.extend(number.to_le_bytes());
+    }
+    assert_eq!(descriptor.len(), BinaryFuse8::DESCRIPTOR_LEN);
+    descriptor
+}
+
 /// Reads a run as one that looks up single keys does, from its end, and checks all that such a reader
 /// relies on. Returns its entries and the number of its groups.
 fn read_from_the_end(bytes: &[u8], digest: u128) -> (Vec<Entry>, usize) {
@@ -87,17 +101,13 @@ fn read_from_the_end(bytes: &[u8], digest: u128) -> (Vec<Entry>, usize) {
         let (body, _) = block(bytes, group.offset, FrameKind::Group);
         let message = GroupMessage::decode(body.as_slice()).unwrap();
         assert_eq!(message.blocks[0].separator, group.separator);
-        let filter = message.filter.unwrap();
-        let mut descriptor = [filter.seed.to_le_bytes().to_vec(), Vec::new()].concat();
-        for number in [
-            filter.segment_length,
-            filter.segment_length - 1,
-            filter.segment_count_length,
-        ] {
-            descriptor.extend(number.to_le_bytes());
-        }
-        assert_eq!(descriptor.len(), BinaryFuse8::DESCRIPTOR_LEN);
-        let filter = BinaryFuse8Ref::from_dma(&descriptor, &filter.fingerprints);
+        // Runs that are read whole have none.
+        let small = directory.groups.len() == 1 && totals.payload_bytes <= 256 << 10;
+        assert_eq!(message.filter.is_none(), small);
+        let descriptor = message.filter.as_ref().map(descriptor_of);
+        let fingerprints = message.filter.map(|filter| filter.fingerprints);
+        let filter = descriptor.as_ref().zip(fingerprints.as_ref());
+        let filter = filter.map(|(d, f)| BinaryFuse8Ref::from_dma(d, f));
         let mut offset = group.entries_offset;
         for known in message.blocks {
             let stored = slice(bytes, offset, known.stored_bytes);
@@ -112,7 +122,7 @@ fn read_from_the_end(bytes: &[u8], digest: u128) -> (Vec<Entry>, usize) {
                 at = entry.end;
                 let key = body[entry.key].to_vec();
                 assert!(known.separator <= key);
-                assert!(filter.contains(&xxh3_64(&key)));
+                assert!(filter.as_ref().is_none_or(|f| f.contains(&xxh3_64(&key))));
                 entries.push((key, entry.value.map(|value| body[value].to_vec())));
                 in_block += 1;
             }
@@ -120,6 +130,13 @@ fn read_from_the_end(bytes: &[u8], digest: u128) -> (Vec<Entry>, usize) {
         }
     }
     assert_eq!(entries.len() as u64, totals.entries);
+    let hashes: Vec<u64> = entries.iter().map(|(key, _)| xxh3_64(key)).collect();
+    if let Some(filter) = filter::filter_of(hashes) {
+        let filter = filter::KeyFilter::new(filter).unwrap();
+        assert!(entries.iter().all(|(key, _)| filter.may_have(key)));
+    } else {
+        assert!(entries.is_empty());
+    }
     (entries, directory.groups.len())
 }
 
