@@ -54,13 +54,20 @@ def parser() -> argparse.ArgumentParser:
         help="print the checkpoints of a regional pipeline, or what the folder of a query is",
     )
     folders.add_argument(shown, of="")
-    shown.add_argument("--id", type=int, metavar="N", help="print the regions of this checkpoint")
+    shown.add_argument(
+        "--id",
+        type=int,
+        metavar="N",
+        help="print the regions of this checkpoint, or the segments of this batch of a query",
+    )
     shown.set_defaults(run=checkpoints.show)
 
     verified = commands.add_parser(
-        "verify", help="read everything that the checkpoints of a regional pipeline need"
+        "verify",
+        help="read everything that the checkpoints of a regional pipeline, or the batches of a "
+        "query, need",
     )
-    folders.add_argument(verified, of=" of the pipeline")
+    folders.add_argument(verified, of="")
     verified.add_argument(
         "--pipeline",
         metavar="NAME",

@@ -289,6 +289,9 @@ public final class Native {
       String region,
       String store);
 
+  /** What a segment of a state store holds, encoded by the core, after all of it was verified. */
+  static native byte[] inspectSegment(String dir, HadoopFiles files, byte[] reference);
+
   /** Size of the payload of a segment, after all of it was verified; see {@link #readSegment}. */
   static native long segmentBytes(
       String dir,
