@@ -45,3 +45,6 @@ class StateDataSourceChangeDataReaderSuite
     spark.conf.set(SQLConf.STATE_STORE_PROVIDER_CLASS.key, Settings.provider)
   }
 }
+
+class StateDataSourceTransformWithStateSuite
+  extends state.StateDataSourceTransformWithStateSuite with HoldfastAsProvider
