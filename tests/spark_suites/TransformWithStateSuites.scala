@@ -10,3 +10,6 @@ class TransformWithStateInitialStateSuite
 
 class TransformWithStateValidationSuite
   extends streaming.TransformWithStateValidationSuite with HoldfastAsProvider
+
+class TransformWithValueStateTTLSuite
+  extends streaming.TransformWithValueStateTTLSuite with HoldfastAsProvider
