@@ -13,3 +13,6 @@ class TransformWithStateValidationSuite
 
 class TransformWithValueStateTTLSuite
   extends streaming.TransformWithValueStateTTLSuite with HoldfastAsProvider
+
+class TransformWithListStateTTLSuite
+  extends streaming.TransformWithListStateTTLSuite with HoldfastAsProvider
