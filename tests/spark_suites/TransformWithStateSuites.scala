@@ -16,3 +16,6 @@ class TransformWithValueStateTTLSuite
 
 class TransformWithListStateTTLSuite
   extends streaming.TransformWithListStateTTLSuite with HoldfastAsProvider
+
+class TransformWithMapStateTTLSuite
+  extends streaming.TransformWithMapStateTTLSuite with HoldfastAsProvider
