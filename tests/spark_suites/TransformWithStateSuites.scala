@@ -11,6 +11,9 @@ class TransformWithStateInitialStateSuite
 class TransformWithStateValidationSuite
   extends streaming.TransformWithStateValidationSuite with HoldfastAsProvider
 
+class TransformWithListStateSuite
+  extends streaming.TransformWithListStateSuite with HoldfastAsProvider
+
 class TransformWithValueStateTTLSuite
   extends streaming.TransformWithValueStateTTLSuite with HoldfastAsProvider
 
