@@ -31,7 +31,7 @@ RECORDED := -p support.spark.results --results tests/spark/results.json
 TWO_AT_A_TIME := --numprocesses=2 --dist=loadfile
 
 CHECKED_PYTHON := python/holdfast python/holdfast_build examples/flights examples/harness
-LINTED_PYTHON  := python tests examples benches
+LINTED_PYTHON  := python tests examples benches docs
 
 .DEFAULT_GOAL := help
 
@@ -43,8 +43,19 @@ demo: $(VENV)/installed  ## set up, build, and run the demo (DEMO_ARGS=... are p
 
 .PHONY: wheel
 wheel: $(VENV)/locked  ## one wheel with extension, JNI library and plugin jars, in dist/
+	rm -f dist/*.whl  # of another version: README installs what is there
 	$(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
 	@ls -l dist/*.whl
+
+.PHONY: release
+release: $(VENV)/locked build/release/locked  ## in dist/release/: manylinux wheels for x86-64 and aarch64, and the sources
+	rustup target add x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu
+	rm -rf dist/release
+	PATH="$(PATH):$(CURDIR)/build/release/bin" \
+	    CARGO_ZIGBUILD_ZIG_PATH=$(CURDIR)/build/release/bin/python-zig \
+	    PYTHONPATH=python $(BIN)/python -m holdfast_build release
+	build/release/bin/twine check --strict dist/release/*
+	for wheel in dist/release/*.whl; do build/release/bin/auditwheel show $$wheel || exit 1; done
 
 ##@ Develop
 
@@ -104,7 +115,7 @@ soak-regional: $(VENV)/installed  ## 300 batches of a regional pipeline with ran
 	PYTHONPATH=tests:examples $(BIN)/python -m support.spark.regional_soak $(SOAK_ARGS)
 
 .PHONY: lint
-lint: $(VENV)/installed  ## formatting, clippy, rustdoc, ruff, mypy, stubs; a warning is an error
+lint: $(VENV)/installed  ## formatting, clippy, rustdoc, ruff, mypy, stubs, documentation; a warning is an error
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --features holdfast-jni/conformance --locked -- \
 	    -D warnings -A clippy::disallowed-methods  # tests may call what libraries may not
@@ -114,6 +125,12 @@ lint: $(VENV)/installed  ## formatting, clippy, rustdoc, ruff, mypy, stubs; a wa
 	$(BIN)/ruff format --check $(LINTED_PYTHON)
 	$(BIN)/mypy $(CHECKED_PYTHON)
 	$(BIN)/stubtest holdfast._core
+	$(MAKE) --no-print-directory docs
+
+.PHONY: docs
+docs: $(VENV)/installed  ## the documentation as a site, in build/docs; a warning is an error
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --conf-dir docs . build/docs
+	@echo "make: build/docs/index.html"
 
 .PHONY: format
 format: $(VENV)/locked  ## format Rust and Python
@@ -136,7 +153,7 @@ notices: $(VENV)/locked  ## write THIRD-PARTY-NOTICES.txt again, after a change 
 lock:  ## write requirements/*.txt again from requirements/*.in
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet uv
-	for name in build dev; do build/lock/bin/uv pip compile --quiet --upgrade --universal \
+	for name in build dev release; do build/lock/bin/uv pip compile --quiet --upgrade --universal \
 	    --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	    --no-emit-index-url --no-emit-find-links \
 	    requirements/$$name.in --output-file requirements/$$name.txt || exit 1; done
@@ -166,6 +183,12 @@ $(VENV)/locked: requirements/build.txt requirements/dev.txt | tools
 	$(PYTHON) -m venv --clear $(VENV)
 	$(PIP) install $(LOCKED) requirements/build.txt
 	$(PIP) install --no-build-isolation $(LOCKED) requirements/dev.txt
+	@touch $@
+
+# A folder of its own: what checks and publishes wheels is not what Holdfast is tested with.
+build/release/locked: requirements/release.txt | tools
+	$(PYTHON) -m venv --clear build/release
+	build/release/bin/python -m pip install --quiet $(LOCKED) requirements/release.txt
 	@touch $@
 
 $(VENV)/installed: $(VENV)/locked $(SOURCES) $(FOLDERS) | tools

@@ -18,7 +18,7 @@ from pathlib import Path
 # The benchmarks and the examples share a harness; the tests have the older minors of Spark.
 sys.path += [str(Path(__file__).resolve().parents[1] / name) for name in ("examples", "tests")]
 
-from common import report
+from common import compare, report
 from common.java import BuildError
 from common.plan import Plan
 from common.rounds import ALL_PROVIDERS, WrongStateError
@@ -30,11 +30,13 @@ from spark import measure as queries
 from spark.cases import SUITES
 from spark.queries import QUERIES
 from store import measure as store
+from store import writes
 
 from harness.needs import MissingNeedError, check_needs
 from harness.process import ChildError
 from harness.providers import PROVIDERS
 from harness.screen import Screen
+from support.spark.minors import INSTALLED
 from support.spark.other_spark import environment_of, minors
 
 RESULTS = Path(__file__).parent / "results"
@@ -44,6 +46,7 @@ GPU = "gpu"
 #: What each suite measures, in the order in which suites run.
 PLANS: Mapping[str, Callable[[argparse.Namespace, Path], Iterator[Plan]]] = {
     "store": store.plans,
+    "writes": writes.plans,
     "coordinator": coordinator.plans,
     "state": partial(state.plans, "numpy"),
     GPU: partial(state.plans, "cupy"),
@@ -57,8 +60,11 @@ PLANS: Mapping[str, Callable[[argparse.Namespace, Path], Iterator[Plan]]] = {
 _WITHOUT_SPARK = {"coordinator", "state", GPU}
 
 SUITES_HELP = """\
+compare BEFORE AFTER takes two result files of one suite, and says what got worse beyond the noise.
+
 suites:
   store    single rows, scans, commits and restores of one store of 1 M keys, below any query
+  writes   what one store of 1 M keys writes over 2,000 batches of 0.1 % changed keys
   coordinator  a checkpoint of 10,000 regions of which 30 % fail: no Spark
   state    snapshots and restore of one large NumPy array, beside numpy.save and PyTorch: no Spark
   gpu      the same of a CuPy array, digests, the copy to the host, memory (needs a GPU)
@@ -93,6 +99,9 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--batches", type=int, help="batches per run, the warm-up included (4)")
     parser.add_argument(
         "--memory-batches", type=int, help="batches of a run of the suite memory (3000)"
+    )
+    parser.add_argument(
+        "--write-batches", type=int, help="batches of a run of the suite writes (2000)"
     )
     parser.add_argument(
         "--warm-up",
@@ -167,14 +176,14 @@ def _versions(suites: list[str]) -> str:
 
 def _move_to(minor: str) -> None:
     """Go on with the same arguments in a process whose PySpark is that of a minor, if it is not."""
-    import pyspark
-
-    if not pyspark.__version__.startswith(f"{minor}."):
+    if minor != INSTALLED:
         os.execve(sys.executable, [sys.executable, *sys.argv], environment_of(minor))
 
 
 def main() -> int:
     """Run the benchmarks; the exit status is 0 if every run ended with the right state."""
+    if sys.argv[1:2] == ["compare"]:
+        return compare.main(sys.argv[2:])
     options = parse_args()
     if options.spark is not None:
         _move_to(options.spark)

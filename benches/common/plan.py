@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Protocol, TypeVar
 
 from common.report import Result
 from harness.screen import Screen
@@ -30,3 +33,20 @@ class Plan(Protocol):
         WrongStateError
             If a run ends with another state than its input has.
         """
+
+
+PlanT = TypeVar("PlanT")
+
+
+def of_cases(
+    cases: Iterable[object], make: Callable[..., PlanT], options: Namespace, folder: Path
+) -> Iterator[PlanT]:
+    """Yield one plan for each case, by the options of ``benches/run.py``."""
+    for case in cases:
+        yield make(
+            case=case,
+            folder=folder,
+            rounds=options.rounds,
+            driver_memory=options.driver_memory,
+            jfr=options.jfr,
+        )

@@ -156,6 +156,7 @@ def save(result: Result, *, versions: str, folder: Path) -> Path:
         "versions": versions,
         "machine": {"system": platform.platform(), "cores": os.cpu_count()},
         "plan": dict(result.plan),
+        "metrics": [asdict(metric) for metric in result.metrics],
         "summary": [
             asdict(line)
             for metric in result.metrics

@@ -40,6 +40,7 @@ class Metric:
     name: str
     title: str
     decimals: int = 0
+    more_is_better: bool = False
 
     def text(self, value: float) -> str:
         """Print one figure."""

@@ -37,10 +37,14 @@ FEW = Metric(name="few_ms", title="until durable, few changed, ms")
 FEW_SHARE = Metric(name="few_of_durable", title="few changed, times all changed", decimals=3)
 RESTORE = Metric(name="restore_ms", title="restore, ms")
 
-PINNED = Metric(name="pinned_gib_s", title="pinned copy to the host, GiB/s", decimals=1)
-FETCH = Metric(name="fetch_gib_s", title="background copy to the host, GiB/s", decimals=1)
+PINNED = Metric(
+    name="pinned_gib_s", title="pinned copy to the host, GiB/s", decimals=1, more_is_better=True
+)
+FETCH = Metric(
+    name="fetch_gib_s", title="background copy to the host, GiB/s", decimals=1, more_is_better=True
+)
 FETCH_SHARE = Metric(name="pinned_of_fetch", title="pinned copy, times background", decimals=3)
-DIGESTS = Metric(name="digests_gib_s", title="digests, GiB/s")
+DIGESTS = Metric(name="digests_gib_s", title="digests, GiB/s", more_is_better=True)
 MEMORY_SHARE = Metric(name="memory_of_digests", title="memory bandwidth, times digests", decimals=3)
 EXTRA_FEW = Metric(name="extra_few", title="extra memory, few changed, of the array", decimals=4)
 EXTRA_ALL = Metric(name="extra_all", title="extra memory, all changed, of the array", decimals=4)

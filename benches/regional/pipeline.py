@@ -8,22 +8,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from common.plan import of_cases
 from common.recording import flight_recording
 from common.report import Result
 from common.rounds import Metric, Run, WrongStateError
 from common.targets import MEASURED, Target
+from common.turns import run_turns
 
-from harness.process import SparkChild
-from harness.screen import Screen
+from harness.screen import RunLine, Screen
 from regional.workload import TASKS, region_names, write_input
 
 BATCH = Metric(name="batch_ms", title="batch time, ms")
 CPU = Metric(name="cpu_s", title="CPU s per batch", decimals=2)
-GOODPUT = Metric(name="goodput", title="rows of healthy regions in the output, per second")
+GOODPUT = Metric(
+    name="goodput", title="rows of healthy regions in the output, per second", more_is_better=True
+)
 PER_ROW = Metric(name="ms_per_million", title="ms per million such rows")
 OF_TIMEOUT = Metric(name="of_timeout", title="batch time / aligned_timeout", decimals=2)
-
-_SILENCE_S = 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,21 +166,25 @@ class Plan:
             "driver_memory": self.driver_memory,
             "settings": flight_recording(self.jfr, name),
         }
-        command = [str(Path(__file__).with_name("child.py"))]
         runs = []
         timeout_ms = 0.0
-        with (
-            screen.runs(),
-            SparkChild(command, spec=spec, log=self.folder / f"{name}.log") as child,
-        ):
-            line = screen.run(self.case.title, rows=None)
-            for kind, fields in child.events(silence_s=_SILENCE_S):
-                if kind == "timeout":
-                    timeout_ms = fields["ms"]
-                elif kind == "batch" and fields["round"] is not None:
-                    runs.append(_run(self, fields, timeout_ms))
-                    line.note(f"{fields['variant']}: {fields['batch_ms'] / 1000:.1f} s")
-            line.finish("done")
+
+        def on_event(line: RunLine, kind: str, fields: Mapping[str, Any]) -> None:
+            nonlocal timeout_ms
+            if kind == "timeout":
+                timeout_ms = fields["ms"]
+            elif kind == "batch" and fields["round"] is not None:
+                runs.append(_run(self, fields, timeout_ms))
+                line.note(f"{fields['variant']}: {fields['batch_ms'] / 1000:.1f} s")
+
+        run_turns(
+            screen,
+            self.case.title,
+            Path(__file__).with_name("child.py"),
+            spec=spec,
+            log=self.folder / f"{name}.log",
+            on_event=on_event,
+        )
         return Result(
             name=name,
             plan=self.to_json(),
@@ -193,14 +198,7 @@ class Plan:
 
 def plans(options: argparse.Namespace, folder: Path) -> Iterator[Plan]:
     """Yield one plan for each case, by the options of ``benches/run.py``."""
-    for case in CASES:
-        yield Plan(
-            case=case,
-            folder=folder,
-            rounds=options.rounds,
-            driver_memory=options.driver_memory,
-            jfr=options.jfr,
-        )
+    yield from of_cases(CASES, Plan, options, folder)
 
 
 def _run(plan: Plan, fields: Mapping[str, Any], timeout_ms: float) -> Run:

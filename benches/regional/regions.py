@@ -12,9 +12,9 @@ from common.recording import flight_recording
 from common.report import Result
 from common.rounds import Metric, Run
 from common.targets import MEASURED, Target
+from common.turns import run_turns
 
-from harness.process import SparkChild
-from harness.screen import Screen
+from harness.screen import RunLine, Screen
 
 PUBLISH = Metric(name="publish_ms", title="last row to published checkpoint, ms")
 BATCH = Metric(name="batch_ms", title="batch time, ms")
@@ -31,8 +31,6 @@ NOTES = (
     "metadata is durable. The figures of memory are\nthose of single batches, in their order: they "
     "level off if the driver keeps nothing of older batches."
 )
-
-_SILENCE_S = 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,19 +94,22 @@ class Plan:
             "driver_memory": self.driver_memory,
             "settings": flight_recording(self.jfr, "regions"),
         }
-        command = [str(Path(__file__).with_name("regions_child.py"))]
         runs = []
-        with (
-            screen.runs(),
-            SparkChild(command, spec=spec, log=self.folder / "regions.log") as child,
-        ):
-            line = screen.run(f"{self.regions:,} regions", rows=None)
-            for kind, fields in child.events(silence_s=_SILENCE_S):
-                if kind == "batch":
-                    line.note(f"{fields['publish_ms'] / 1000:.1f} s")
-                    if fields["number"] >= self.warm_up:
-                        runs.append(_run(fields, fields["number"] - self.warm_up))
-            line.finish("done")
+
+        def on_event(line: RunLine, kind: str, fields: Mapping[str, Any]) -> None:
+            if kind == "batch":
+                line.note(f"{fields['publish_ms'] / 1000:.1f} s")
+                if fields["number"] >= self.warm_up:
+                    runs.append(_run(fields, fields["number"] - self.warm_up))
+
+        run_turns(
+            screen,
+            f"{self.regions:,} regions",
+            Path(__file__).with_name("regions_child.py"),
+            spec=spec,
+            log=self.folder / "regions.log",
+            on_event=on_event,
+        )
         return Result(
             name="regions",
             plan=self.to_json(),

@@ -15,55 +15,14 @@ sys.path[0] = BENCHES
 # Python workers import the operator.
 os.environ["PYTHONPATH"] = os.pathsep.join([BENCHES, os.environ.get("PYTHONPATH", "")])
 
-import pyarrow as pa  # noqa: E402
-import pyarrow.parquet as pq  # noqa: E402
 from pyspark.sql import SparkSession  # noqa: E402
 
 import holdfast  # noqa: E402
 from harness.process import Reporter, report_to_parent  # noqa: E402
+from regional.cluster import read_batches, start_spark, write_batch  # noqa: E402
 from regional.counting import COUNTS, Counts  # noqa: E402
 
-ROWS = pa.schema([("region", pa.string()), ("id", pa.int64())])
-TASKS = 2
 _MIB = 1 << 20
-
-
-def start_cluster(spec: dict[str, Any]) -> SparkSession:
-    """Start Spark with two executors of one core each, in JVMs of their own."""
-    settings = {
-        "spark.driver.memory": spec["driver_memory"],
-        "spark.executor.memory": "1g",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
-        # No batch begins before both executors are there.
-        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-        "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
-        **spec["settings"],
-    }
-    builder: SparkSession.Builder = SparkSession.builder
-    builder = builder.master("local-cluster[2,1,2048]").appName("holdfast regions")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    spark = holdfast.configure(builder).getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
-
-
-def write_batch(folder: Path, number: int, spec: dict[str, Any]) -> None:
-    """Let the rows of a batch arrive: a file for each task, whole regions in each."""
-    staged = folder.with_name("staged") / f"{number:04}"
-    staged.mkdir(parents=True)
-    regions, rows = spec["regions"], spec["rows_of_region"]
-    for task in range(TASKS):
-        names = [f"region-{region:06}" for region in range(task, regions, TASKS)]
-        column = pa.array(names).take(pa.array([i // rows for i in range(len(names) * rows)]))
-        ids = pa.array(range(len(column)), pa.int64())
-        table = pa.Table.from_arrays([column, ids], schema=ROWS)
-        pq.write_table(table, staged / f"rows-{task}.parquet")
-    staged.rename(folder / staged.name)
 
 
 def memory_mib(spark: SparkSession) -> dict[str, float]:
@@ -97,16 +56,15 @@ def run(spec: dict[str, Any], report: Reporter) -> None:
     marks, rows = folder / "marks", folder / "in"
     for path in (marks, rows):
         path.mkdir(parents=True)
-    spark = start_cluster(spec)
-    stream = spark.readStream.schema("region string, id long").option("maxFilesPerTrigger", TASKS)
+    spark = start_spark(executors=2, driver_memory=spec["driver_memory"], settings=spec["settings"])
     query = (
-        holdfast.regional(stream.parquet(f"{rows}/*"), region_by="region")
+        holdfast.regional(read_batches(spark, rows), region_by="region")
         .apply(Counts(str(marks), every=spec["every"]), schema=COUNTS)
         .write_parquet(folder / "out")
         .start(folder / "checkpoint", name="regions")
     )
     for number in range(spec["batches"]):
-        write_batch(rows, number, spec)
+        write_batch(rows, number, regions=spec["regions"], rows_of_region=spec["rows_of_region"])
         begun = time.time()
         query.processAllAvailable()
         batch_ms = (time.time() - begun) * 1e3

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from common.plan import of_cases
 from common.recording import flight_recording
 from common.report import Result
 from common.rounds import Metric, Run
 from common.targets import MEASURED, Target
+from common.turns import run_turns
 
-from harness.process import SparkChild
-from harness.screen import Screen
+from harness.screen import RunLine, Screen
 
 PLAIN = "plain"
 
@@ -29,8 +30,6 @@ NOTES = (
     "holdfast: a regional pipeline\nwhose state lies in segments, with its output on a local disk. "
     "The driver's requests count as the executors' do."
 )
-
-_SILENCE_S = 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,18 +119,21 @@ class Plan:
             "folder": str(self.folder / name),
             "settings": flight_recording(self.jfr, name),
         }
-        command = [str(Path(__file__).with_name("requests_child.py"))]
         found: list[Mapping[str, Any]] = []
-        with (
-            screen.runs(),
-            SparkChild(command, spec=spec, log=self.folder / f"{name}.log") as child,
-        ):
-            line = screen.run(self.case.title, rows=None)
-            for kind, fields in child.events(silence_s=_SILENCE_S):
-                if kind == "measured":
-                    found.append(fields)
-                    line.note(f"{fields['variant']}: {self._of_batch(fields):.1f} requests")
-            line.finish("done")
+
+        def on_event(line: RunLine, kind: str, fields: Mapping[str, Any]) -> None:
+            if kind == "measured":
+                found.append(fields)
+                line.note(f"{fields['variant']}: {self._of_batch(fields):.1f} requests")
+
+        run_turns(
+            screen,
+            self.case.title,
+            Path(__file__).with_name("requests_child.py"),
+            spec=spec,
+            log=self.folder / f"{name}.log",
+            on_event=on_event,
+        )
         return Result(
             name=name,
             plan=self.to_json() | {"kinds": found},
@@ -166,11 +168,4 @@ class Plan:
 
 def plans(options: argparse.Namespace, folder: Path) -> Iterator[Plan]:
     """Yield one plan for each case, by the options of ``benches/run.py``."""
-    for case in CASES:
-        yield Plan(
-            case=case,
-            folder=folder,
-            rounds=options.rounds,
-            driver_memory=options.driver_memory,
-            jfr=options.jfr,
-        )
+    yield from of_cases(CASES, Plan, options, folder)

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,20 +20,16 @@ sys.path.append(str(Path(BENCHES).parent / "tests"))
 # Python workers import the operator.
 os.environ["PYTHONPATH"] = os.pathsep.join([BENCHES, os.environ.get("PYTHONPATH", "")])
 
-import pyarrow as pa  # noqa: E402
-import pyarrow.parquet as pq  # noqa: E402
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 
 import holdfast  # noqa: E402
 from harness.process import Reporter, report_to_parent  # noqa: E402
+from regional.cluster import read_batches, start_spark, write_batch  # noqa: E402
 from regional.totals import TOTALS, Totals  # noqa: E402
 from support.spark.mini_hdfs import MiniHdfs  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
-
-TASKS = 2
-ROWS = pa.schema([("region", pa.string()), ("id", pa.int64())])
 
 
 class Hdfs:
@@ -71,47 +68,6 @@ def open_hdfs(folder: Path) -> Iterator[Hdfs]:
         cluster.close()
 
 
-def start_spark(spec: dict[str, Any], settings: dict[str, str]) -> SparkSession:
-    """Start Spark with one executor, in the driver, or with several in JVMs of their own."""
-    several = f"local-cluster[{spec['executors']},1,2048]"
-    all_settings = {
-        "spark.driver.memory": spec["driver_memory"],
-        "spark.executor.memory": "1g",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
-        # No batch begins before all executors are there.
-        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-        "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
-        **settings,
-        **spec["settings"],
-    }
-    builder: SparkSession.Builder = SparkSession.builder
-    builder = builder.master("local[2]" if spec["executors"] == 1 else several)
-    builder = builder.appName("holdfast requests")
-    for key, value in all_settings.items():
-        builder = builder.config(key, value)
-    spark = holdfast.configure(builder).getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
-
-
-def write_batch(folder: Path, number: int, spec: dict[str, Any]) -> None:
-    """Let the rows of a batch arrive: a file for each task, whole regions in each."""
-    staged = folder.with_name(f"{folder.name}-staged") / f"{number:04}"
-    staged.mkdir(parents=True)
-    rows = spec["rows_of_region"]
-    for task in range(TASKS):
-        names = [f"region-{region}" for region in range(task, spec["regions"], TASKS)]
-        column = pa.array(names).take(pa.array([i // rows for i in range(len(names) * rows)]))
-        ids = pa.array(range(len(column)), pa.int64())
-        table = pa.Table.from_arrays([column, ids], schema=ROWS)
-        pq.write_table(table, staged / f"rows-{task}.parquet")
-    staged.rename(folder / staged.name)
-
-
 def _plain(frame: DataFrame, checkpoint: str, _: Path) -> StreamingQuery:
     def write(rows: DataFrame, batch_id: int) -> None:
         rows.mapInArrow(lambda batches: batches, "region string, id long").collect()
@@ -141,18 +97,19 @@ def measure(
     folder = Path(spec["folder"]) / f"{name}-{number}"
     rows = folder / "in"
     rows.mkdir(parents=True)
-    stream = spark.readStream.schema("region string, id long").option("maxFilesPerTrigger", TASKS)
-    write_batch(rows, 0, spec)
-    checkpoint = f"{place.uri}/{folder.name}"
-    query = VARIANTS[name](stream.parquet(f"{rows}/*"), checkpoint, folder)
+    write = partial(
+        write_batch, rows, regions=spec["regions"], rows_of_region=spec["rows_of_region"]
+    )
+    write(0)
+    query = VARIANTS[name](read_batches(spark, rows), f"{place.uri}/{folder.name}", folder)
     query.processAllAvailable()
     for batch in range(1, spec["warm_up"]):
-        write_batch(rows, batch, spec)
+        write(batch)
         query.processAllAvailable()
     before, begun = place.requests(), time.monotonic()
     times_ms = []
     for batch in range(spec["warm_up"], spec["warm_up"] + spec["batches"]):
-        write_batch(rows, batch, spec)
+        write(batch)
         query.processAllAvailable()
         stream_query = query.stream if name == "holdfast" else query
         times_ms.append(stream_query.lastProgress["durationMs"]["triggerExecution"])
@@ -168,7 +125,11 @@ def measure(
 def run(spec: dict[str, Any], report: Reporter) -> None:
     """Measure all rounds; the variants take turns."""
     with open_hdfs(Path(spec["folder"]) / "hdfs") as place:
-        spark = start_spark(spec, place.settings)
+        spark = start_spark(
+            executors=spec["executors"],
+            driver_memory=spec["driver_memory"],
+            settings={**place.settings, **spec["settings"]},
+        )
         for number in range(spec["rounds"]):
             for name in list(VARIANTS)[:: -1 if number % 2 else 1]:
                 load = os.getloadavg()[0]

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.process import Reporter, report_to_parent
-from harness.providers import start_session
 
 # A script finds what is beside it; this is where the packages are.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from common.recording import end_recordings
+
+from store.session import start_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -146,17 +147,7 @@ def run(spec: dict[str, Any], report: Reporter) -> None:
     """Warm up, measure, and report what was measured."""
     folder = Path(spec["folder"])
     provider = spec["provider"]
-    spark = start_session(
-        provider=provider,
-        partitions=1,
-        driver_memory=spec["driver_memory"],
-        extra={
-            "spark.driver.extraClassPath": spec["classes"],
-            # A report to Spark's coordinator, of a query that does not run here.
-            "spark.sql.streaming.stateStore.commitValidation.enabled": "false",
-            **spec["settings"],
-        },
-    )
+    spark = start_spark(spec)
     native = provider != "spark"
     keys, changes = spec["keys"], spec["changes"]
     warm = min(keys, _WARM_UP_KEYS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,9 +32,13 @@ FAILING, FAILS_FROM_BATCH, FAILURES = region_name("LGA", 7), 2, 4
 #: Failures before the kill: two regional checkpoints, the limit that makes the next one global.
 FAILURES_BEFORE_KILL = 2
 KILLED_BATCH = FAILS_FROM_BATCH + FAILURES_BEFORE_KILL
-#: The region that is slow, with which batches' rows, and how long for each piece of them.
-SLOW, SLOW_BATCHES, PAUSE_S = region_name("JFK", 12), (3, 4), 1.0
-ALIGNED_TIMEOUT_S = 2.0
+#: The region that is slow, and with which batches' rows.
+SLOW, SLOW_BATCHES = region_name("JFK", 12), (3, 4)
+#: The smallest ``aligned_timeout``, and how many undisturbed batches go into it: with less, rows
+#: of every region would wait in flight where the machine is slow.
+TIMEOUT_MIN_S, TIMEOUT_BATCHES = 2, 2
+#: How long the slow region takes for a piece of its rows, in ``aligned_timeout``.
+PAUSE = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +66,7 @@ class RegionalDemo:
         self._folder = folder
         self._screen = screen
         self._checks = checks
+        self._timeout_s = float(TIMEOUT_MIN_S)
 
     def run(self) -> None:
         """Run everything."""
@@ -98,9 +105,9 @@ class RegionalDemo:
     def _describe_trouble(self) -> None:
         self._screen.say(
             f"{FAILING} fails {FAILURES} times from batch {FAILS_FROM_BATCH} on. {SLOW} takes "
-            f"{PAUSE_S:g} s for each piece of the rows of batches {SLOW_BATCHES[0]} and "
-            f"{SLOW_BATCHES[1]};\naligned_timeout is {ALIGNED_TIMEOUT_S:g} s. kill -9 of driver, "
-            f"JVM and Python workers in batch {KILLED_BATCH}"
+            f"{PAUSE * self._timeout_s:g} s for each piece of the rows of batches "
+            f"{SLOW_BATCHES[0]} and {SLOW_BATCHES[1]};\naligned_timeout is {self._timeout_s:g} s. "
+            f"kill -9 of driver, JVM and Python workers in batch {KILLED_BATCH}"
         )
 
     def _print_history(self, attempts: list[Attempt]) -> None:
@@ -114,7 +121,9 @@ class RegionalDemo:
     def _undisturbed(self, files: RegionalFiles) -> None:
         spec = replace(self._spec("undisturbed", files), expected=str(self._expected))
         line = self._screen.run("undisturbed", rows=None)
-        self._follow(spec, line)
+        attempts, _ = self._follow(spec, line)
+        usual_s = statistics.median(attempt.row.ms for attempt in attempts) / 1000
+        self._timeout_s = float(max(TIMEOUT_MIN_S, math.ceil(TIMEOUT_BATCHES * usual_s)))
         line.finish("done")
 
     def _until_killed(self, files: RegionalFiles) -> tuple[list[Attempt], Kill]:
@@ -184,11 +193,11 @@ class RegionalDemo:
             hangs_after=hangs_after,
             slow=SLOW,
             slow_days=(first.start, last.stop - 1),
-            pause_s=PAUSE_S,
+            pause_s=PAUSE * self._timeout_s,
         )
         return replace(
             self._spec("disturbed", files),
-            aligned_timeout_s=ALIGNED_TIMEOUT_S,
+            aligned_timeout_s=self._timeout_s,
             trouble=asdict(trouble),
         )
 

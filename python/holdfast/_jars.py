@@ -65,7 +65,8 @@ def _jar(name: str) -> Path:
     if not jar.is_file():
         raise FileNotFoundError(
             f"the Spark plugin of Holdfast is missing from this installation: {jar}. Install "
-            "Holdfast again from a wheel, or from source with `pip install .`"
+            "Holdfast again from a wheel, or from source with `pip install .`. `python -m holdfast "
+            "doctor` looks at all that Holdfast needs"
         )
     return jar
 

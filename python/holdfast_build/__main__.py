@@ -1,7 +1,7 @@
 """One step of the build by name: ``python -m holdfast_build jars``.
 
 ``jars`` builds the jars of the plugin, ``notices`` writes the notices of the linked crates
-(`make notices`).
+(`make notices`), ``release`` builds what is published into ``dist/release`` (`make release`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import sys
 
 from holdfast_build import notices
 from holdfast_build.plugin import build_plugin_jars
-from holdfast_build.tools import BuildError
+from holdfast_build.release import build_release
+from holdfast_build.tools import ROOT, BuildError
 
 
 def main() -> int:
@@ -21,8 +22,10 @@ def main() -> int:
             print(*build_plugin_jars(), sep="\n")
         elif step == "notices":
             notices.FILE.write_text(notices.notices())
+        elif step == "release":
+            print(*build_release(ROOT / "dist" / "release"), sep="\n")
         else:
-            print("usage: python -m holdfast_build jars|notices", file=sys.stderr)
+            print("usage: python -m holdfast_build jars|notices|release", file=sys.stderr)
             return 2
     except BuildError as error:
         print(f"holdfast_build: {error}", file=sys.stderr)

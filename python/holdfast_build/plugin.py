@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -43,19 +42,23 @@ JAVAC_FLAGS = [
 ]
 
 
-def native_platform() -> str:
-    """Return the folder of this machine's JNI library in the jar, such as ``linux-x86_64``.
+def native_platform(target: str) -> str:
+    """Return the folder of a platform's JNI library in the jar, such as ``linux-x86_64``.
 
     The plugin derives the same name from ``os.name`` and ``os.arch``.
     """
-    system = {"Darwin": "macos"}.get(platform.system(), platform.system().lower())
-    machine = platform.machine().lower()
-    machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
-    return f"{system}-{machine}"
+    machine, _, system, *_ = target.split("-")
+    return f"{'macos' if system == 'darwin' else system}-{machine}"
 
 
-def build_jni_library() -> Path:
+def build_jni_library(target: str | None = None) -> Path:
     """Compile ``rust/jni`` with optimisations and return the path of the library.
+
+    Parameters
+    ----------
+    target : str, optional
+        Platform as cargo-zigbuild names it, with the glibc that it needs, such as
+        ``aarch64-unknown-linux-gnu.2.17``. By default this machine.
 
     Raises
     ------
@@ -63,11 +66,12 @@ def build_jni_library() -> Path:
         If ``cargo`` is missing or fails.
     """
     cargo = find_cargo()
-    say("cargo build --release -p holdfast-jni")
+    build = ["build"] if target is None else ["zigbuild", "--target", target]
+    say(f"cargo {' '.join(build)} --release -p holdfast-jni")
     # Cargo says where it put the library: that holds for every CARGO_TARGET_DIR and config file.
     done = subprocess.run(
         [
-            *(cargo, "build", "--release", "--locked", "-p", "holdfast-jni", "--lib"),
+            *(cargo, *build, "--release", "--locked", "-p", "holdfast-jni", "--lib"),
             "--message-format=json-render-diagnostics",
         ],
         cwd=ROOT,
@@ -227,24 +231,30 @@ def class_entries(minor: str) -> dict[str, bytes]:
     return entries
 
 
-def native_entries() -> dict[str, bytes]:
+def native_entries(target: str | None = None) -> dict[str, bytes]:
     """Return the JNI library with its description, its licence and its bill of materials.
 
     The bill of materials is written to `sbom.FILE` as well, for maturin.
+
+    Parameters
+    ----------
+    target : str, optional
+        See `build_jni_library`.
 
     Raises
     ------
     BuildError
         If Cargo is missing or fails.
     """
-    library = build_jni_library()
-    bill = sbom.sbom(host())
+    library = build_jni_library(target)
+    rust_target = host() if target is None else target.partition(".")[0]
+    bill = sbom.sbom(rust_target)
     sbom.FILE.parent.mkdir(exist_ok=True)
     sbom.FILE.write_bytes(bill)
     return {
-        f"native/{native_platform()}/{library.name}": library.read_bytes(),
+        f"native/{native_platform(rust_target)}/{library.name}": library.read_bytes(),
         "holdfast-native.properties": (
-            f"version={version()}\nnative.platforms={native_platform()}\n"
+            f"version={version()}\nnative.platforms={native_platform(rust_target)}\n"
         ).encode(),
         "META-INF/LICENSE": (ROOT / "LICENSE").read_bytes(),
         f"META-INF/{notices.FILE.name}": notices.FILE.read_bytes(),
@@ -252,11 +262,16 @@ def native_entries() -> dict[str, bytes]:
     }
 
 
-def build_plugin_jars() -> list[Path]:
+def build_plugin_jars(target: str | None = None) -> list[Path]:
     """Build the jars of the plugin into the Python package.
 
     ``holdfast-spark-<minor>_<scala>-<version>.jar`` has the classes for one minor, and
     ``holdfast-native-<version>.jar`` the JNI library, which all of them share.
+
+    Parameters
+    ----------
+    target : str, optional
+        See `build_jni_library`.
 
     Returns
     -------
@@ -268,7 +283,7 @@ def build_plugin_jars() -> list[Path]:
     BuildError
         If a tool or a jar of Spark is missing, or a compiler fails.
     """
-    contents = {f"holdfast-native-{version()}.jar": native_entries()}
+    contents = {f"holdfast-native-{version()}.jar": native_entries(target)}
     for minor in MINORS:
         contents[f"holdfast-spark-{minor}_{SCALA}-{version()}.jar"] = class_entries(minor)
     NATIVE.mkdir(exist_ok=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # installed one.
 sys.path.append(str(ROOT / "python"))
 
-from holdfast_build import maven, minors, tools  # noqa: E402
+from holdfast_build import maven, minors, release, tools  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -114,3 +116,44 @@ def test_without_maven_the_missing_jars_are_named(
     monkeypatch.setenv("PATH", "")
     with pytest.raises(maven.MissingJarsError, match=r"a-1\.jar of .*pom\.xml.*apt install maven"):
         maven.jars(*pinned)
+
+
+def wheel_with(folder: Path, *, extension: bytes, jni: bytes) -> Path:
+    """A wheel with the extension, and with the JNI library in a jar."""
+    jar, wheel = io.BytesIO(), folder / "some.whl"
+    with zipfile.ZipFile(jar, "w") as archive:
+        archive.writestr("native/linux-x86_64/libholdfast_jni.so", jni)
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("holdfast/_core.abi3.so", extension)
+        archive.writestr("holdfast/_native/native.jar", jar.getvalue())
+    return wheel
+
+
+def test_a_wheel_whose_libraries_need_no_newer_glibc_than_its_tag_says_is_published(
+    tmp_path: Path,
+) -> None:
+    release.require_glibc(wheel_with(tmp_path, extension=b"\0GLIBC_2.9\0", jni=b"\0GLIBC_2.17\0"))
+
+
+@pytest.mark.parametrize(
+    ("extension", "jni", "named"),
+    [
+        (b"\0GLIBC_2.34\0", b"\0GLIBC_2.17\0", "holdfast/_core.abi3.so"),
+        (b"\0GLIBC_2.17\0", b"\0GLIBC_2.4\0GLIBC_2.18\0", "libholdfast_jni.so"),
+    ],
+)
+def test_a_library_that_needs_a_newer_glibc_is_named(
+    tmp_path: Path, extension: bytes, jni: bytes, named: str
+) -> None:
+    wheel = wheel_with(tmp_path, extension=extension, jni=jni)
+    needs = rf"{re.escape(named)} in some\.whl needs glibc 2\.(18|34), and"
+    with pytest.raises(tools.BuildError, match=needs):
+        release.require_glibc(wheel)
+
+
+def test_a_wheel_without_a_library_is_not_published(tmp_path: Path) -> None:
+    wheel = tmp_path / "pure.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("holdfast/__init__.py", "")
+    with pytest.raises(tools.BuildError, match=r"pure\.whl holds no library"):
+        release.require_glibc(wheel)

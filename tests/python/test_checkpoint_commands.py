@@ -356,10 +356,10 @@ def test_show_says_what_the_checkpoint_of_an_ordinary_query_is(
 
 
 @pytest.mark.parametrize("arguments", [["verify"], ["show", "--id", "1"]])
-def test_what_is_only_for_pipelines_says_what_the_folder_is(
+def test_what_needs_state_in_holdfast_says_what_the_folder_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
-    folder = query_folder(tmp_path / "counts")
+    folder = query_folder(tmp_path / "counts", provider="com.example.Provider")
     status, lines, err = run(capsys, *arguments, folder)
     assert (status, lines) == (1, [])
     assert f"{folder} is the checkpoint of the streaming query defe868c" in err

@@ -15,7 +15,8 @@ from support import TESTS
 from support.spark import compatibility
 from support.spark.compatibility import CASES, DOCUMENT, OPERATORS_FILE, OPERATORS_TEST, rendered
 from support.spark.gaps import GAPS
-from support.spark.results import load, merged, minor_of
+from support.spark.minors import minor_of
+from support.spark.results import load, merged
 
 PLACES = "".join(f"<!-- {name}, made -->\nold\n<!-- end -->\n" for name in compatibility.TABLES)
 

@@ -147,7 +147,7 @@ def test_entries_of_the_log_are_durable_before_a_commit_returns(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
-    monkeypatch.setattr(delta, "_sync_file", lambda path: synced.append(path.name))
+    monkeypatch.setattr(delta, "sync_file", lambda path: synced.append(path.name))
     monkeypatch.setattr(delta, "sync_path", lambda _, folder: synced.append(folder.name))
     begin(table, tmp_path / "ckpt", 2)
     entries = [f"{version:020d}.json" for version in range(2)]

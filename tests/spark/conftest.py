@@ -12,7 +12,8 @@ import pytest
 from pyspark import cloudpickle
 
 from support.spark.class_archive import archive, ensure, java_options, quick_start
-from support.spark.java_side import IS_NEWEST, QUICK_START
+from support.spark.java_side import QUICK_START
+from support.spark.minors import IS_NEWEST
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,7 +19,8 @@ from support.spark.state_files import Segment, commit_ids, lineage
 # Several Spark applications in a row: for when the machine is busy.
 pytestmark = pytest.mark.timeout(900)
 
-BASE_IMAGE = 2
+#: Kind of a segment: what base images are written as.
+RUN = 5
 
 
 def cut(path: Path, segment: Segment) -> None:
@@ -126,7 +127,7 @@ def base_images(world: World, batch: int) -> list[tuple[int, Segment]]:
     found = []
     for partition, stores in enumerate(commit_ids(world.checkpoint, batch)["0"]):
         oldest = lineage(world.checkpoint, stores[0])[0]
-        if (3, BASE_IMAGE) in oldest.head(world.checkpoint):
+        if (3, RUN) in oldest.head(world.checkpoint):
             found.append((partition, oldest))
     return found
 

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from support import TESTS
+from support.spark.minors import INSTALLED
 from support.spark.queries import drain, select_provider, source, write_batch
 from support.spark.state_files import snapshot
 
@@ -140,11 +141,10 @@ def test_patches_of_one_minor_go_on_with_each_others_checkpoints(
     spark: SparkSession, folder: Path
 ) -> None:
     count(spark, folder)
-    minor = pyspark.__version__.rpartition(".")[0]
-    put(folder, json.dumps({"version": 1, "spark": f"{minor}.97"}))
+    put(folder, json.dumps({"version": 1, "spark": f"{INSTALLED}.97"}))
     write_batch(folder, 1, [{"key": 1}])
     assert count(spark, folder) == {1: [(1, 2)]}
-    assert spark_of(folder) == f"{minor}.97"
+    assert spark_of(folder) == f"{INSTALLED}.97"
 
 
 def test_a_checkpoint_of_a_release_that_recorded_nothing_goes_on_and_records(

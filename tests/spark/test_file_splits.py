@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
@@ -20,6 +19,7 @@ from support.regional.split_files import (
     splits_of,
     write_ids,
 )
+from support.spark.minors import is_older_than
 
 # Python workers do not find this module: its classes travel as they are.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.versions,
     pytest.mark.skipif(
-        pyspark.__version__.startswith(("4.0.", "4.1.")),
+        is_older_than("4.2"),
         reason="`FileSplits` needs the Data Source API of PySpark 4.2",
     ),
 ]

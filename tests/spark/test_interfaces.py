@@ -19,9 +19,7 @@ from support.spark.java_side import (
     maven,
     tool,
 )
-
-NEWEST = SPARK_MINORS[-1]
-
+from support.spark.minors import NEWEST
 
 ENDPOINT = "it answers requests; connections and its own life are no matter of it"
 #: Optional methods of Spark's interfaces that stay at their default: who has them, and why.

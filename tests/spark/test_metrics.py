@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 import holdfast
 from support import TESTS
-from support.spark.java_side import IS_NEWEST
+from support.spark.minors import IS_NEWEST
 from support.spark.queries import drain, settings, source, write_batch
 from support.spark.state_files import merged_files, stored_segments
 

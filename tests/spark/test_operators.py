@@ -15,13 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
 from support.spark.cases import CASES
 from support.spark.gaps import gap_of
-from support.spark.java_side import IS_NEWEST
+from support.spark.minors import IS_NEWEST, is_older_than
 from support.spark.operator_cases import REMOVED
 from support.spark.operator_inputs import BATCHES, events
 from support.spark.queries import Batches, require_served_by, run, select_provider, settings
@@ -30,9 +29,7 @@ from support.spark.queries import Batches, require_served_by, run, select_provid
 BATCHES_ON = {1: BATCHES, 20: BATCHES, 200: BATCHES // 2}
 
 #: Cases of which these minors do not count the rows that the join removes, on any provider.
-REMOVED_NOT_COUNTED = (
-    {"join-full-append"} if pyspark.__version__.startswith(("4.0.", "4.1.", "4.2.")) else set()
-)
+REMOVED_NOT_COUNTED = {"join-full-append"} if is_older_than("4.3") else set()
 
 # One for each way of keeping state in plain stores: one value per key, scans by prefix, four stores
 # per partition.

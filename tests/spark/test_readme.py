@@ -74,6 +74,13 @@ DOCUMENTS = {
         Step("terminal", "$ holdfast conf > holdfast.conf", varies="(?<= )/.*/site-packages"),
     ),
     "docs/installation.md": (
+        # Of the machine: paths and versions.
+        Step(
+            "terminal",
+            "$ holdfast doctor checkpoints/doctor",
+            varies=r"(?<= )/[^ ,]*|(?<=Python )[\d.]+|Linux .*",
+            everywhere=True,
+        ),
         Step("terminal", "$ mkdir -p cluster/jars"),
         Step("saved", "from pyspark.sql import SparkSession\n\nimport holdfast", "check.py"),
         Step("terminal", "$ SPARK_CONF_DIR=$PWD/cluster/conf spark-submit"),

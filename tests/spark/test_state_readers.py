@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from support import TESTS
 from support.spark.java_side import compile_helpers
+from support.spark.minors import INSTALLED, is_older_than
 from support.spark.operator_cases import (
     Frames,
     count_and_sum,
@@ -42,10 +42,10 @@ from support.spark.transform_with_state_cases import transformed
 pytestmark = pytest.mark.versions
 
 PARTITIONS = 3
-IS_4_0 = pyspark.__version__.startswith("4.0.")
+IS_4_0 = INSTALLED == "4.0"
 #: On Spark 4.0 no reader knows format 2 of Spark's own provider, so that has format 1 there.
 ROCKSDB_FORMAT = "1" if IS_4_0 else "2"
-HAS_CHECKSUMS = not pyspark.__version__.startswith(("4.0.", "4.1."))
+HAS_CHECKSUMS = not is_older_than("4.2")
 # Every query has this batch; with a watermark, batches without data follow.
 LAST = BATCHES - 1
 
@@ -202,7 +202,7 @@ LISTS = ["values", "latest"]
 
 #: Lists that are set to several values at a time. On Spark 4.1 and 4.2, RocksDB's change feed has
 #: the first alone of these.
-SHORTENED = {"latest"} if pyspark.__version__.startswith(("4.1.", "4.2.")) else set()
+SHORTENED = {"latest"} if INSTALLED in ("4.1", "4.2") else set()
 FEED = {"readChangeFeed": True, "changeStartBatchId": 1, "changeEndBatchId": LAST}
 
 # Partition and key.

@@ -19,8 +19,9 @@ import pytest
 from holdfast._jars import SPARK_MINORS
 from support import environment, program
 from support.spark.gaps import gap_of
+from support.spark.minors import NEWEST
 from support.spark.operator_inputs import BATCHES
-from support.spark.other_spark import NEWEST, environment_of
+from support.spark.other_spark import environment_of
 from support.spark.state_files import snapshot
 from support.spark.upgrade_job import PARTITIONS
 

@@ -6,3 +6,11 @@ import org.apache.spark.sql.streaming
 // in one store, and 4 orders these by time.
 
 class StreamingInnerJoinV4Suite extends streaming.StreamingInnerJoinV4Suite with HoldfastAsProvider
+
+class StreamingOuterJoinV4Suite extends streaming.StreamingOuterJoinV4Suite with HoldfastAsProvider
+
+class StreamingFullOuterJoinV4Suite
+  extends streaming.StreamingFullOuterJoinV4Suite with HoldfastAsProvider
+
+class StreamingLeftSemiJoinV4Suite
+  extends streaming.StreamingLeftSemiJoinV4Suite with HoldfastAsProvider

@@ -16,5 +16,11 @@ class StreamingSessionWindowSuite
 class MultiStatefulOperatorsSuite
   extends streaming.MultiStatefulOperatorsSuite with HoldfastAsProvider
 
+/** Of its tests, those of `limit` have state. */
+class StreamSuite extends streaming.StreamSuite with HoldfastAsProvider
+
 class FlatMapGroupsWithStateSuite
   extends streaming.FlatMapGroupsWithStateSuite with HoldfastAsProvider
+
+class FlatMapGroupsWithStateWithInitialStateSuite
+  extends streaming.FlatMapGroupsWithStateWithInitialStateSuite with HoldfastAsProvider

@@ -5,6 +5,36 @@ import org.apache.spark.sql.execution.datasources.v2.state
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
 import org.apache.spark.sql.internal.SQLConf
 
+/** The reader of state. Its tests on checkpoints that Spark made with another provider are not here. */
+class StateDataSourceReadSuite extends state.StateDataSourceReadSuite with HoldfastAsProvider {
+  override protected def newStateStoreProvider(): StateStoreProvider = new RememberingProvider
+
+  override def beforeAll(): Unit = {
+    super.beforeAll()
+    spark.conf.set(SQLConf.STATE_STORE_MIN_DELTAS_FOR_SNAPSHOT.key, 2)
+  }
+
+  test("ERROR: snapshot of version not found") {
+    testSnapshotNotFound()
+  }
+
+  test("provider.getReadStore(snapshotVersion, endVersion)") {
+    testGetReadStoreWithStartVersion()
+  }
+
+  test("option snapshotPartitionId") {
+    testSnapshotPartitionId()
+  }
+
+  test("snapshotStartBatchId on join state v3") {
+    testSnapshotOnJoinStateV3()
+  }
+
+  test("snapshotStartBatchId on join state v4") {
+    testSnapshotOnJoinStateV4()
+  }
+}
+
 class StateDataSourceChangeDataReaderSuite
   extends state.StateDataSourceChangeDataReaderSuite with HoldfastAsProvider {
   override protected def newStateStoreProvider(): StateStoreProvider = new RememberingProvider
@@ -15,3 +45,6 @@ class StateDataSourceChangeDataReaderSuite
     spark.conf.set(SQLConf.STATE_STORE_PROVIDER_CLASS.key, Settings.provider)
   }
 }
+
+class StateDataSourceTransformWithStateSuite
+  extends state.StateDataSourceTransformWithStateSuite with HoldfastAsProvider

@@ -5,5 +5,11 @@ import org.apache.spark.sql.streaming
 class TransformWithStateUnsafeRowSuite
   extends streaming.TransformWithStateUnsafeRowSuite with HoldfastAsProvider
 
+class TransformWithStateInitialStateSuite
+  extends streaming.TransformWithStateInitialStateSuite with HoldfastAsProvider
+
 class TransformWithStateValidationSuite
   extends streaming.TransformWithStateValidationSuite with HoldfastAsProvider
+
+class TransformWithValueStateTTLSuite
+  extends streaming.TransformWithValueStateTTLSuite with HoldfastAsProvider

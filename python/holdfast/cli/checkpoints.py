@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from holdfast.cli import documents, folders, report
+from holdfast.cli import documents, folders, query_state, report
 from holdfast.regions.checkpoint.query_folder import (
     QueryCheckpoint,
     is_query_checkpoint,
@@ -22,10 +22,13 @@ from holdfast.regions.checkpoint.verify import Verification
 
 
 def show(arguments: argparse.Namespace) -> None:
-    """Print the checkpoints of a pipeline, or the regions of one, or what a query's folder is."""
+    """Print what a folder is, or with an id the regions of a checkpoint or segments of a batch."""
     folder = folders.given(arguments.folder)
     if arguments.id is None and is_query_checkpoint(folder):
         _show_query(read_query_checkpoint(folder), json=arguments.json)
+        return
+    if query_state.is_there(folder):
+        query_state.show(folder, arguments.id, json=arguments.json)
         return
     ids = checkpoint_ids(folder)
     if arguments.id is not None:
@@ -62,8 +65,11 @@ def _show_query(query: QueryCheckpoint, *, json: bool) -> None:
 
 
 def verify(arguments: argparse.Namespace) -> None:
-    """Read everything that the checkpoints of a pipeline need, and print what cannot be read."""
+    """Read everything that checkpoints or batches need, and print what cannot be read."""
     folder = folders.given(arguments.folder)
+    if query_state.is_there(folder):
+        query_state.verify(folder, json=arguments.json)
+        return
     ids = checkpoint_ids(folder)
     verification = Verification(folder, arguments.pipeline)
     with report.progress() as bars:

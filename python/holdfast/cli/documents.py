@@ -12,6 +12,7 @@ from typing import Any
 
 from holdfast._core import CheckpointMetadata, RegionEntry
 from holdfast.regions.checkpoint.query_folder import QueryCheckpoint
+from holdfast.regions.checkpoint.query_state import BatchVerdict, StoredSegment
 from holdfast.regions.checkpoint.read import Summary, in_flight_rows
 from holdfast.regions.checkpoint.verify import Verdict
 from holdfast.regions.coordinator import HistoryRecord
@@ -116,6 +117,63 @@ def of_verdicts(verdicts: Sequence[Verdict]) -> dict[str, Any]:
                 "readable_segments": verdict.readable_segments,
                 "damage": [
                     {"region": damage.region, "message": damage.message}
+                    for damage in verdict.damage
+                ],
+            }
+            for verdict in verdicts
+        ]
+    }
+
+
+def of_segments(batch: int, segments: Sequence[StoredSegment]) -> dict[str, Any]:
+    """Return the segments that a batch of a query consists of."""
+    return {"batch": batch, "segments": [_segment(segment) for segment in segments]}
+
+
+def _segment(segment: StoredSegment) -> dict[str, Any]:
+    found = segment.report
+    place = {
+        "operator": segment.operator,
+        "partition": segment.partition,
+        "file": segment.ref.file,
+        "offset": segment.ref.offset,
+        "stored_bytes": segment.ref.length,
+        "damage": segment.message,
+    }
+    if isinstance(found, str):
+        return place
+    return {
+        **place,
+        "store": found.owner.store,
+        "kind": found.kind,
+        "version": found.created,
+        "entries": found.entries,
+        "bytes": found.payload_bytes,
+        "index": None
+        if found.kind != "run"
+        else {
+            "groups": found.groups,
+            "blocks": found.blocks,
+            "separator_bytes": found.separator_bytes,
+            "filters": found.filters,
+            "filter_bytes": found.filter_bytes,
+        },
+    }
+
+
+def of_batch_verdicts(verdicts: Sequence[BatchVerdict]) -> dict[str, Any]:
+    """Return what can be read of the state of a query's batches."""
+    return {
+        "batches": [
+            {
+                "batch": verdict.batch,
+                "damaged": bool(verdict.damage),
+                "partitions": verdict.partitions,
+                "readable_partitions": verdict.readable_partitions,
+                "segments": verdict.segments,
+                "readable_segments": verdict.readable_segments,
+                "damage": [
+                    {"partition": damage.partition, "message": damage.message}
                     for damage in verdict.damage
                 ],
             }

@@ -6,9 +6,9 @@ import argparse
 import re
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from holdfast._jars import plugin_jars
+from holdfast.cli.java import begin_jvm
 from holdfast.regions.base.hadoop_path import use_jvm
 from holdfast.regions.base.paths import AnyPath, any_folder
 
@@ -27,13 +27,20 @@ def given(folder: str) -> AnyPath:
     """
     if not _URI.match(folder):
         return Path(folder)
-    if not folder.lower().startswith("file:"):
+    if needs_jvm(folder):
         if find_spec("pyspark") is None:
             raise OSError(
                 f"{folder} is on a file system that only Spark reaches: install 'holdfast[spark]'"
             )
-        _begin_jvm()
+        jvm = begin_jvm()
+        settings = jvm.org.apache.spark.SparkConf()
+        use_jvm(jvm, jvm.org.apache.spark.deploy.SparkHadoopUtil.get().newConfiguration(settings))
     return any_folder(folder)
+
+
+def needs_jvm(folder: str) -> bool:
+    """Say whether only a JVM reaches the folder that an argument names."""
+    return bool(_URI.match(folder)) and not folder.lower().startswith("file:")
 
 
 def add_argument(command: argparse.ArgumentParser, *, of: str) -> None:
@@ -41,16 +48,3 @@ def add_argument(command: argparse.ArgumentParser, *, of: str) -> None:
     command.add_argument(
         "folder", help=f"checkpoint folder{of}: a path, or a URI such as hdfs://namenode/checkpoint"
     )
-
-
-def _begin_jvm() -> None:
-    from pyspark.java_gateway import launch_gateway
-
-    # It ends with this process, because its standard input does.
-    jvm: Any = launch_gateway().jvm
-    # Not by spark.jars, which would take the place of the user's.
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    for jar in plugin_jars():
-        loader.addURL(jvm.java.io.File(str(jar)).toURI().toURL())
-    settings = jvm.org.apache.spark.SparkConf()
-    use_jvm(jvm, jvm.org.apache.spark.deploy.SparkHadoopUtil.get().newConfiguration(settings))

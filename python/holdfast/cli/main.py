@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import holdfast
 from holdfast._jars import UnsupportedSparkError
 from holdfast._spark import DEFAULT_MAX_FILE_BYTES
-from holdfast.cli import checkpoints, folders, history, settings
+from holdfast.cli import checkpoints, doctor, folders, history, settings
 
 USAGE_ERROR = 2
 
@@ -54,13 +54,20 @@ def parser() -> argparse.ArgumentParser:
         help="print the checkpoints of a regional pipeline, or what the folder of a query is",
     )
     folders.add_argument(shown, of="")
-    shown.add_argument("--id", type=int, metavar="N", help="print the regions of this checkpoint")
+    shown.add_argument(
+        "--id",
+        type=int,
+        metavar="N",
+        help="print the regions of this checkpoint, or the segments of this batch of a query",
+    )
     shown.set_defaults(run=checkpoints.show)
 
     verified = commands.add_parser(
-        "verify", help="read everything that the checkpoints of a regional pipeline need"
+        "verify",
+        help="read everything that the checkpoints of a regional pipeline, or the batches of a "
+        "query, need",
     )
-    folders.add_argument(verified, of=" of the pipeline")
+    folders.add_argument(verified, of="")
     verified.add_argument(
         "--pipeline",
         metavar="NAME",
@@ -78,7 +85,17 @@ def parser() -> argparse.ArgumentParser:
     )
     told.set_defaults(run=history.print_attempts)
 
-    for command in (conf, jar, shown, verified, told):
+    examined = commands.add_parser(
+        "doctor", help="look whether this machine has what Holdfast needs, and say what to do"
+    )
+    examined.add_argument(
+        "folder",
+        nargs="?",
+        help="folder for checkpoints, a path or a URI: try to write, read and delete a file there",
+    )
+    examined.set_defaults(run=doctor.run)
+
+    for command in (conf, jar, shown, verified, told, examined):
         command.add_argument("--json", action="store_true", help="print one JSON document")
     return top
 

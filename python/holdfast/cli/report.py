@@ -6,13 +6,13 @@ With rich in a terminal where it is installed, else plain text, which programs c
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast._core import CheckpointMetadata, RegionEntry
+from holdfast._core import CheckpointMetadata, RegionEntry, SegmentReport
 from holdfast.regions.base.folders import (
     RESTORE_MODE_PROPERTY,
     RESTORED_CHECKPOINT_PROPERTY,
@@ -21,6 +21,7 @@ from holdfast.regions.base.folders import (
 from holdfast.regions.base.printable import printable
 from holdfast.regions.base.tables import aligned
 from holdfast.regions.checkpoint.query_folder import QueryCheckpoint
+from holdfast.regions.checkpoint.query_state import BatchVerdict, StoredSegment
 from holdfast.regions.checkpoint.read import Summary, in_flight_rows
 from holdfast.regions.checkpoint.verify import Verdict
 from holdfast.regions.coordinator import HistoryRecord
@@ -150,11 +151,74 @@ def print_query(query: QueryCheckpoint) -> None:
     )
 
 
+def print_segments(segments: Sequence[StoredSegment]) -> None:
+    """Print one line per segment of a query's batch."""
+    columns = ["operator", "partition", "store", "kind", "version", "entries", "bytes"]
+    columns += ["stored bytes", "blocks", "separator bytes", "filters", "filter bytes", "offset"]
+    columns += ["file"]
+    rows = [
+        [
+            str(segment.operator),
+            str(segment.partition),
+            *_cells(segment.report),
+            str(segment.ref.length),
+            *_index_cells(segment.report),
+            str(segment.ref.offset),
+            segment.ref.file,
+        ]
+        for segment in segments
+    ]
+    _print_table(columns, rows, words={"store", "kind", "file"})
+
+
+def _cells(found: SegmentReport | str) -> list[str]:
+    if isinstance(found, str):
+        return ["-", "damaged", "-", "-", "-"]
+    store = printable(found.owner.store)
+    return [store, found.kind, str(found.created), str(found.entries), str(found.payload_bytes)]
+
+
+def _index_cells(found: SegmentReport | str) -> list[str]:
+    if isinstance(found, str) or found.kind != "run":
+        return ["-"] * 4
+    figures = (found.blocks, found.separator_bytes, found.filters, found.filter_bytes)
+    return [str(figure) for figure in figures]
+
+
+def print_batch_verdicts(verdicts: Sequence[BatchVerdict]) -> None:
+    """Print one line per batch of a query, then one per thing that cannot be read."""
+    columns = ["batch", "verdict", "readable partitions", "partitions", "readable segments"]
+    columns += ["segments"]
+    rows = [
+        [
+            str(verdict.batch),
+            "damaged" if verdict.damage else "ok",
+            str(verdict.readable_partitions),
+            str(verdict.partitions),
+            str(verdict.readable_segments),
+            str(verdict.segments),
+        ]
+        for verdict in verdicts
+    ]
+    _print_table(columns, rows, words={"verdict"})
+    for verdict in verdicts:
+        for damage in verdict.damage:
+            print(f"batch {verdict.batch}: {printable(damage.message)}")
+
+
 class Bars(Protocol):
     """Shows how far a verification is."""
 
-    def start(self, id: int) -> Callable[[int, int], None]:
-        """Begin with a checkpoint; the result takes how many segments are done, and of how many."""
+    def start(self, id: int, *, of: str = "checkpoint") -> Callable[[int, int], None]:
+        """Begin with a checkpoint; the result takes how much of it is done, and of how much."""
+
+
+def print_findings(findings: Iterable[tuple[str, str, str, str]]) -> None:
+    """Print a line per check with its name, outcome and what it found, and what to do below."""
+    for check, outcome, found, remedy in findings:
+        print(f"{outcome:<8} {check:<18} {printable(found)}")
+        if remedy:
+            print(f"{'':<27} {printable(remedy)}")
 
 
 @contextmanager
@@ -171,8 +235,8 @@ def progress() -> Iterator[Bars]:
 
 
 class _PlainBars:
-    def start(self, id: int) -> Callable[[int, int], None]:
-        print(f"holdfast: verifying checkpoint {id}", file=sys.stderr)
+    def start(self, id: int, *, of: str = "checkpoint") -> Callable[[int, int], None]:
+        print(f"holdfast: verifying {of} {id}", file=sys.stderr)
         return lambda done, total: None
 
 
@@ -180,8 +244,8 @@ class _RichBars:
     def __init__(self, bars: Progress) -> None:
         self._bars = bars
 
-    def start(self, id: int) -> Callable[[int, int], None]:
-        task = self._bars.add_task(f"checkpoint {id}", total=None)
+    def start(self, id: int, *, of: str = "checkpoint") -> Callable[[int, int], None]:
+        task = self._bars.add_task(f"{of} {id}", total=None)
         return lambda done, total: self._bars.update(task, completed=done, total=total)
 
 

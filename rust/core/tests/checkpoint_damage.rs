@@ -106,7 +106,7 @@ fn ways(storage: &dyn Storage, owner: &Owner, newest: SegmentRef) -> Vec<BTreeSe
     if let Some(replaced) = head.replaced {
         assert_eq!(
             read_head(storage, &base, owner).unwrap().kind,
-            SegmentKind::BaseImage
+            SegmentKind::Run
         );
         for older in ways(storage, owner, replaced) {
             all.push(

@@ -20,8 +20,8 @@ use holdfast_core::{Owner, Term};
 
 const BATCHES: u64 = 6;
 
-/// Commit ids of version 1 have neither owner nor checksum.
-const VERSIONS: [&str; 2] = ["state-v1", "state-v2"];
+/// Commit ids of version 1 have neither owner nor checksum. From version 3 on a base image is a run.
+const VERSIONS: [&str; 3] = ["state-v1", "state-v2", "state-v3"];
 
 fn folder(version: &str) -> PathBuf {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");

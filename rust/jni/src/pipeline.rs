@@ -8,6 +8,7 @@ use holdfast_core::checkpoint;
 use holdfast_core::format::{NewSegment, SegmentKind, read_segment};
 use holdfast_core::liveness::RestoredCheckpoint;
 use holdfast_core::reclaim::{newest_term, reclaim_orphans};
+use holdfast_core::state::inspect_segment;
 use holdfast_core::storage::Storage;
 use holdfast_core::{CheckpointId, Error, Owner, SegmentRef, Term};
 use jni::objects::{JByteArray, JClass, JLongArray, JObject, JString};
@@ -60,6 +61,24 @@ extern "system" fn Java_io_holdfast_spark_Native_segmentBytes<'local>(
         let owner = owner(env, [&pipeline, &operator, &region, &store])?;
         let payload = stored(env, &dir, &files, reference, &owner)?;
         Ok(payload.len() as jlong)
+    })
+}
+
+/// `Native.inspectSegment(String dir, HadoopFiles files, byte[] reference): byte[]`: what a segment of a
+/// state store holds, after all of it was verified.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_inspectSegment<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    dir: JString<'local>,
+    files: JObject<'local>,
+    reference: JByteArray<'local>,
+) -> JByteArray<'local> {
+    with_env(env, |env| {
+        let storage = storage(env, &dir, &files)?;
+        let reference = SegmentRef::from_bytes(&env.convert_byte_array(reference)?)?;
+        let report = inspect_segment(storage.as_ref(), &reference)?;
+        Ok(env.byte_array_from_slice(&report.to_bytes())?)
     })
 }
 

@@ -9,6 +9,7 @@ mod checkpoint;
 mod client;
 mod digest;
 mod errors;
+mod inspect;
 mod manager;
 mod orphans;
 mod segment_store;
@@ -37,6 +38,8 @@ mod _core {
     use crate::digest::chunk_digests;
     #[pymodule_export]
     use crate::errors::{AttemptEndedError, CorruptSegmentError, FencedError};
+    #[pymodule_export]
+    use crate::inspect::{CommitId, SegmentReport, inspect_segment};
     #[pymodule_export]
     use crate::manager::SnapshotManager;
     #[pymodule_export]

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast._jars import SPARK_MINORS
 from support import TESTS
+from support.markdown import table
 from support.spark.cases import CASES
-from support.spark.results import FAILED, PASSED, Results, load, minor_of
+from support.spark.minors import minor_of
+from support.spark.results import FAILED, PASSED, Results, load
 
 DOCUMENT = TESTS.parent / "docs" / "compatibility.md"
 
@@ -58,13 +60,6 @@ class Notes:
         """The reasons below a table."""
         for number, reason in enumerate(self.reasons, start=1):
             yield f"{number}. {reason}."
-
-
-def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
-    """Lines of a table."""
-    head = list(head)
-    for row in (head, ["---"] * len(head), *rows):
-        yield f"| {' | '.join(row)} |".replace("| --- ", "|---").replace("---|", "---|")
 
 
 def by_minor(results: Results) -> dict[str, dict[str, dict[str, str]]]:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import sysconfig
-import time
-from contextlib import suppress
 from pathlib import Path
 
 import pyspark
 
 from harness.process import kill_session
 from support import clean_environment
-from support.spark.object_stores import free_port
+from support.servers import free_port, listens, wait_until_up
 
-START_SECONDS = 120
 _PYSPARK = Path(pyspark.__file__).parent
 
 
@@ -76,16 +72,7 @@ class ConnectServer:
                 stderr=log,
                 start_new_session=True,
             )
-        deadline = time.monotonic() + START_SECONDS
-        while not self._listens():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                raise AssertionError(f"the server did not start:\n{self.log()[-6000:]}")
-            time.sleep(0.1)
-
-    def _listens(self) -> bool:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", self._port), timeout=1):
-            return True
-        return False
+        wait_until_up(self._process, "the server", lambda: listens(self._port), self.log)
 
     def log(self) -> str:
         """What it wrote, of all its starts."""

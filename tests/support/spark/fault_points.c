@@ -161,6 +161,7 @@ static enum what recognise(const unsigned char *bytes, size_t len, char *partiti
     case 1:
         return APPEND;
     case 2:
+    case 5:
         return IMAGE;
     default:
         return WHATS;

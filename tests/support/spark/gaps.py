@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import pyspark
-
-from support.spark.results import minor_of
-
-INSTALLED = minor_of(pyspark.__version__)
+from support.spark.minors import INSTALLED
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from pyspark.sql import SparkSession
 
 import holdfast
-from holdfast._jars import SPARK_MINORS
 from support import TESTS
 
 ROOT = TESTS.parent
@@ -38,7 +37,6 @@ QUICK_START = "-XX:TieredStopAtLevel=1"
 PYSPARK_JARS = Path(pyspark.__file__).parent / "jars"
 #: Those of the virtual environment, also where tests run on another minor: servers run on them.
 SERVER_JARS = Path(sysconfig.get_path("purelib")) / "pyspark" / "jars"
-IS_NEWEST = pyspark.__version__.startswith(f"{SPARK_MINORS[-1]}.")
 
 
 class JarsUnavailableError(RuntimeError):

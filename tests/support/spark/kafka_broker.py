@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from support.servers import START_SECONDS, free_port, listens, wait_until_up
 from support.spark.java_side import QUICK_START, JavaServer, jars, tool
-from support.spark.object_stores import free_port
 
 #: 16 bytes, in base64.
 CLUSTER_ID = "holdfast-test-clusterA"
-START_SECONDS = 120
 
 
 class KafkaBroker(JavaServer):
@@ -76,20 +73,11 @@ class KafkaBroker(JavaServer):
             stdout=self.log,
             stderr=self.log,
         )
-        deadline = time.monotonic() + START_SECONDS
-        while not _listens(self._port):
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                said = Path(self.log.name).read_text()[-4000:]
-                raise AssertionError(f"the broker did not start: {said}")
-            time.sleep(0.1)
+        log = Path(self.log.name)
+        wait_until_up(self.process, "the broker", lambda: listens(self._port), log.read_text)
 
     def stop(self) -> None:
         """End it as a crash does; its topics stay."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait(timeout=60)
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0

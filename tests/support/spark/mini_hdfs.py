@@ -9,7 +9,6 @@ import subprocess
 from pathlib import Path
 
 from support.spark.java_side import (
-    IS_NEWEST,
     QUICK_START,
     SERVER_JARS,
     JavaServer,
@@ -18,6 +17,7 @@ from support.spark.java_side import (
     jars,
     tool,
 )
+from support.spark.minors import IS_NEWEST
 
 
 class MiniHdfs(JavaServer):

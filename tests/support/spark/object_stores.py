@@ -6,11 +6,11 @@ The objects of both can be seen as files, under the names that jobs know them by
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from support.servers import free_port
 from support.spark.java_side import QUICK_START, JavaServer, jars, s3a_jars, tool
 from support.spark.queries import on_class_path
 from support.spark.remote_folder import RemotePath
@@ -106,9 +106,3 @@ class S3Server(JavaServer):
         settings = on_class_path(os.pathsep.join(map(str, self.client)))
         settings |= {f"spark.hadoop.{key}": value for key, value in self.settings.items()}
         return Store(f"s3a://{name}/checkpoint", self.bucket(name) / "checkpoint", settings)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

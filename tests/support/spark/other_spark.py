@@ -19,13 +19,10 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from holdfast._jars import SPARK_MINORS
 from support import TESTS
+from support.spark.minors import NEWEST
 
 PINS = TESTS.parent / "requirements" / "spark"
-
-#: That of the virtual environment.
-NEWEST = SPARK_MINORS[-1]
 
 #: Where the parts of a source distribution are in an installation.
 PLACES = {

@@ -15,6 +15,7 @@ import pyspark
 import pytest
 
 from support import TESTS
+from support.spark.minors import minor_of
 
 FILE = TESTS / "spark" / "results.json"
 
@@ -22,11 +23,6 @@ PASSED, FAILED = "passed", "failed"
 
 #: By version of Spark, by file of tests, by test: "passed", "failed", or why it was skipped.
 Results = dict[str, dict[str, dict[str, str]]]
-
-
-def minor_of(version: str) -> str:
-    """``4.0`` of ``4.0.1``."""
-    return ".".join(version.split(".")[:2])
 
 
 def load(file: Path = FILE) -> Results:

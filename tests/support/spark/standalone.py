@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
+from functools import partial
 from pathlib import Path
 
 import pyspark
 
 from support import environment
-from support.spark.object_stores import free_port
-
-START_SECONDS = 60
+from support.servers import free_port, wait_until_up
 
 
 class StandaloneCluster:
@@ -61,11 +59,8 @@ class StandaloneCluster:
                 start_new_session=True,
             )
         self._processes.append(process)
-        deadline = time.monotonic() + START_SECONDS
-        while until not in log.read_text(errors="replace"):
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise AssertionError(f"{name} did not start: {log.read_text()[-4000:]}")
-            time.sleep(0.1)
+        said = partial(log.read_text, errors="replace")
+        wait_until_up(process, name, lambda: until in said(), said)
 
     def executors(self) -> list[str]:
         """Return the ids of the executors that an application had, for example ``app-1/0``."""

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 FRAME_HEADER_BYTES = 20
-#: Kinds of frames: the beginning of a segment, and more of it.
+#: Kinds of frames: the beginning of a segment, and more of it; of a run these are entries, groups,
+#: directory and trailer.
 HEAD, DATA = 2, 3
+RUN = (10, 11, 12, 13)
 
 
 def snapshot(folder: Path) -> dict[str, str]:
@@ -39,7 +41,7 @@ def stored_segments(file: Path) -> list[int]:
         frame = FRAME_HEADER_BYTES + length
         if kind == HEAD:
             sizes.append(0)
-        if kind in (HEAD, DATA):
+        if kind in (HEAD, DATA, *RUN):
             sizes[-1] += frame
         at += frame
     return sizes

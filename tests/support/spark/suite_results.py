@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from support.markdown import table
+
 #: What `StoresSeen` calls the provider that a test must have used, if it used one.
 OWN = "Holdfast"
 #: What it calls Spark's own.
@@ -121,10 +123,9 @@ def counts(
 def as_table(rows: Mapping[str, tuple[int, ...]]) -> str:
     """The figures by suite and their sum, as a table of Markdown."""
     total = tuple(map(sum, zip(*rows.values(), strict=True))) or (0,) * len(COLUMNS)
-    lines = [("suite", *COLUMNS), ("---", *["---:"] * len(COLUMNS))]
-    lines += [(f"`{suite}`", *map(str, row)) for suite, row in sorted(rows.items())]
-    lines.append(("all", *map(str, total)))
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    cells = [(f"`{suite}`", *map(str, row)) for suite, row in sorted(rows.items())]
+    lines = table(("suite", *COLUMNS), [*cells, ("all", *map(str, total))], numbers_from=1)
+    return "".join(f"{line}\n" for line in lines)
 
 
 def from_table(text: str) -> dict[str, tuple[int, ...]]:

@@ -28,9 +28,17 @@ def explained(doing: str) -> Iterator[None]:
 
 def sync_folder(folder: AnyPath) -> None:
     """Make the names in a folder durable."""
-    if isinstance(folder, HadoopPath):
-        return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    if not isinstance(folder, HadoopPath):
+        _sync(folder, os.O_DIRECTORY)
+
+
+def sync_file(path: Path) -> None:
+    """Make a file durable that others wrote."""
+    _sync(path, 0)
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
     try:
         os.fsync(descriptor)
     finally:

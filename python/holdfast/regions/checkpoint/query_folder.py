@@ -15,11 +15,14 @@ from holdfast.regions.base.paths import AnyPath
 
 PROVIDER: str = "io.holdfast.spark.HoldfastStateStoreProvider"
 
+#: Spark's commit log.
+COMMITS_FOLDER: str = "commits"
+#: Physical files of the state.
+STATE_FILES_FOLDER: str = "state/holdfast"
+
 _METADATA = "metadata"
 _OFFSETS = "offsets"
-_COMMITS = "commits"
 _STATE = "state"
-_STATE_FILES = f"{_STATE}/holdfast"
 _STATE_FILE = "*.hf"
 
 
@@ -99,13 +102,13 @@ def read_query_checkpoint(folder: AnyPath) -> QueryCheckpoint:
     if planned is not None:
         # A version, what holds for the whole batch, then one line for each source.
         conf = _object((folder / _OFFSETS / str(planned)).read_text(), line=1).get("conf") or {}
-    files = [file.stat().st_size for file in (folder / _STATE_FILES).glob(_STATE_FILE)]
+    files = [file.stat().st_size for file in (folder / STATE_FILES_FOLDER).glob(_STATE_FILE)]
     partitions = conf.get("spark.sql.shuffle.partitions")
     return QueryCheckpoint(
         folder=folder,
         query=_id(folder / _METADATA),
         planned=planned,
-        committed=_newest(folder / _COMMITS),
+        committed=_newest(folder / COMMITS_FOLDER),
         provider=conf.get(f"{STORE}.providerClass"),
         partitions=None if partitions is None else int(partitions),
         has_state=(folder / _STATE).is_dir(),

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +19,7 @@ import pyarrow as pa
 
 from holdfast._core import Staged
 from holdfast.regions.base.clock import now_ms
-from holdfast.regions.base.durable import explained, sync_path
+from holdfast.regions.base.durable import explained, sync_file, sync_path
 from holdfast.regions.base.paths import local_folder
 from holdfast.regions.sinks.destination import SinkDestination
 from holdfast.regions.sinks.layout import published_attempt
@@ -266,7 +265,7 @@ class DeltaSink(ParquetSink):
             for version in range(before + 1, last + 1):
                 for name in (f"{version:020d}.json", f"{version:020d}.checkpoint.parquet"):
                     if (log / name).exists():
-                        _sync_file(log / name)
+                        sync_file(log / name)
             sync_path(self.root, log)
 
     def _require_not_rewritten(self, table: DeltaTable, after_attempt: int) -> None:
@@ -297,14 +296,6 @@ class DeltaSink(ParquetSink):
                 f"{after_attempt}",
                 str(self.root),
             )
-
-
-def _sync_file(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class DeltaDestination(SinkDestination):

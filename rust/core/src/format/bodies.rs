@@ -101,7 +101,7 @@ fn kind_from(tag: u32) -> Result<SegmentKind> {
     u8::try_from(tag)
         .ok()
         .and_then(SegmentKind::from_tag)
-        .ok_or_else(|| Error::corrupt(format!("segment kind: expected 1 to 4, found {tag}")))
+        .ok_or_else(|| Error::corrupt(format!("segment kind: expected 1 to 5, found {tag}")))
 }
 
 impl TryFrom<HeadMessage> for SegmentHead {
@@ -132,6 +132,35 @@ impl TryFrom<HeadMessage> for SegmentHead {
             payload_bytes: message.payload_bytes,
             entries: message.entries,
         })
+    }
+}
+
+impl SegmentHead {
+    /// The head as a message, for another process. What the head of a run does not say is in it.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let lineage = self.lineage.iter().map(|r| r.to_bytes().to_vec());
+        let message = HeadMessage {
+            owner: Some(self.owner.clone()),
+            created: self.created.0,
+            kind: u32::from(self.kind.tag()),
+            lineage: lineage.collect(),
+            payload_bytes: self.payload_bytes,
+            entries: self.entries,
+            replaced: self
+                .replaced
+                .map_or_else(Vec::new, |r| r.to_bytes().to_vec()),
+        };
+        message.encode_to_vec()
+    }
+
+    /// Inverse of [`SegmentHead::to_bytes`].
+    ///
+    /// # Errors
+    /// `Corrupt` when the bytes are no head.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        HeadMessage::decode(bytes)
+            .map_err(|e| Error::corrupt(format!("head of a segment cannot be decoded: {e}")))?
+            .try_into()
     }
 }
 

@@ -8,9 +8,9 @@ use std::ops::Range;
 use prost::Message;
 
 use super::bodies::{FooterMessage, check_file, decode, entry_from, entry_message};
-use super::frame::{self, FrameKind, HEADER_BYTES, split};
+use super::frame::{self, FrameKind, HEADER_BYTES, VERSION_1, VERSION_OF_RUNS, split};
 use super::window::Window;
-use super::{FileIndex, IndexEntry, MAX_SEGMENTS_PER_FILE};
+use super::{Compression, FileIndex, IndexEntry, MAX_SEGMENTS_PER_FILE, SegmentKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::FileId;
 use crate::storage::ReadFile;
@@ -38,7 +38,16 @@ pub(crate) fn encode_footer(
         data_end,
         entries: Vec::new(),
     };
+    // Builds that do not know runs say of the whole file that a newer one wrote it.
+    let version = match entries.iter().any(|entry| entry.kind == SegmentKind::Run) {
+        true => VERSION_OF_RUNS,
+        false => VERSION_1,
+    };
     let mut out = Vec::new();
+    let put = |out: &mut Vec<u8>, message: FooterMessage| {
+        let body = message.encode_to_vec();
+        frame::put(out, version, FrameKind::Footer, Compression::Lz4, &body)
+    };
     let (mut message, mut message_bytes) = (empty(), 0);
     for entry in entries {
         let entry = entry_message(entry);
@@ -46,12 +55,12 @@ pub(crate) fn encode_footer(
         message.entries.push(entry);
         if message_bytes > FOOTER_FRAME_BYTES {
             let full = std::mem::replace(&mut message, empty());
-            frame::put_lz4(&mut out, FrameKind::Footer, &full.encode_to_vec())?;
+            put(&mut out, full)?;
             message_bytes = 0;
         }
     }
     // The last frame may have no entry: a sealed file always has at least one footer frame.
-    frame::put_lz4(&mut out, FrameKind::Footer, &message.encode_to_vec())?;
+    put(&mut out, message)?;
     let mut trailer = (out.len() as u64).to_le_bytes().to_vec();
     trailer.extend_from_slice(&(entries.len() as u64).to_le_bytes());
     frame::put_raw(&mut out, FrameKind::Trailer, &trailer)?;

@@ -1,11 +1,16 @@
 //! Frames: the only thing physical files and metadata files consist of. `FORMAT.md` is the text.
 
+use super::Compression;
 use crate::error::{Error, ErrorKind, Result};
 
 /// First bytes of every frame.
 pub(crate) const MAGIC: [u8; 4] = *b"HLDF";
-/// Version written by this build. Every older version stays readable.
-pub const FORMAT_VERSION: u16 = 1;
+/// Newest version written by this build. Every older version stays readable.
+pub const FORMAT_VERSION: u16 = 2;
+/// Version of every frame that has nothing to do with runs: older builds read it.
+pub(crate) const VERSION_1: u16 = 1;
+/// Version of the frames of a run, and of a footer that names one.
+pub(crate) const VERSION_OF_RUNS: u16 = 2;
 /// magic 4, version 2, type 1, codec 1, stored length 4, raw length 4, CRC32C 4.
 pub(crate) const HEADER_BYTES: usize = 20;
 /// Bound on a frame's body, stored and raw. It bounds every allocation that a length field drives.
@@ -24,6 +29,10 @@ pub(crate) enum FrameKind {
     Regions = 7,
     Coordinators = 8,
     CheckpointTrailer = 9,
+    Entries = 10,
+    Group = 11,
+    Directory = 12,
+    RunTrailer = 13,
 }
 
 impl FrameKind {
@@ -38,9 +47,32 @@ impl FrameKind {
             Self::Regions,
             Self::Coordinators,
             Self::CheckpointTrailer,
+            Self::Entries,
+            Self::Group,
+            Self::Directory,
+            Self::RunTrailer,
         ]
         .into_iter()
         .find(|kind| *kind as u8 == tag)
+    }
+
+    /// Newest version in which this build knows frames of this type.
+    fn newest_version(self) -> u16 {
+        match self {
+            Self::FileHeader
+            | Self::CheckpointHeader
+            | Self::Regions
+            | Self::Coordinators
+            | Self::CheckpointTrailer => VERSION_1,
+            Self::Head
+            | Self::Data
+            | Self::Footer
+            | Self::Trailer
+            | Self::Entries
+            | Self::Group
+            | Self::Directory
+            | Self::RunTrailer => VERSION_OF_RUNS,
+        }
     }
 }
 
@@ -159,15 +191,20 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Frame<'_>> {
     let (_, rest) = split::<4>(rest)?;
     let (raw_len, _) = split::<4>(rest)?;
     let version = u16::from_le_bytes(version);
-    if version > FORMAT_VERSION {
+    let [kind, codec] = tags;
+    let known = FrameKind::from_tag(kind);
+    let newest = known.map_or(FORMAT_VERSION, FrameKind::newest_version);
+    if version > newest {
         return Err(Error::new(
             ErrorKind::Unsupported,
-            format!("format version: this build reads up to {FORMAT_VERSION}, found {version}"),
+            format!(
+                "format version: this build reads up to {newest}, found {version}: a newer \
+                 Holdfast wrote it"
+            ),
         ));
     }
-    let [kind, codec] = tags;
-    let kind = FrameKind::from_tag(kind)
-        .ok_or_else(|| Error::corrupt(format!("frame type: expected 1 to 9, found {kind}")))?;
+    let kind = known
+        .ok_or_else(|| Error::corrupt(format!("frame type: expected 1 to 13, found {kind}")))?;
     let codec = match codec {
         0 => Codec::Raw,
         1 => Codec::Lz4,
@@ -191,38 +228,49 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Frame<'_>> {
     })
 }
 
-/// Appends a frame with an uncompressed body.
+/// Appends a frame of version 1 with an uncompressed body.
 pub(crate) fn put_raw(out: &mut Vec<u8>, kind: FrameKind, body: &[u8]) -> Result<()> {
-    let start = out.len();
-    out.resize(start + HEADER_BYTES, 0);
-    out.extend_from_slice(body);
-    close(out, start, kind, Codec::Raw, body.len())
+    put(out, VERSION_1, kind, Compression::None, body)
 }
 
-/// Appends a frame with an LZ4 body, or a raw one when compression does not help.
+/// Appends a frame of version 1 with an LZ4 body, or a raw one when compression does not help.
 pub(crate) fn put_lz4(out: &mut Vec<u8>, kind: FrameKind, body: &[u8]) -> Result<()> {
+    put(out, VERSION_1, kind, Compression::Lz4, body)
+}
+
+/// Appends a frame. Its body is raw where compression is not asked for or does not help.
+pub(crate) fn put(
+    out: &mut Vec<u8>,
+    version: u16,
+    kind: FrameKind,
+    compression: Compression,
+    body: &[u8],
+) -> Result<()> {
     let start = out.len();
     let body_start = start + HEADER_BYTES;
-    out.resize(
-        body_start + lz4_flex::block::get_maximum_output_size(body.len()),
-        0,
-    );
-    let target = out.get_mut(body_start..).unwrap_or_default();
-    match lz4_flex::block::compress_into(body, target) {
-        Ok(stored) if stored < body.len() => {
+    if compression == Compression::Lz4 {
+        out.resize(
+            body_start + lz4_flex::block::get_maximum_output_size(body.len()),
+            0,
+        );
+        let target = out.get_mut(body_start..).unwrap_or_default();
+        if let Ok(stored) = lz4_flex::block::compress_into(body, target)
+            && stored < body.len()
+        {
             out.truncate(body_start + stored);
-            close(out, start, kind, Codec::Lz4, body.len())
+            return close(out, start, version, kind, Codec::Lz4, body.len());
         }
-        _ => {
-            out.truncate(start);
-            put_raw(out, kind, body)
-        }
+        out.truncate(start);
     }
+    out.resize(body_start, 0);
+    out.extend_from_slice(body);
+    close(out, start, version, kind, Codec::Raw, body.len())
 }
 
 fn close(
     out: &mut [u8],
     start: usize,
+    version: u16,
     kind: FrameKind,
     codec: Codec,
     raw_len: usize,
@@ -236,7 +284,7 @@ fn close(
             "body of a {kind:?} frame: at most {MAX_BODY_BYTES} bytes, found {raw_len}"
         )));
     }
-    let [v0, v1] = FORMAT_VERSION.to_le_bytes();
+    let [v0, v1] = version.to_le_bytes();
     let [m0, m1, m2, m3] = MAGIC;
     let [s0, s1, s2, s3] = (body.len() as u32).to_le_bytes();
     let [r0, r1, r2, r3] = (raw_len as u32).to_le_bytes();

@@ -2,20 +2,26 @@
 //! a change here changes it, a fixture and the version.
 
 mod bodies;
+mod entry;
 mod footer;
 pub(crate) mod frame;
 mod index;
+mod run;
 mod scan;
 mod segment;
+mod stream;
 mod window;
 
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 
+pub(crate) use entry::{EntryAt, parse_entry, put_entry, shared_bytes};
 pub(crate) use footer::encode_footer;
 pub use frame::FORMAT_VERSION;
 pub use index::{read_index, read_sealed_index};
+pub(crate) use run::{RunEncoder, RunReader};
 pub use segment::{SegmentReader, read_any_head, read_head, read_segment};
 pub(crate) use segment::{decode_segment, encode_file_header, encode_segment};
+pub(crate) use stream::SegmentStream;
 pub(crate) use window::read_frames;
 
 /// Bound on the segments of a file: its writer keeps their index in memory until it is sealed, and a
@@ -27,12 +33,15 @@ pub(crate) const MAX_SEGMENTS_PER_FILE: usize = 65_536;
 pub enum SegmentKind {
     /// The changes of one commit.
     Changelog,
-    /// Full content of a store at a version.
+    /// Full content of a store at a version, as builds before runs wrote it.
     BaseImage,
     /// State of an operator at a checkpoint.
     Snapshot,
     /// Input rows that a checkpoint covers but the state does not reflect yet.
     InFlight,
+    /// Full content of a store at a version, or what changed since the runs that it builds on, as
+    /// blocks that are verified and found one by one.
+    Run,
 }
 
 impl SegmentKind {
@@ -43,6 +52,7 @@ impl SegmentKind {
             Self::BaseImage => 2,
             Self::Snapshot => 3,
             Self::InFlight => 4,
+            Self::Run => 5,
         }
     }
 
@@ -53,6 +63,7 @@ impl SegmentKind {
             Self::BaseImage,
             Self::Snapshot,
             Self::InFlight,
+            Self::Run,
         ]
         .into_iter()
         .find(|kind| kind.tag() == tag)
@@ -99,7 +110,7 @@ pub struct NewSegment<'a> {
     pub lineage: &'a [SegmentRef],
     /// As [`SegmentHead::replaced`].
     pub replaced: Option<SegmentRef>,
-    /// Number of entries in the payload, for display.
+    /// Number of entries in the payload, for display. That of a run is counted as it is written.
     pub entries: u64,
 }
 
@@ -118,9 +129,10 @@ pub struct SegmentHead {
     /// of its lineage. Builds on the others, so the state can be rebuilt from it for as long as they
     /// are kept.
     pub replaced: Option<SegmentRef>,
-    /// Size of the payload in bytes, uncompressed.
+    /// Size of the payload in bytes, uncompressed. The head of a run does not say, and has 0 where it
+    /// was read alone.
     pub payload_bytes: u64,
-    /// Number of entries in the payload, for display.
+    /// Number of entries in the payload, for display. As above.
     pub entries: u64,
 }
 
@@ -129,7 +141,7 @@ pub struct SegmentHead {
 pub struct Segment {
     /// Its header.
     pub head: SegmentHead,
-    /// Its payload, uncompressed.
+    /// Its payload, uncompressed; of a run all its entries.
     pub payload: Vec<u8>,
 }
 

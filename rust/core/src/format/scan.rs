@@ -4,9 +4,10 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::bodies::{FileHeaderMessage, check_file, decode};
 use super::frame::{self, FrameKind, MAGIC};
+use super::run::{Event, RunWalk};
 use super::segment::{encode_file_header, split_head};
 use super::window::{WINDOW_BYTES, Window};
-use super::{FileIndex, IndexEntry};
+use super::{FileIndex, IndexEntry, SegmentHead, SegmentKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{FileId, SegmentRef};
 use crate::storage::ReadFile;
@@ -142,7 +143,6 @@ impl<'a> Scan<'a> {
 
     /// `verified` is moved behind every frame that belongs to the segment.
     fn verified_segment(&mut self, start: u64, verified: &mut u64) -> Result<(IndexEntry, u64)> {
-        let file = self.file;
         let mut digest = Xxh3::new();
         let bytes = self.window.bytes_at(start)?;
         let split = split_head(bytes);
@@ -151,8 +151,14 @@ impl<'a> Scan<'a> {
         }
         let (head, rest) = split?;
         let head_len = bytes.len() - rest.len();
-        digest.update(bytes.get(..head_len).unwrap_or_default());
+        let head_bytes = bytes.get(..head_len).unwrap_or_default();
+        digest.update(head_bytes);
         *verified = start + head_len as u64;
+        if head.kind == SegmentKind::Run {
+            let walk = RunWalk::new(head_bytes);
+            let digest = self.verified_run(walk, verified)?;
+            return Ok(self.entry(head, start, *verified, digest));
+        }
         let mut payload_bytes = 0u64;
         while payload_bytes < head.payload_bytes {
             let bytes = self.window.bytes_at(*verified)?;
@@ -170,12 +176,29 @@ impl<'a> Scan<'a> {
                 head.payload_bytes
             )));
         }
-        let end = *verified;
+        Ok(self.entry(head, start, *verified, digest.digest128()))
+    }
+
+    /// Walks over a run behind its head; returns its digest.
+    fn verified_run(&mut self, mut walk: RunWalk, verified: &mut u64) -> Result<u128> {
+        loop {
+            let bytes = self.window.bytes_at(*verified)?;
+            let frame = frame::parse(bytes)?;
+            let stored = bytes.get(..frame.stored_len()).unwrap_or_default();
+            let event = walk.step(stored, &frame)?;
+            *verified += stored.len() as u64;
+            if let Event::End { digest, .. } = event {
+                return Ok(digest);
+            }
+        }
+    }
+
+    fn entry(&self, head: SegmentHead, start: u64, end: u64, digest: u128) -> (IndexEntry, u64) {
         let reference = SegmentRef {
-            file,
+            file: self.file,
             offset: start,
             len: end - start,
-            digest: digest.digest128(),
+            digest,
         };
         let entry = IndexEntry {
             reference,
@@ -183,6 +206,6 @@ impl<'a> Scan<'a> {
             created: head.created,
             kind: head.kind,
         };
-        Ok((entry, end))
+        (entry, end)
     }
 }

@@ -1,11 +1,15 @@
 //! Segments: a head frame and the data frames of one owner's payload.
 
+use std::sync::Arc;
+
 use prost::Message;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::bodies::{FileHeaderMessage, HeadMessage, check_owner, decode};
 use super::frame::{self, FrameKind, HEADER_BYTES, MAX_BODY_BYTES};
-use super::{Compression, NewSegment, Segment, SegmentHead, read_frames};
+use super::run::{Event, RunWalk};
+use super::stream::SegmentStream;
+use super::{Compression, NewSegment, Segment, SegmentHead, SegmentKind, read_frames};
 use crate::error::{Error, Result};
 use crate::ids::{FileId, Owner, SegmentRef};
 use crate::storage::{ReadFile, Storage};
@@ -36,19 +40,12 @@ pub(crate) fn encode_segment(
     payload: &[u8],
     compression: Compression,
 ) -> Result<EncodedSegment> {
-    check_owner(new.owner)?;
-    let head = HeadMessage {
-        owner: Some(new.owner.clone()),
-        created: new.created.0,
-        kind: u32::from(new.kind.tag()),
-        lineage: new.lineage.iter().map(|r| r.to_bytes().to_vec()).collect(),
-        payload_bytes: payload.len() as u64,
-        entries: new.entries,
-        replaced: new
-            .replaced
-            .map_or_else(Vec::new, |r| r.to_bytes().to_vec()),
-    };
-    let head = head.encode_to_vec();
+    if new.kind == SegmentKind::Run {
+        return Err(Error::invalid_input(
+            "a run is written entry by entry, not as a payload",
+        ));
+    }
+    let head = encode_head(new, payload.len() as u64, new.entries)?;
     let room = match compression {
         Compression::None => payload.len(),
         Compression::Lz4 => payload.len() / 2,
@@ -64,6 +61,27 @@ pub(crate) fn encode_segment(
     }
     let digest = xxh3_128(&bytes);
     Ok(EncodedSegment { bytes, digest })
+}
+
+/// Body of the head of a segment.
+pub(super) fn encode_head(
+    new: &NewSegment<'_>,
+    payload_bytes: u64,
+    entries: u64,
+) -> Result<Vec<u8>> {
+    check_owner(new.owner)?;
+    let head = HeadMessage {
+        owner: Some(new.owner.clone()),
+        created: new.created.0,
+        kind: u32::from(new.kind.tag()),
+        lineage: new.lineage.iter().map(|r| r.to_bytes().to_vec()).collect(),
+        payload_bytes,
+        entries,
+        replaced: new
+            .replaced
+            .map_or_else(Vec::new, |r| r.to_bytes().to_vec()),
+    };
+    Ok(head.encode_to_vec())
 }
 
 /// Reads a segment and verifies all of it: digest, checksums, owner.
@@ -84,7 +102,7 @@ pub fn read_segment(
 #[derive(Debug)]
 pub struct SegmentReader<'a> {
     storage: &'a dyn Storage,
-    open: Option<(FileId, Box<dyn ReadFile>)>,
+    open: Option<(FileId, Arc<dyn ReadFile>)>,
 }
 
 impl<'a> SegmentReader<'a> {
@@ -96,13 +114,13 @@ impl<'a> SegmentReader<'a> {
     /// A reader that goes on with a file of the same storage that was open already.
     pub(crate) fn with_open(
         storage: &'a dyn Storage,
-        open: Option<(FileId, Box<dyn ReadFile>)>,
+        open: Option<(FileId, Arc<dyn ReadFile>)>,
     ) -> Self {
         Self { storage, open }
     }
 
     /// The file of the last segment, if it could be read.
-    pub(crate) fn into_open(self) -> Option<(FileId, Box<dyn ReadFile>)> {
+    pub(crate) fn into_open(self) -> Option<(FileId, Arc<dyn ReadFile>)> {
         self.open
     }
 
@@ -116,26 +134,56 @@ impl<'a> SegmentReader<'a> {
             .and_then(|bytes| decode_segment(self.storage, &bytes, reference, owner))
     }
 
+    /// Begins to read a segment page by page, with at most `ahead_bytes` of it, or one frame, in
+    /// memory. Its head is verified, the rest as it is read.
+    ///
+    /// # Errors
+    /// As [`read_segment`].
+    pub(crate) fn stream(
+        &mut self,
+        reference: &SegmentRef,
+        owner: &Owner,
+        ahead_bytes: u64,
+    ) -> Result<SegmentStream> {
+        let open = |input: &Arc<dyn ReadFile>| {
+            SegmentStream::open(Arc::clone(input), *reference, owner, ahead_bytes)
+        };
+        match self.with_input(reference, open) {
+            Ok(stream) => Ok(stream.located(self.storage.location())),
+            Err(e) => Err(e.context(describe(self.storage, reference, owner))),
+        }
+    }
+
     fn bytes(&mut self, reference: &SegmentRef) -> Result<Vec<u8>> {
+        self.with_input(reference, |input| {
+            read_frames(input.as_ref(), reference.offset, reference.len)
+        })
+    }
+
+    /// Calls `act` with the file of a segment, and keeps it open where that succeeds.
+    fn with_input<T>(
+        &mut self,
+        reference: &SegmentRef,
+        act: impl Fn(&Arc<dyn ReadFile>) -> Result<T>,
+    ) -> Result<T> {
         let end = reference.offset.saturating_add(reference.len);
         // A file that was open when the segment was appended is too short as it was opened.
         let open = self
             .open
             .take()
             .filter(|(file, input)| *file == reference.file && input.size_bytes() >= end);
-        if let Some((file, input)) = open {
-            let read = read_frames(input.as_ref(), reference.offset, reference.len);
-            // What it was opened with may be gone since, such as a connection: opened again it may
-            // be read all the same.
-            if let Ok(bytes) = read {
-                self.open = Some((file, input));
-                return Ok(bytes);
-            }
+        // What it was opened with may be gone since, such as a connection: opened again it may be
+        // read all the same.
+        if let Some((file, input)) = open
+            && let Ok(found) = act(&input)
+        {
+            self.open = Some((file, input));
+            return Ok(found);
         }
-        let input = self.storage.open(&reference.file.file_name())?;
-        let bytes = read_frames(input.as_ref(), reference.offset, reference.len)?;
+        let input = Arc::from(self.storage.open(&reference.file.file_name())?);
+        let found = act(&input)?;
         self.open = Some((reference.file, input));
-        Ok(bytes)
+        Ok(found)
     }
 }
 
@@ -176,16 +224,23 @@ pub fn read_any_head(storage: &dyn Storage, reference: &SegmentRef) -> Result<Se
 }
 
 fn describe(storage: &dyn Storage, reference: &SegmentRef, owner: &Owner) -> String {
+    describe_at(&storage.location(), reference, owner)
+}
+
+/// What errors about a segment say of it.
+pub(super) fn describe_at(location: &str, reference: &SegmentRef, owner: &Owner) -> String {
     let SegmentRef {
         file, offset, len, ..
     } = reference;
-    format!(
-        "segment {}/{file} at offset {offset} ({len} bytes) of {owner}",
-        storage.location()
-    )
+    format!("segment {location}/{file} at offset {offset} ({len} bytes) of {owner}")
 }
 
 fn verify(bytes: &[u8], reference: &SegmentRef, owner: &Owner) -> Result<Segment> {
+    if let Ok((head, data)) = split_head(bytes)
+        && head.kind == SegmentKind::Run
+    {
+        return verify_run(bytes, head, data, reference, owner);
+    }
     let found = xxh3_128(bytes);
     if found != reference.digest {
         return Err(digest_error(reference, bytes, found));
@@ -217,6 +272,57 @@ fn verify(bytes: &[u8], reference: &SegmentRef, owner: &Owner) -> Result<Segment
     Ok(Segment { head, payload })
 }
 
+/// The entries of a run whose frames behind the head are `data`.
+fn verify_run(
+    bytes: &[u8],
+    head: SegmentHead,
+    data: &[u8],
+    reference: &SegmentRef,
+    owner: &Owner,
+) -> Result<Segment> {
+    let mut head = check_head_owner(head, owner)?;
+    let mut walk = RunWalk::new(bytes.get(..bytes.len() - data.len()).unwrap_or_default());
+    let mut payload = Vec::new();
+    let mut rest = data;
+    loop {
+        let offset = bytes.len() - rest.len();
+        let step = frame::parse(rest).and_then(|frame| {
+            let stored = rest.get(..frame.stored_len()).unwrap_or_default();
+            let event = walk.step(stored, &frame)?;
+            if let Event::Entries { .. } = event {
+                frame.decode_into(&mut payload)?;
+            }
+            Ok((event, frame.stored_len()))
+        });
+        let (event, stored_len) = step.map_err(|e| at(reference, offset, e))?;
+        rest = rest.get(stored_len..).unwrap_or_default();
+        if let Event::End { digest, totals } = event {
+            check_end(reference, digest, rest.len() as u64)?;
+            head.payload_bytes = totals.payload_bytes;
+            head.entries = totals.entries;
+            return Ok(Segment { head, payload });
+        }
+    }
+}
+
+/// Checks what is known once the last frame of a run was read.
+pub(super) fn check_end(reference: &SegmentRef, digest: u128, rest_bytes: u64) -> Result<()> {
+    if digest != reference.digest {
+        return Err(Error::corrupt(format!(
+            "xxh3-128 digest: expected {:032x}, found {digest:032x}; every block fits its index, so \
+             other bytes were referenced",
+            reference.digest
+        )));
+    }
+    if rest_bytes > 0 {
+        return Err(Error::corrupt(format!(
+            "a run of {} bytes: expected its trailer at the end, found {rest_bytes} bytes behind it",
+            reference.len
+        )));
+    }
+    Ok(())
+}
+
 fn read_head_frame(storage: &dyn Storage, reference: &SegmentRef) -> Result<SegmentHead> {
     let input = storage.open(&reference.file.file_name())?;
     let guess = reference.len.min(HEAD_GUESS_BYTES);
@@ -242,7 +348,7 @@ pub(super) fn split_head(bytes: &[u8]) -> Result<(SegmentHead, &[u8])> {
     ))
 }
 
-fn check_head_owner(head: SegmentHead, owner: &Owner) -> Result<SegmentHead> {
+pub(super) fn check_head_owner(head: SegmentHead, owner: &Owner) -> Result<SegmentHead> {
     if head.owner == *owner {
         return Ok(head);
     }
@@ -275,7 +381,7 @@ fn digest_error(reference: &SegmentRef, bytes: &[u8], found: u128) -> Error {
     ))
 }
 
-fn at(reference: &SegmentRef, offset: usize, error: Error) -> Error {
+pub(super) fn at(reference: &SegmentRef, offset: usize, error: Error) -> Error {
     error.context(format!(
         "frame at offset {}",
         reference.offset.saturating_add(offset as u64)

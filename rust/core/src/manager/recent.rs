@@ -69,7 +69,7 @@ impl RecentSegments {
 #[derive(Debug)]
 pub(super) struct OpenedFiles {
     max: usize,
-    open: Mutex<VecDeque<(FileId, Box<dyn ReadFile>)>>,
+    open: Mutex<VecDeque<(FileId, Arc<dyn ReadFile>)>>,
 }
 
 impl OpenedFiles {
@@ -82,7 +82,7 @@ impl OpenedFiles {
     }
 
     /// Takes a file out, if it is there: two threads do not read one at the same time.
-    pub fn take(&self, file: FileId) -> Option<(FileId, Box<dyn ReadFile>)> {
+    pub fn take(&self, file: FileId) -> Option<(FileId, Arc<dyn ReadFile>)> {
         // Without room no lock is touched, see `RecentSegments::keep`.
         if self.max == 0 {
             return None;
@@ -93,7 +93,7 @@ impl OpenedFiles {
     }
 
     /// Keeps a file, and closes the one that was read longest ago for it.
-    pub fn put(&self, read: Option<(FileId, Box<dyn ReadFile>)>) {
+    pub fn put(&self, read: Option<(FileId, Arc<dyn ReadFile>)>) {
         let (Some(read), true) = (read, self.max > 0) else {
             return;
         };

@@ -3,10 +3,12 @@
 
 mod observer;
 mod open_file;
+mod run_writer;
 mod stats;
 mod writer;
 
 pub use open_file::Durability;
+pub use run_writer::RunWriter;
 pub use stats::WriterStats;
 pub use writer::{DEFAULT_MAX_FILE_BYTES, SegmentWriter, WriterOptions};
 

@@ -143,6 +143,34 @@ impl OpenFile {
         Appended::Written { reference, full }
     }
 
+    /// Appends a part of the one segment that the file is for.
+    pub fn append_part(&self, bytes: &[u8]) -> Result<()> {
+        let mut inner = self.inner.lock();
+        let Some(handle) = inner.handle.as_mut() else {
+            return Err(Error::new(ErrorKind::Poisoned, "it was closed"));
+        };
+        handle.append(bytes)?;
+        inner.physical_bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// The parts are a whole segment, which `entry` describes but for its place.
+    pub fn complete(&self, mut entry: IndexEntry, observer: &dyn Observer) -> SegmentRef {
+        let mut inner = self.inner.lock();
+        entry.reference.file = self.id;
+        entry.reference.offset = inner.good_bytes;
+        inner.good_bytes = inner.physical_bytes;
+        let reference = entry.reference;
+        observer.appended(&entry, inner.physical_bytes);
+        inner.entries.push(entry);
+        reference
+    }
+
+    /// Size of the file, as far as known.
+    pub fn physical_bytes(&self) -> u64 {
+        self.inner.lock().physical_bytes
+    }
+
     /// Makes everything appended so far survive a machine crash. A failure poisons the file.
     pub fn make_durable(&self, storage: &dyn Storage, observer: &dyn Observer) -> Result<Synced> {
         let durability = self.durability.lock();

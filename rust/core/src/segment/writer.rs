@@ -268,40 +268,50 @@ impl SegmentWriter {
         self.check_process()?;
         // Outside every lock: this is where the time goes.
         let encoded = encode_segment(new, payload, self.options.compression)?;
+        let entry = self.unplaced(new, encoded.bytes.len() as u64, encoded.digest);
+        let reference = self.append_encoded(lane, &entry, &encoded.bytes)?;
+        Ok((reference, encoded.bytes))
+    }
+
+    /// The index entry of a segment that has no place yet.
+    pub(super) fn unplaced(&self, new: &NewSegment<'_>, len: u64, digest: u128) -> IndexEntry {
+        IndexEntry {
+            reference: SegmentRef {
+                file: FileId {
+                    term: self.term,
+                    seq: 0,
+                },
+                offset: 0,
+                len,
+                digest,
+            },
+            owner: new.owner.clone(),
+            created: new.created,
+            kind: new.kind,
+        }
+    }
+
+    /// Appends the frames of a whole segment.
+    pub(super) fn append_encoded(
+        &self,
+        lane: u64,
+        entry: &IndexEntry,
+        bytes: &[u8],
+    ) -> Result<SegmentRef> {
         let bounds = Bounds {
             max_file_bytes: self.options.max_file_bytes,
             max_segments: MAX_SEGMENTS_PER_FILE,
         };
-        let unplaced = SegmentRef {
-            file: FileId {
-                term: self.term,
-                seq: 0,
-            },
-            offset: 0,
-            len: encoded.bytes.len() as u64,
-            digest: encoded.digest,
-        };
-        let entry = IndexEntry {
-            reference: unplaced,
-            owner: new.owner.clone(),
-            created: new.created,
-            kind: new.kind,
-        };
         // A segment that fills a file by itself gets one of its own: the others would wait for its
         // bytes at the lock of the file that they share.
-        let is_large = unplaced.len >= self.options.max_file_bytes;
+        let is_large = entry.reference.len >= self.options.max_file_bytes;
         loop {
             let file = if is_large {
                 self.new_file(&mut self.files.lock(), lane)?
             } else {
                 self.current_file(lane)?
             };
-            match file.append(
-                &encoded.bytes,
-                entry.clone(),
-                bounds,
-                self.observer.as_ref(),
-            ) {
+            match file.append(bytes, entry.clone(), bounds, self.observer.as_ref()) {
                 Appended::Written { reference, full } => {
                     add(&self.counters.segments, 1);
                     add(&self.counters.bytes, reference.len);
@@ -310,23 +320,56 @@ impl SegmentWriter {
                         // the sync or seal before an acknowledgement reports.
                         let _ = self.close(&file);
                     }
-                    return Ok((reference, encoded.bytes));
+                    return Ok(reference);
                 }
                 Appended::Refused => self.retire(&file),
-                Appended::NoSpace(error) if !is_large => return Err(self.failed(new, error)),
+                Appended::NoSpace(error) if !is_large => return Err(self.failed(entry, error)),
                 Appended::NoSpace(error) | Appended::Cut(error) => {
                     let _ = self.close(&file);
-                    return Err(self.failed(new, error));
+                    return Err(self.failed(entry, error));
                 }
             }
         }
     }
 
-    fn failed(&self, new: &NewSegment<'_>, error: Error) -> Error {
+    pub(super) fn compression(&self) -> Compression {
+        self.options.compression
+    }
+
+    pub(super) fn max_file_bytes(&self) -> u64 {
+        self.options.max_file_bytes
+    }
+
+    /// A new file for one segment that is written in parts. It is nobody else's before that is whole:
+    /// a sync that closed it meanwhile would cut the segment.
+    pub(super) fn new_own_file(&self) -> Result<OpenFile> {
+        let id = self.new_name(&mut self.files.lock())?;
+        self.create(id, 0)
+    }
+
+    /// The segment whose parts `file` has is whole: the file is closed, and its segment durable unless
+    /// that fails, which the sync before an acknowledgement reports.
+    pub(super) fn complete(&self, file: OpenFile, entry: &IndexEntry) -> Result<SegmentRef> {
+        let reference = file.complete(entry.clone(), self.observer.as_ref());
+        add(&self.counters.segments, 1);
+        add(&self.counters.bytes, reference.len);
+        let file = Arc::new(file);
+        self.files.lock().unsettled.insert(file.id, file.clone());
+        let _ = self.close(&file);
+        Ok(reference)
+    }
+
+    /// Deletes a file whose segment will never be whole.
+    pub(super) fn discard(&self, file: OpenFile) {
+        file.give_up(&Unobserved);
+        self.delete_unused(file.id, file.physical_bytes());
+    }
+
+    pub(super) fn failed(&self, entry: &IndexEntry, error: Error) -> Error {
         add(&self.counters.appends_failed, 1);
         error.context(format!(
             "segment of {} for checkpoint {}",
-            new.owner, new.created
+            entry.owner, entry.created
         ))
     }
 
@@ -388,19 +431,23 @@ impl SegmentWriter {
 
     /// A new file, which takes the appends of those that are given it.
     fn new_file(&self, files: &mut Files, lane: u64) -> Result<Arc<OpenFile>> {
+        let id = self.new_name(files)?;
+        let file = Arc::new(self.create(id, lane)?);
+        files.unsettled.insert(id, file.clone());
+        Ok(file)
+    }
+
+    fn new_name(&self, files: &mut Files) -> Result<FileId> {
         let seq = files.last_seq.checked_add(1).ok_or_else(|| {
             Error::invalid_input(format!("term {} has no file names left", self.term))
         })?;
         // A name is used up by the attempt to create it: after a failure it may exist or
         // not.
         files.last_seq = seq;
-        let id = FileId {
+        Ok(FileId {
             term: self.term,
             seq,
-        };
-        let file = Arc::new(self.create(id, lane)?);
-        files.unsettled.insert(id, file.clone());
-        Ok(file)
+        })
     }
 
     fn create(&self, id: FileId, lane: u64) -> Result<OpenFile> {
@@ -424,20 +471,24 @@ impl SegmentWriter {
         self.observer.created(id, lane, header.len() as u64);
         if let Err(e) = written {
             drop(handle);
-            // No segment was in it: nothing but the name is left behind.
-            if self.storage.delete(&id.file_name()).is_ok() {
-                self.observer.deleted(id);
-            } else {
-                self.observer.changed(&FileChange {
-                    file: id,
-                    open: false,
-                    physical_bytes: header.len() as u64,
-                    durable_bytes: 0,
-                });
-            }
+            self.delete_unused(id, header.len() as u64);
             return Err(e.context(format!("header of {location}/{id}")));
         }
         Ok(OpenFile::new(id, lane, handle, header.len() as u64))
+    }
+
+    /// Deletes a closed file without a segment, or leaves it to reclaim.
+    fn delete_unused(&self, id: FileId, physical_bytes: u64) {
+        if self.storage.delete(&id.file_name()).is_ok() {
+            self.observer.deleted(id);
+        } else {
+            self.observer.changed(&FileChange {
+                file: id,
+                open: false,
+                physical_bytes,
+                durable_bytes: 0,
+            });
+        }
     }
 
     fn sync_file(&self, file: &Arc<OpenFile>) -> Result<()> {

@@ -4,11 +4,12 @@
 //! has a directory of names, one table per family, and a second one for families with several values
 //! per key; on disk all of them share one space of keys, whose first two bytes name the table.
 
-use super::entries::{Change, ChangeReader, ChangeWriter, MIN_ENTRY_BYTES};
+use super::entries::{Change, ChangeWriter};
+use super::entry_stream::EntryStream;
 use super::family::{Family, FamilyOptions};
 use super::table::Table;
 use crate::error::{Error, Result};
-use crate::format::Segment;
+use crate::segment::RunWriter;
 
 /// Families are numbered from 1; two numbers on disk for each, below 2^16, and 0 for the directory.
 const MAX_FAMILIES: u32 = (1 << 15) - 1;
@@ -177,27 +178,27 @@ impl Families {
         (out.entries() > 0).then_some(out)
     }
 
-    /// The whole content.
-    pub(super) fn snapshot(&self) -> ChangeWriter {
-        let mut out = ChangeWriter::default();
+    /// Writes the whole content to `out`.
+    pub(super) fn snapshot(&self, out: &mut RunWriter<'_>) -> Result<()> {
         for (prefix, table) in self.tables() {
-            table.snapshot(prefix.bytes(self.layout), &mut out);
+            table.snapshot(prefix.bytes(self.layout), out)?;
         }
-        out
+        Ok(())
     }
 
-    /// Applies a changelog or base image outside any session.
+    /// Applies the entries of a segment outside any session.
     ///
     /// # Errors
-    /// `Corrupt` when the payload is not a run of entries of this layout.
-    pub(super) fn apply(&mut self, segment: &Segment) -> Result<()> {
+    /// `Corrupt` when they are not entries of this layout; those of reading. Some of them were applied
+    /// then.
+    pub(super) fn apply(&mut self, entries: &mut EntryStream) -> Result<()> {
         if self.tables().all(|(_, table)| table.is_fresh()) {
-            self.expect(segment)?;
-            let filled = self.fill(segment, Table::append);
+            self.expect(entries)?;
+            let filled = self.fill(entries, Table::append);
             self.each(Table::index_appended);
             filled?;
         } else {
-            self.fill(segment, Table::load)?;
+            self.fill(entries, Table::load)?;
         }
         self.read_directory()?;
         // Loaded content is committed content: there is nothing to go back to.
@@ -209,34 +210,27 @@ impl Families {
     /// there once.
     fn fill(
         &mut self,
-        segment: &Segment,
+        entries: &mut EntryStream,
         put: impl Fn(&mut Table, &[u8], &[u8]) -> Result<()>,
     ) -> Result<()> {
-        let mut reader = ChangeReader::new(&segment.payload);
-        let mut last: Option<&[u8]> = None;
-        while let Some((key, change)) = reader.next()? {
-            if last.is_some_and(|last| last >= key) {
-                return Err(Error::corrupt("state entries are not in ascending order"));
-            }
-            last = Some(key);
+        entries.for_each(|key, change| {
             let (table, key) = self.route(key)?;
             match change {
-                Change::Put(value) => put(table, key, value)?,
+                Change::Put(value) => put(table, key, value),
                 Change::Remove => {
                     table.remove(key);
+                    Ok(())
                 }
             }
-        }
-        Ok(())
+        })
     }
 
     /// Makes room for what the first segment brings, where that is known: the changes that come later
     /// are mostly of keys that are there.
-    fn expect(&mut self, segment: &Segment) -> Result<()> {
+    fn expect(&mut self, entries: &EntryStream) -> Result<()> {
         if let Layout::Plain(_) = self.layout {
-            let at_most = segment.payload.len() / MIN_ENTRY_BYTES;
             let heads = self.family_mut(FIRST_FAMILY)?.heads_mut();
-            heads.reserve(at_most.min(segment.head.entries as usize));
+            heads.reserve(entries.at_most());
         }
         Ok(())
     }
@@ -378,10 +372,10 @@ mod tests {
     use super::super::order::KeyRange;
     use super::*;
     use crate::error::ErrorKind;
-    use crate::format::{SegmentHead, SegmentKind};
+    use crate::format::{Segment, SegmentHead, SegmentKind};
     use crate::ids::{CheckpointId, Owner};
 
-    fn segment(entries: &[(&str, Change<'_>)]) -> Segment {
+    fn segment(entries: &[(&str, Change<'_>)]) -> EntryStream {
         let mut out = ChangeWriter::default();
         for (key, change) in entries {
             out.push(&[], key.as_bytes(), *change);
@@ -395,10 +389,10 @@ mod tests {
             payload_bytes: 0,
             entries: out.entries(),
         };
-        Segment {
+        EntryStream::of_segment(Segment {
             head,
             payload: out.into_bytes(),
-        }
+        })
     }
 
     fn plain() -> Families {
@@ -409,7 +403,7 @@ mod tests {
     fn entries_out_of_order_are_reported() {
         let put = Change::Put(b"1");
         for keys in [["b", "a"], ["a", "a"]] {
-            let error = plain().apply(&segment(&keys.map(|key| (key, put))));
+            let error = plain().apply(&mut segment(&keys.map(|key| (key, put))));
             assert_eq!(error.unwrap_err().kind(), ErrorKind::Corrupt);
         }
     }
@@ -425,7 +419,7 @@ mod tests {
             ordered: true,
             ..FamilyOptions::default()
         }));
-        content.apply(&segment(&entries)).unwrap();
+        content.apply(&mut segment(&entries)).unwrap();
         let family = content.family_mut(FIRST_FAMILY).unwrap();
         assert_eq!(family.len(), keys.len());
         for key in &keys {
@@ -454,7 +448,7 @@ mod tests {
     fn a_key_that_was_removed_a_moment_ago_is_there_once_after_a_load() {
         let mut content = plain();
         content
-            .apply(&segment(&[("a", Change::Put(b"1"))]))
+            .apply(&mut segment(&[("a", Change::Put(b"1"))]))
             .unwrap();
         content.begin();
         let family = content.family_mut(FIRST_FAMILY).unwrap();
@@ -462,7 +456,7 @@ mod tests {
         content.commit();
         // The undo log still knows the key.
         content
-            .apply(&segment(&[("a", Change::Put(b"2"))]))
+            .apply(&mut segment(&[("a", Change::Put(b"2"))]))
             .unwrap();
         let family = content.family_mut(FIRST_FAMILY).unwrap();
         assert_eq!(family.get(b"a"), Some(b"2".as_slice()));

@@ -1,10 +1,8 @@
-//! Encoding of changelogs and base images: entries sorted by key.
-//!
-//! An entry is `varint key_len, key, varint tag, value`, where tag 0 is a removal (no value
-//! follows) and tag n is a value of n - 1 bytes. Sorted input makes merging a streaming pass and
+//! Entries of changelogs, base images and runs, sorted by key: that makes merging a streaming pass and
 //! lets the compressor see neighbouring keys together.
 
 use crate::error::{Error, Result};
+use crate::format::{parse_entry, put_entry};
 
 /// The least an entry takes: two lengths.
 pub(super) const MIN_ENTRY_BYTES: usize = 2;
@@ -18,7 +16,17 @@ pub enum Change<'a> {
     Remove,
 }
 
-/// Builds an encoded run of entries.
+impl<'a> Change<'a> {
+    /// The value; `None` for a removal.
+    pub(super) fn value(self) -> Option<&'a [u8]> {
+        match self {
+            Self::Put(value) => Some(value),
+            Self::Remove => None,
+        }
+    }
+}
+
+/// Builds encoded entries.
 #[derive(Debug, Default)]
 pub struct ChangeWriter {
     bytes: Vec<u8>,
@@ -29,16 +37,7 @@ impl ChangeWriter {
     /// Appends one entry, whose key is `prefix` and then `key`. Keys must arrive in ascending order,
     /// each at most once.
     pub fn push(&mut self, prefix: &[u8], key: &[u8], change: Change<'_>) {
-        put_varint(&mut self.bytes, (prefix.len() + key.len()) as u64);
-        self.bytes.extend_from_slice(prefix);
-        self.bytes.extend_from_slice(key);
-        match change {
-            Change::Put(value) => {
-                put_varint(&mut self.bytes, value.len() as u64 + 1);
-                self.bytes.extend_from_slice(value);
-            }
-            Change::Remove => put_varint(&mut self.bytes, 0),
-        }
+        put_entry(&mut self.bytes, prefix, key, change.value());
         self.entries += 1;
     }
 
@@ -47,81 +46,49 @@ impl ChangeWriter {
         self.entries
     }
 
-    /// The encoded run.
+    /// The encoded entries.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 }
 
-/// Reads an encoded run of entries.
+/// Reads encoded entries.
 #[derive(Clone, Debug)]
 pub struct ChangeReader<'a> {
-    rest: &'a [u8],
-    total: usize,
+    payload: &'a [u8],
+    at: usize,
 }
 
 impl<'a> ChangeReader<'a> {
-    /// Reads from `payload`, the content of a changelog or base image segment.
+    /// Reads from `payload`, the content of a changelog, base image or run.
     pub fn new(payload: &'a [u8]) -> Self {
-        Self {
-            rest: payload,
-            total: payload.len(),
-        }
+        Self { payload, at: 0 }
     }
 
     /// The next entry, `None` at the end.
     ///
     /// # Errors
-    /// `Corrupt` when the bytes are not a run of entries.
+    /// `Corrupt` when the bytes are not encoded entries.
     #[allow(clippy::should_implement_trait)] // the error is in the outer layer on purpose
     pub fn next(&mut self) -> Result<Option<(&'a [u8], Change<'a>)>> {
-        if self.rest.is_empty() {
+        if self.at == self.payload.len() {
             return Ok(None);
         }
-        let at = self.total - self.rest.len();
-        self.entry().map(Some).ok_or_else(|| {
-            Error::corrupt(format!(
-                "state entry at payload offset {at} runs past the end"
-            ))
-        })
-    }
-
-    fn entry(&mut self) -> Option<(&'a [u8], Change<'a>)> {
-        let key_len = self.varint()?;
-        let key = self.take(key_len)?;
-        let change = match self.varint()? {
-            0 => Change::Remove,
-            n => Change::Put(self.take(n - 1)?),
-        };
-        Some((key, change))
-    }
-
-    fn take(&mut self, len: u64) -> Option<&'a [u8]> {
-        let (head, rest) = self.rest.split_at_checked(usize::try_from(len).ok()?)?;
-        self.rest = rest;
-        Some(head)
-    }
-
-    fn varint(&mut self) -> Option<u64> {
-        let mut value = 0u64;
-        for shift in (0..64).step_by(7) {
-            let (byte, rest) = self.rest.split_first()?;
-            self.rest = rest;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Some(value);
-            }
-        }
-        None
+        let entry =
+            parse_entry(self.payload, self.at).ok_or_else(|| past_the_end(self.at as u64))?;
+        self.at = entry.end;
+        let bytes = |range| self.payload.get(range).unwrap_or_default();
+        let change = entry
+            .value
+            .map_or(Change::Remove, |at| Change::Put(bytes(at)));
+        Ok(Some((bytes(entry.key), change)))
     }
 }
 
-fn put_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push((value as u8) | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
+pub(super) fn past_the_end(at: u64) -> Error {
+    Error::corrupt(format!(
+        "state entry at payload offset {at} runs past the end"
+    ))
 }
 
 #[cfg(test)]

@@ -117,16 +117,17 @@ impl StateStore {
         let Some(at) = self.at.as_mut() else {
             return Ok(());
         };
-        let content = self.families.snapshot();
         let new = NewSegment {
             owner: &self.owner,
             created: CheckpointId(at.id.version),
-            kind: SegmentKind::BaseImage,
+            kind: SegmentKind::Run,
             lineage: &[],
             replaced: at.replaced_by_image(),
-            entries: content.entries(),
+            entries: 0,
         };
-        let reference = writer.append(&new, &content.into_bytes())?;
+        let mut run = writer.begin_run(&new)?;
+        self.families.snapshot(&mut run)?;
+        let reference = run.finish()?;
         writer.sync_files(&BTreeSet::from([reference.file]))?;
         at.rest_on(reference);
         Ok(())

@@ -1,10 +1,14 @@
-//! Reads the segments of a version. Where the base image is damaged and the segments
+//! Reads the segments of a version, page by page. Where the base image is damaged and the segments
 //! it replaced are still there, the state is rebuilt from those.
 
 use super::content::Families;
+use super::entry_stream::EntryStream;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Segment, SegmentHead, SegmentReader};
+use crate::format::{SegmentHead, SegmentReader, SegmentStream};
 use crate::ids::{Owner, SegmentRef};
+
+/// What is read at once. On remote storage every read is a round trip.
+const READ_AHEAD_BYTES: u64 = 4 << 20;
 
 /// One load of one owner's state.
 pub(super) struct Load<'a> {
@@ -27,24 +31,24 @@ impl Load<'_> {
         newest: &SegmentRef,
         replaced: Option<SegmentRef>,
     ) -> Result<SegmentHead> {
-        let segment = match self.segments.read(newest, self.owner) {
-            Ok(segment) => segment,
+        // Its head says what comes before it.
+        let stream = match self.stream(newest) {
+            Ok(stream) => stream,
             Err(damage) => return self.rebuild(damage, replaced),
         };
-        if let Some((base, changelogs)) = segment.head.lineage.split_first() {
-            match self.segments.read(base, self.owner) {
-                Ok(base_segment) => self.apply(base, &base_segment)?,
-                Err(damage) => {
-                    self.rebuild(damage, segment.head.replaced)?;
-                }
+        let head = stream.head().clone();
+        if let Some((base, changelogs)) = head.lineage.split_first() {
+            if let Err(damage) = self.apply(base) {
+                self.rebuild(damage, head.replaced)?;
             }
             for changelog in changelogs {
-                let read = self.segments.read(changelog, self.owner)?;
-                self.apply(changelog, &read)?;
+                self.apply(changelog)?;
             }
         }
-        self.apply(newest, &segment)?;
-        Ok(segment.head)
+        match self.apply_stream(newest, stream) {
+            Ok(()) => Ok(head),
+            Err(damage) => self.rebuild(damage, replaced),
+        }
     }
 
     /// Applies what a damaged base image replaced. This ends: a reference holds the digest of what
@@ -54,6 +58,8 @@ impl Load<'_> {
         let Some(replaced) = replaced.filter(|_| repairable) else {
             return Err(damage);
         };
+        // It was found to be damaged when some of it had been applied.
+        *self.content = Families::new(self.content.layout());
         match self.run(&replaced, None) {
             Ok(head) => {
                 self.rebuilt.push(format!(
@@ -69,9 +75,20 @@ impl Load<'_> {
         }
     }
 
-    fn apply(&mut self, reference: &SegmentRef, segment: &Segment) -> Result<()> {
+    /// Applies a segment page by page. After an error the content is that of no version.
+    fn apply(&mut self, reference: &SegmentRef) -> Result<()> {
+        let stream = self.stream(reference)?;
+        self.apply_stream(reference, stream)
+    }
+
+    fn stream(&mut self, reference: &SegmentRef) -> Result<SegmentStream> {
+        self.segments
+            .stream(reference, self.owner, READ_AHEAD_BYTES)
+    }
+
+    fn apply_stream(&mut self, reference: &SegmentRef, stream: SegmentStream) -> Result<()> {
         self.content
-            .apply(segment)
+            .apply(&mut EntryStream::new(stream))
             .map_err(|e| e.context(format!("{reference}, {}", self.owner)))
     }
 }

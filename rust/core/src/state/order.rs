@@ -8,6 +8,8 @@
 
 use std::cmp::Ordering;
 
+use crate::format::shared_bytes;
+
 /// A block is split at this many entries: 8 KiB, what a `memmove` shifts in well under a
 /// microsecond.
 const MAX_BLOCK_ENTRIES: usize = 512;
@@ -287,9 +289,37 @@ impl Bound<'_> {
     }
 }
 
-/// Number of bytes with which both keys begin.
-fn shared_bytes(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+/// At most so many keys are sorted by comparing whole ones.
+const FEW_KEYS: usize = 24;
+
+/// So are keys that agree in so many bytes: it bounds the depth of the calls.
+const LONG_KEY_BYTES: usize = 512;
+
+/// Sorts slots by their keys, which agree up to `skip`. Beside each slot lie eight bytes of its key,
+/// so that most comparisons go nowhere else; slots whose keys agree in these are sorted by the next
+/// bytes in which they differ.
+pub(super) fn sort_by_key<'k>(
+    slots: &mut [(u64, u32)],
+    skip: usize,
+    key_of: &impl Fn(u32) -> &'k [u8],
+) {
+    let first = slots.first().map_or(&[][..], |(_, slot)| key_of(*slot));
+    // A key that ends is told from one that goes on with zeros by nothing but its length.
+    if slots.len() <= FEW_KEYS || first.len().min(LONG_KEY_BYTES) <= skip {
+        slots.sort_unstable_by_key(|(_, slot)| key_of(*slot));
+        return;
+    }
+    let shared = |(_, slot): &(u64, u32)| shared_bytes(first, key_of(*slot));
+    let common = slots.iter().map(shared).min().unwrap_or(0).max(skip);
+    for (head, slot) in &mut *slots {
+        *head = head_of(key_of(*slot), common);
+    }
+    slots.sort_unstable_by_key(|(head, _)| *head);
+    for equal in slots.chunk_by_mut(|(a, _), (b, _)| a == b) {
+        if equal.len() > 1 {
+            sort_by_key(equal, common + size_of::<u64>(), key_of);
+        }
+    }
 }
 
 /// Eight bytes of `key` from `skip` on, big-endian; behind its end are zeros. Of two keys that agree
@@ -363,6 +393,23 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn slots_are_sorted_by_whole_keys(
+            keys in prop::collection::btree_set(
+                (prop::sample::select(vec![0usize, 3, 8, 9, 16, 505, 600]), prop::collection::vec(0u8..2, 0..12)),
+                0..400),
+        ) {
+            // Of many keys that agree in their first bytes, some end where others go on with zeros.
+            let keys: Vec<_> = keys.into_iter().map(|(zeros, end)| [vec![0; zeros], end].concat()).collect();
+            let key_of = |slot: u32| keys[slot as usize].as_slice();
+            let mut slots: Vec<_> = (0..keys.len() as u32).rev().map(|slot| (7, slot)).collect();
+            sort_by_key(&mut slots, 0, &key_of);
+            let found: Vec<_> = slots.iter().map(|(_, slot)| key_of(*slot)).collect();
+            let mut expected: Vec<_> = keys.iter().map(Vec::as_slice).collect();
+            expected.sort_unstable();
+            prop_assert_eq!(found, expected);
+        }
+
         #[test]
         fn ranges_equal_those_of_a_sorted_map(
             keys in prop::collection::vec(prop::collection::vec(0u8..4, 0..7), 1..3_000),

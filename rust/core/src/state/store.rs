@@ -7,6 +7,7 @@ use super::base_image::BaseImage;
 use super::changes::read_changelog;
 use super::commit_id::CommitId;
 use super::content::{Families, Layout};
+use super::entry_stream::EntryStream;
 use super::load::Load;
 use super::memory::{MemoryBudget, MemoryShare};
 use super::open_scans::{OpenScans, ScanBatch, ScanOf};
@@ -230,7 +231,7 @@ impl StateStore {
         for version in from.0 + 1..=to.version {
             if let Some(changelog) = read_changelog(storage, &self.owner, version, ids)? {
                 self.families
-                    .apply(&changelog)
+                    .apply(&mut EntryStream::of_segment(changelog))
                     .map_err(|e| e.context(format!("version {version} of {}", self.owner)))?;
             }
         }
@@ -342,10 +343,13 @@ impl StateStore {
                     content: &mut self.families,
                     rebuilt: Vec::new(),
                 };
-                let head = load.run(&reference, wanted.replaced)?;
-                let rebuilt = !load.rebuilt.is_empty();
+                let loaded = load.run(&reference, wanted.replaced);
+                let messages = load.rebuilt;
+                // What was applied before the damage was found is the content of no version.
+                let head = loaded.inspect_err(|_| self.forget_content())?;
+                let rebuilt = !messages.is_empty();
                 if rebuilt {
-                    self.warning = Some(load.rebuilt.join("; "));
+                    self.warning = Some(messages.join("; "));
                     self.stats.rebuilds += 1;
                 }
                 Position::read(wanted, reference, head, rebuilt)

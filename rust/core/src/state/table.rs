@@ -13,8 +13,9 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::arena::{Arena, Record, RecordAt};
 use super::entries::{Change, ChangeWriter};
-use super::order::{KeyRange, Order};
+use super::order::{KeyRange, Order, sort_by_key};
 use crate::error::{Error, Result};
+use crate::segment::RunWriter;
 
 /// Garbage below this is never worth a compaction.
 const COMPACT_MIN_BYTES: usize = 64 << 10;
@@ -405,13 +406,28 @@ impl Table {
         }
     }
 
-    /// Appends the whole content to `out`, sorted by key, each key behind `prefix`.
-    pub(super) fn snapshot(&self, prefix: &[u8], out: &mut ChangeWriter) {
-        let mut records: Vec<_> = self.records().collect();
-        records.sort_unstable_by_key(|record| record.key);
-        for record in records {
-            out.push(prefix, record.key, Change::Put(record.value));
+    /// Writes the whole content to `out`, sorted by key, each key behind `prefix`.
+    pub(super) fn snapshot(&self, prefix: &[u8], out: &mut RunWriter<'_>) -> Result<()> {
+        let numbers = match &self.order {
+            Some(order) => order.slots(KeyRange::All, |number| self.key_of(number)),
+            None => self.sorted(),
+        };
+        let slots = numbers.iter().filter_map(|n| self.slots.get(*n as usize));
+        let live = slots.filter(|slot| !slot.is_dead());
+        for record in live.filter_map(|slot| self.arena.get(slot.record)) {
+            out.push(prefix, record.key, Some(record.value))?;
         }
+        Ok(())
+    }
+
+    /// The numbers of the live slots in the order of their keys. This takes 16 bytes a key.
+    fn sorted(&self) -> Vec<u32> {
+        let slots = self.slots.iter().zip(0u32..);
+        let live = slots.filter(|(slot, _)| !slot.is_dead());
+        let mut numbers = Vec::with_capacity(self.len);
+        numbers.extend(live.map(|(_, number)| (0, number)));
+        sort_by_key(&mut numbers, 0, &|number| self.key_of(number));
+        numbers.into_iter().map(|(_, number)| number).collect()
     }
 
     /// Ends the session and keeps its undo log for [`Table::abort`] until the next one begins.

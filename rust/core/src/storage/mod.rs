@@ -106,7 +106,7 @@ pub trait Storage: Send + Sync + fmt::Debug {
 }
 
 /// An object open for reading, whether or not a writer still appends to it.
-pub trait ReadFile: Send + fmt::Debug {
+pub trait ReadFile: Send + Sync + fmt::Debug {
     /// Size in bytes when it was opened.
     fn size_bytes(&self) -> u64;
 

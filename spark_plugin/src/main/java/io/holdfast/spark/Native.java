@@ -289,6 +289,9 @@ public final class Native {
       String region,
       String store);
 
+  /** What a segment of a state store holds, encoded by the core, after all of it was verified. */
+  static native byte[] inspectSegment(String dir, HadoopFiles files, byte[] reference);
+
   /** Size of the payload of a segment, after all of it was verified; see {@link #readSegment}. */
   static native long segmentBytes(
       String dir,
@@ -370,7 +373,7 @@ public final class Native {
                 + " (no resource "
                 + resource
                 + "). Put both jars that 'holdfast jar' prints into spark.jars, of a wheel built for"
-                + " this platform.");
+                + " this platform; 'holdfast doctor' looks whether they are.");
       }
       // A JVM loads a library file only once per class loader: every loader gets its own copy.
       Path file = Files.createTempFile("libholdfast_jni-", ".so");
@@ -389,7 +392,8 @@ public final class Native {
               + System.getProperty("java.io.tmpdir")
               + ": "
               + e.getMessage()
-              + ". The folder must be writable and allow execution (set java.io.tmpdir).",
+              + ". The folder must be writable and allow execution (set java.io.tmpdir);"
+              + " 'holdfast doctor' tries it.",
           e);
     }
   }

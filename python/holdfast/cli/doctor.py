@@ -1,0 +1,254 @@
+"""``holdfast doctor``: whether this machine has what Holdfast needs, and what to do where not."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import holdfast
+from holdfast._jars import SPARK_MINORS, UnsupportedSparkError, plugin_jars
+from holdfast._sessions import PLUGIN, runs_plugin
+from holdfast._spark import OF_QUERIES
+from holdfast.cli import folders, report
+from holdfast.cli.documents import print_document
+from holdfast.cli.java import MissingJavaError, begin_jvm, class_loader, java_version
+from holdfast.regions.base.durable import write_text
+from holdfast.regions.base.paths import AnyPath
+
+#: So many classes and methods that Spark lacks are named.
+_NAMED_MISSING: Final = 3
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found.
+
+    Attributes
+    ----------
+    outcome : {"ok", "note", "wrong", "skipped"}
+        A note is something to know that does not keep Holdfast from working.
+    remedy : str
+        What to do; empty if there is nothing to do.
+    """
+
+    outcome: Literal["ok", "note", "wrong", "skipped"]
+    found: str
+    remedy: str = ""
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Print what was found.
+
+    Raises
+    ------
+    OSError
+        If something is wrong.
+    """
+    findings = dict(examine(arguments.folder))
+    if arguments.json:
+        checks = [{"check": name, **asdict(finding)} for name, finding in findings.items()]
+        print_document({"checks": checks})
+    else:
+        report.print_findings(
+            (name, one.outcome, one.found, one.remedy) for name, one in findings.items()
+        )
+    wrong = sum(one.outcome == "wrong" for one in findings.values())
+    if wrong:
+        raise OSError(f"{wrong} of {len(findings)} checks found something wrong")
+
+
+def examine(folder: str | None = None) -> Iterator[tuple[str, Finding]]:
+    """Look at one thing after the other.
+
+    Parameters
+    ----------
+    folder : str, optional
+        Folder for checkpoints, a path or a URI. A file is written there and deleted again.
+
+    Yields
+    ------
+    tuple of (str, Finding)
+        Name of the check, and what it found.
+    """
+    for_jvm: Mapping[str, Callable[[], Finding]] = {
+        "installation": _installation,
+        "PySpark": _pyspark,
+        "Java": _java,
+        "Spark": _spark,
+    }
+    in_jvm: Mapping[str, Callable[[], Finding]] = {
+        "plugin": _plugin,
+        "native library": _native_library,
+        "settings": _settings,
+    }
+    has_jvm = True
+    for name, check in for_jvm.items():
+        # Java is looked at in any case: the person gets both at once.
+        finding = check() if has_jvm or check is _java else _SKIPPED
+        has_jvm = has_jvm and finding.outcome != "wrong"
+        yield name, finding
+    for name, check in in_jvm.items():
+        yield name, check() if has_jvm else _SKIPPED
+    if folder is not None:
+        possible = has_jvm or not folders.needs_jvm(folder)
+        yield "checkpoint folder", _folder(folder) if possible else _SKIPPED
+
+
+_SKIPPED: Final = Finding("skipped", "something that it needs is wrong")
+
+
+def _installation() -> Finding:
+    library, version = platform.libc_ver()
+    try:
+        for minor in SPARK_MINORS:
+            plugin_jars(spark=minor)
+    except FileNotFoundError as missing:
+        return Finding("wrong", str(missing), "install Holdfast again, from a wheel")
+    where = Path(holdfast.__file__).parent
+    system = f"{platform.system()} {platform.machine()}, {library or 'C library'} {version or '?'}"
+    return Finding(
+        "ok",
+        f"Holdfast {holdfast.__version__} in {where}, Python {platform.python_version()}, {system}",
+    )
+
+
+def _pyspark() -> Finding:
+    if find_spec("pyspark") is None:
+        return Finding(
+            "wrong",
+            "it is not installed for this Python",
+            "pip install 'holdfast[spark]', or run this with the Python of the driver",
+        )
+    import pyspark
+
+    try:
+        jar = plugin_jars()[0]
+    except UnsupportedSparkError as error:
+        return Finding("wrong", str(error), "install another PySpark")
+    return Finding("ok", f"{pyspark.__version__} takes {jar.name}")
+
+
+def _java() -> Finding:
+    try:
+        return Finding("ok", str(java_version()))
+    except MissingJavaError as missing:
+        return Finding("wrong", missing.what, missing.remedy)
+
+
+def _spark() -> Finding:
+    import pyspark
+
+    try:
+        jvm = begin_jvm()
+    except OSError as error:
+        return Finding("wrong", str(error), "If SPARK_HOME is set, it must lead to a whole Spark")
+    version = str(jvm.org.apache.spark.package.SPARK_VERSION())
+    home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
+    if version != pyspark.__version__:
+        return Finding(
+            "wrong",
+            f"{version} in {home}, but PySpark is {pyspark.__version__}",
+            "let SPARK_HOME lead to the Spark of this PySpark, or install the PySpark of that "
+            "Spark: the jar of Holdfast is that for PySpark's version",
+        )
+    return Finding("ok", f"{version} in {home}")
+
+
+def _plugin() -> Finding:
+    jvm = begin_jvm()
+    missing = list(jvm.io.holdfast.spark.driver.SparkProbe.missing(class_loader(jvm)))
+    if missing:
+        more = len(missing) - _NAMED_MISSING
+        named = ", ".join(missing[:_NAMED_MISSING]) + (f" and {more} more" if more > 0 else "")
+        return Finding(
+            "wrong",
+            f"this Spark lacks {named}",
+            "install a Spark that this Holdfast was tested on: docs/compatibility.md",
+        )
+    return Finding("ok", "Spark has every class and method that it uses")
+
+
+def _native_library() -> Finding:
+    from py4j.protocol import Py4JJavaError
+
+    jvm = begin_jvm()
+    try:
+        jvm.java.lang.Class.forName("io.holdfast.spark.Native", True, class_loader(jvm))
+    except Py4JJavaError as error:
+        cause: Any = error.java_exception
+        while cause.getMessage() is None and cause.getCause() is not None:
+            cause = cause.getCause()
+        return Finding("wrong", str(cause.getMessage()))
+    folder = jvm.java.lang.System.getProperty("java.io.tmpdir")
+    return Finding("ok", f"the JVM loaded it by way of {folder}")
+
+
+def _settings() -> Finding:
+    conf = begin_jvm().org.apache.spark.SparkConf()
+    found = {key: conf.get(key, None) for key in ("spark.plugins", *OF_QUERIES)}
+    if not any(found.values()):
+        return Finding(
+            "note",
+            "spark-defaults.conf says nothing of Holdfast",
+            "call holdfast.configure(builder), or put there what `holdfast conf` prints",
+        )
+    wrong = [
+        f"{key} is {found[key] or 'not set'}, not {value}"
+        for key, value in OF_QUERIES.items()
+        if found[key] != value
+    ]
+    if not runs_plugin(found["spark.plugins"]):
+        wrong.insert(0, f"spark.plugins is {found['spark.plugins'] or 'not set'}, without {PLUGIN}")
+    if wrong:
+        said = f"spark-defaults.conf: {'; '.join(wrong)}"
+        return Finding("wrong", said, "put there what `holdfast conf` prints")
+    return Finding("ok", "spark-defaults.conf lets all queries run on Holdfast")
+
+
+def _folder(given: str) -> Finding:
+    try:
+        folder = folders.given(given)
+        made = _make(folder)
+        try:
+            _try_out(folder)
+        finally:
+            for one in reversed(made):
+                one.rmdir()
+    except (OSError, ValueError) as error:
+        return Finding(
+            "wrong",
+            str(error),
+            "the users of the driver and of the executors need to list, read, write and delete "
+            "there; settings of Hadoop's client belong into spark-defaults.conf, as spark.hadoop.*",
+        )
+    return Finding("ok", f"files in {given} can be created, read, replaced and deleted")
+
+
+def _make(folder: AnyPath) -> list[AnyPath]:
+    """Make a folder; returns those that were not there, the outermost first."""
+    made: list[AnyPath] = []
+    there = folder
+    while not there.exists():
+        made.insert(0, there)
+        there = there.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    return made
+
+
+def _try_out(folder: AnyPath) -> None:
+    # Neither Spark nor Holdfast looks at names that begin with a dot.
+    probe = folder / f".doctor-{uuid.uuid4().hex}"
+    try:
+        for text in ("first", "second"):
+            write_text(probe, text)
+            if (read := probe.read_text()) != text:
+                raise OSError(f"{probe}: {text!r} was written, and {read!r} read")
+    finally:
+        probe.unlink(missing_ok=True)

@@ -1,0 +1,119 @@
+"""The Java that Spark starts, and a JVM with Spark's classes and Holdfast's."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from holdfast._jars import plugin_jars
+
+#: Spark 4 needs it, and so do the classes of the plugin.
+JAVA_MIN: Final = 17
+
+_LAST_LINES: Final = 5
+
+
+class MissingJavaError(OSError):
+    """There is no Java, or one that is too old.
+
+    Attributes
+    ----------
+    what, remedy : str
+        What was found, and what to do.
+    """
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(f"{what}. {remedy}")
+        self.what = what
+        self.remedy = remedy
+
+
+def java_version() -> int:
+    """Return the major version of the Java that Spark starts: of ``JAVA_HOME``, or on ``PATH``.
+
+    Raises
+    ------
+    MissingJavaError
+        If there is no Java, or one before 17.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    try:
+        if java is None:
+            raise FileNotFoundError("java is not on PATH")
+        text = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise MissingJavaError(
+            f"Spark needs Java {JAVA_MIN} or newer, but it cannot be started ({error}; "
+            f"JAVA_HOME={home or 'not set'})",
+            "Install one, for instance with 'apt-get install openjdk-17-jre-headless'",
+        ) from error
+    found = re.search(r'version "(\d+)', text)
+    if found is None or int(found[1]) < JAVA_MIN:
+        version = found[1] if found else "unknown"
+        raise MissingJavaError(
+            f"expected Java {JAVA_MIN} or newer, found {version} at {java}",
+            "Let JAVA_HOME lead to another",
+        )
+    return int(found[1])
+
+
+@lru_cache(maxsize=1)
+def begin_jvm() -> Any:
+    """Return py4j's view of a JVM with the settings of spark-defaults.conf, and no session.
+
+    What it logs is not shown.
+
+    Raises
+    ------
+    OSError
+        If it cannot be started, with the last that it said; or if a jar of the plugin is missing
+        from this installation.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.java_gateway import launch_gateway
+
+    with tempfile.TemporaryFile() as log:
+        try:
+            with _stderr_to(log):
+                # It ends with this process, because its standard input does.
+                jvm: Any = launch_gateway().jvm
+        except (OSError, PySparkException) as error:
+            log.seek(0)
+            lines = log.read().decode(errors="replace").splitlines()
+            # A trace ends with what called Spark, and begins with what is wrong.
+            said = [line for line in lines if not line.startswith("\tat ")][-_LAST_LINES:]
+            raise OSError(
+                "\n  ".join([f"the JVM of Spark did not start: {error}", *said])
+            ) from error
+    # Not by spark.jars, which would take the place of the user's.
+    for jar in plugin_jars():
+        class_loader(jvm).addURL(jvm.java.io.File(str(jar)).toURI().toURL())
+    return jvm
+
+
+@contextmanager
+def _stderr_to(file: BinaryIO) -> Iterator[None]:
+    """Let processes that are started meanwhile write what they log into a file."""
+    sys.stderr.flush()
+    own = os.dup(2)
+    try:
+        os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(own, 2)
+        os.close(own)
+
+
+def class_loader(jvm: Any) -> Any:
+    """Return the loader of a JVM that knows Spark's classes and Holdfast's."""
+    return jvm.java.lang.Thread.currentThread().getContextClassLoader()

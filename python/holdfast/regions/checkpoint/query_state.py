@@ -1,0 +1,232 @@
+"""The state of an ordinary query: the segments of its batches, and whether they can be read.
+
+Nothing here takes a term or changes a file, so a checkpoint folder can be looked at while its query
+runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from holdfast._core import CommitId, CorruptSegmentError, SegmentRef, SegmentReport, inspect_segment
+from holdfast.regions.base.hadoop_path import HadoopPath, call_jvm
+from holdfast.regions.base.paths import AnyPath
+from holdfast.regions.checkpoint.query_folder import COMMITS_FOLDER, STATE_FILES_FOLDER
+from holdfast.regions.checkpoint.read import UNREADABLE
+
+
+@dataclass(frozen=True)
+class StoredSegment:
+    """A segment that a batch needs.
+
+    Attributes
+    ----------
+    operator, partition : int
+        Number of the operator, and of its partition.
+    ref : SegmentRef
+        Where it is.
+    report : SegmentReport or str
+        What it holds, or why it cannot be read.
+    """
+
+    operator: int
+    partition: int
+    ref: SegmentRef
+    report: SegmentReport | str
+
+    @property
+    def message(self) -> str | None:
+        """Why it cannot be read; None if it can."""
+        if not isinstance(self.report, str):
+            return None
+        return f"{_named(self.operator, self.partition)}: {self.report}"
+
+
+@dataclass(frozen=True)
+class StateDamage:
+    """Something of a batch that cannot be read.
+
+    Attributes
+    ----------
+    partition : str or None
+        Operator and partition; None for the entry of the commit log itself.
+    message : str
+        What is wrong, with file, offset and owner.
+    """
+
+    partition: str | None
+    message: str
+
+
+@dataclass(frozen=True)
+class BatchVerdict:
+    """What can be read of the state of a batch.
+
+    Attributes
+    ----------
+    batch : int
+        The batch.
+    partitions, readable_partitions : int
+        Number of partitions of all operators, and of those with all of their state readable.
+    segments, readable_segments : int
+        Number of segments that are known to be needed, and of those that can be read.
+    damage : tuple of StateDamage
+        Everything that cannot be read.
+    """
+
+    batch: int
+    partitions: int = 0
+    readable_partitions: int = 0
+    segments: int = 0
+    readable_segments: int = 0
+    damage: tuple[StateDamage, ...] = ()
+
+
+def committed_batches(folder: AnyPath) -> list[int]:
+    """Return the batches in the commit log of a query, ascending."""
+    log = folder / COMMITS_FOLDER
+    if not log.is_dir():
+        return []
+    # Names that are no numbers are files on their way.
+    return sorted(int(file.name) for file in log.iterdir() if file.name.isdecimal())
+
+
+def entry_of(folder: AnyPath, batch: int) -> AnyPath:
+    """Return the entry of a batch in the commit log of a query."""
+    return folder / COMMITS_FOLDER / str(batch)
+
+
+@dataclass
+class StateOfQuery:
+    """Reads the state of the batches of a query. A segment of several batches is read once.
+
+    Parameters
+    ----------
+    folder : Path or HadoopPath
+        The checkpoint folder of the query.
+    """
+
+    folder: AnyPath
+    _reports: dict[SegmentRef, SegmentReport | str] = field(default_factory=dict)
+
+    def segments(self, batch: int) -> Iterator[StoredSegment]:
+        """Read the segments of a batch, by operator, partition and age, the oldest first.
+
+        Parameters
+        ----------
+        batch : int
+            A committed batch.
+
+        Raises
+        ------
+        OSError, NotImplementedError
+            If the entry of the commit log cannot be read, or names no state of Holdfast.
+        """
+        for operator, partition, id in self._ids(batch):
+            if id.ref is None:
+                continue
+            newest = self._inspect(id.ref)
+            if isinstance(newest, str):
+                yield StoredSegment(operator, partition, id.ref, newest)
+                continue
+            owner = newest.owner
+            for ref in newest.lineage:
+                report = self._inspect(ref)
+                if not isinstance(report, str) and report.owner != owner:
+                    report = _foreign(ref, str(owner), report)
+                yield StoredSegment(operator, partition, ref, report)
+            is_own = (owner.operator, owner.region) == (str(operator), str(partition))
+            known = newest if is_own else _foreign(id.ref, _named(operator, partition), newest)
+            yield StoredSegment(operator, partition, id.ref, known)
+
+    def verify(self, batch: int, progress: Callable[[int, int], None]) -> BatchVerdict:
+        """Verify the state of one batch.
+
+        Parameters
+        ----------
+        batch : int
+            A committed batch.
+        progress : callable
+            Called with the number of stores that are done, and of all.
+
+        Returns
+        -------
+        BatchVerdict
+        """
+        try:
+            partitions = {(operator, partition) for operator, partition, _ in self._ids(batch)}
+            segments = []
+            for segment in self.segments(batch):
+                segments.append(segment)
+                progress(len(segments), max(len(partitions), len(segments)))
+        except UNREADABLE as error:
+            return BatchVerdict(batch, damage=(StateDamage(None, str(error)),))
+        unreadable = {
+            (segment.operator, segment.partition)
+            for segment in segments
+            if segment.message is not None
+        }
+        damage = tuple(
+            StateDamage(_named(segment.operator, segment.partition), segment.message)
+            for segment in segments
+            if segment.message is not None
+        )
+        return BatchVerdict(
+            batch=batch,
+            partitions=len(partitions),
+            readable_partitions=len(partitions) - len(unreadable),
+            segments=len(segments),
+            readable_segments=len(segments) - len(damage),
+            damage=damage,
+        )
+
+    def _ids(self, batch: int) -> Iterator[tuple[int, int, CommitId]]:
+        """Yield operator, partition and id of every store."""
+        entry = entry_of(self.folder, batch)
+        _, _, text = entry.read_text().partition("\n")
+        try:
+            operators = json.loads(text or "{}").get("stateUniqueIds") or {}
+        except (ValueError, AttributeError):
+            raise CorruptSegmentError(f"{entry}: expected a JSON object, found {text!r}") from None
+        for operator, partitions in operators.items():
+            for partition, stores in enumerate(partitions):
+                for text in stores:
+                    try:
+                        yield int(operator), partition, CommitId.parse(text)
+                    except UNREADABLE as error:
+                        where = f"{entry}, {_named(int(operator), partition)}"
+                        raise type(error)(f"{where}: {error}") from None
+
+    def _inspect(self, ref: SegmentRef) -> SegmentReport | str:
+        known = self._reports.get(ref)
+        if known is None:
+            try:
+                known = _report(self.folder / STATE_FILES_FOLDER, ref)
+            except UNREADABLE as error:
+                known = str(error)
+            self._reports[ref] = known
+        return known
+
+
+def _report(folder: AnyPath, ref: SegmentRef) -> SegmentReport:
+    if not isinstance(folder, HadoopPath):
+        return inspect_segment(folder, ref)
+    data = call_jvm(
+        "reading a segment in",
+        folder,
+        lambda files: files.inspectSegment(str(folder), ref.to_bytes()),
+    )
+    return SegmentReport.from_bytes(bytes(data))
+
+
+def _foreign(ref: SegmentRef, expected: str, report: SegmentReport) -> str:
+    return (
+        f"segment {ref.file} at offset {ref.offset}: owner: expected {expected}, "
+        f"found {report.owner}"
+    )
+
+
+def _named(operator: int, partition: int) -> str:
+    return f"operator {operator}, partition {partition}"

@@ -1,0 +1,261 @@
+//! Writing a run, entry by entry.
+
+use std::fmt;
+use std::ops::Range;
+
+use prost::Message;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+use super::filter::filter_of;
+use super::{
+    BlockMessage, DirectoryMessage, GroupEntry, GroupMessage, TRAILER_BYTES, Totals, put_block,
+};
+use crate::error::{Error, Result};
+use crate::format::entry::{MAX_LENGTHS_BYTES, put_entry, shared_bytes};
+use crate::format::frame::{self, FrameKind, VERSION_OF_RUNS};
+use crate::format::segment::encode_head;
+use crate::format::{Compression, NewSegment};
+
+/// A block takes no further entry that would make it larger than this, raw. What a point read reads
+/// and decompresses: larger ones would compress better and cost more to look into.
+const BLOCK_BYTES: usize = 16 << 10;
+
+/// A group ends with the block that brings it to so many keys: the filter of 65,536 keys takes 80 KiB,
+/// and 3 MiB while it is made.
+const GROUP_KEYS: usize = 64 << 10;
+
+/// Or to an index of this size, so that large keys do not make a large group.
+const GROUP_INDEX_BYTES: usize = 128 << 10;
+
+/// A run of one group of at most so many bytes of entries has no filter: a reader of single keys reads
+/// all of it with one read, and most stores are that small.
+const UNFILTERED_BYTES: u64 = 256 << 10;
+
+/// Groups are gathered up to this size and written together, so that a reader gets the groups of about
+/// 800,000 keys with one read.
+const SECTION_BYTES: usize = 1 << 20;
+
+/// Encodes a run whose entries come in ascending order of their keys. Frames leave it as they are
+/// made: it holds at most one block, one section of groups, the hashes of one group's keys and the
+/// directory, which takes about 60 bytes and a key for every 65,536 keys.
+pub(crate) struct RunEncoder {
+    compression: Compression,
+    /// Frames that were not taken yet.
+    out: Vec<u8>,
+    taken_bytes: u64,
+    /// Of the frames that were taken.
+    digest: Xxh3,
+    /// Of head and directory.
+    root: Xxh3,
+    block: Vec<u8>,
+    /// Of the block that is being filled.
+    separator: Vec<u8>,
+    /// That of the entry that is being added.
+    key: Vec<u8>,
+    last_key: Vec<u8>,
+    group: GroupMessage,
+    group_index_bytes: usize,
+    group_start: u64,
+    /// Of the keys of the group.
+    hashes: Vec<u64>,
+    /// Groups that wait for the end of their section.
+    section: Vec<u8>,
+    /// Which entries of the directory these are.
+    in_section: Range<usize>,
+    directory: DirectoryMessage,
+    totals: Totals,
+}
+
+impl fmt::Debug for RunEncoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunEncoder")
+            .field("stored_bytes", &self.stored_bytes())
+            .field("totals", &self.totals)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RunEncoder {
+    /// A run without entries. `new` says everything but their number.
+    pub fn new(new: &NewSegment<'_>, compression: Compression) -> Result<Self> {
+        let mut out = Vec::new();
+        let head = encode_head(new, 0, 0)?;
+        frame::put(
+            &mut out,
+            VERSION_OF_RUNS,
+            FrameKind::Head,
+            Compression::None,
+            &head,
+        )
+        .map_err(|e| e.context(format!("head of a segment of {}", new.owner)))?;
+        let mut root = Xxh3::new();
+        root.update(&out);
+        Ok(Self {
+            compression,
+            out,
+            taken_bytes: 0,
+            digest: Xxh3::new(),
+            root,
+            block: Vec::new(),
+            separator: Vec::new(),
+            key: Vec::new(),
+            last_key: Vec::new(),
+            group: GroupMessage::default(),
+            group_index_bytes: 0,
+            group_start: 0,
+            hashes: Vec::new(),
+            section: Vec::new(),
+            in_section: 0..0,
+            directory: DirectoryMessage::default(),
+            totals: Totals::default(),
+        })
+    }
+
+    /// Adds an entry whose key is `prefix` and then `key`; `None` removes the key.
+    ///
+    /// # Errors
+    /// `InvalidInput` when the key is not greater than the one before.
+    pub fn push(&mut self, prefix: &[u8], key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        let need = prefix.len() + key.len() + value.map_or(0, <[u8]>::len) + MAX_LENGTHS_BYTES;
+        if !self.block.is_empty() && self.block.len() + need > BLOCK_BYTES {
+            self.close_block()?;
+        }
+        self.key.clear();
+        self.key.extend_from_slice(prefix);
+        self.key.extend_from_slice(key);
+        if self.totals.entries > 0 && self.key <= self.last_key {
+            return Err(Error::invalid_input(
+                "the entries of a run must come in ascending order of their keys",
+            ));
+        }
+        if self.block.is_empty() {
+            let shared = shared_bytes(&self.last_key, &self.key);
+            let shortest = self.key.get(..=shared).unwrap_or(&self.key);
+            self.separator = shortest.to_vec();
+        }
+        std::mem::swap(&mut self.key, &mut self.last_key);
+        put_entry(&mut self.block, prefix, key, value);
+        self.hashes.push(xxh3_64(&self.last_key));
+        self.totals.entries += 1;
+        Ok(())
+    }
+
+    /// Frames that were made since the last call.
+    pub fn frames(&mut self) -> &[u8] {
+        &self.out
+    }
+
+    /// Forgets these frames: the caller has written them.
+    pub fn forget_frames(&mut self) {
+        self.digest.update(&self.out);
+        self.taken_bytes += self.out.len() as u64;
+        self.out.clear();
+    }
+
+    /// Bytes of all frames so far.
+    pub fn stored_bytes(&self) -> u64 {
+        self.taken_bytes + self.out.len() as u64
+    }
+
+    /// Ends the run and returns its digest. Its last frames are to be written.
+    pub fn finish(&mut self) -> Result<u128> {
+        if !self.block.is_empty() {
+            self.close_block()?;
+        }
+        if self.directory.groups.is_empty() && self.totals.payload_bytes <= UNFILTERED_BYTES {
+            self.hashes.clear();
+        }
+        if !self.group.blocks.is_empty() {
+            self.close_group()?;
+        }
+        self.close_section();
+        let start = self.out.len();
+        let directory = std::mem::take(&mut self.directory);
+        self.totals.groups = directory.groups.len() as u64;
+        let directory = directory.encode_to_vec();
+        put_block(
+            &mut self.out,
+            FrameKind::Directory,
+            self.compression,
+            &directory,
+        )?;
+        self.root.update(self.out.get(start..).unwrap_or_default());
+        self.totals.root = self.root.digest128();
+        self.totals.directory_bytes = (self.out.len() - start) as u64;
+        self.totals.stored_bytes = self.stored_bytes() + TRAILER_BYTES as u64;
+        frame::put(
+            &mut self.out,
+            VERSION_OF_RUNS,
+            FrameKind::RunTrailer,
+            Compression::None,
+            &self.totals.to_body(),
+        )?;
+        self.digest.update(&self.out);
+        Ok(self.digest.digest128())
+    }
+
+    fn close_block(&mut self) -> Result<()> {
+        let start = self.out.len();
+        if self.group.blocks.is_empty() {
+            self.group_start = self.stored_bytes();
+        }
+        put_block(
+            &mut self.out,
+            FrameKind::Entries,
+            self.compression,
+            &self.block,
+        )?;
+        let stored = self.out.get(start..).unwrap_or_default();
+        let block = BlockMessage {
+            separator: std::mem::take(&mut self.separator),
+            stored_bytes: stored.len() as u64,
+            hash: xxh3_64(stored),
+        };
+        self.group_index_bytes += block.encoded_len();
+        self.group.blocks.push(block);
+        self.totals.payload_bytes += self.block.len() as u64;
+        if self.block.capacity() > 2 * BLOCK_BYTES {
+            // One large entry must not be remembered in memory for the rest of the run.
+            self.block = Vec::new();
+        }
+        self.block.clear();
+        if self.hashes.len() >= GROUP_KEYS || self.group_index_bytes >= GROUP_INDEX_BYTES {
+            self.close_group()?;
+        }
+        Ok(())
+    }
+
+    fn close_group(&mut self) -> Result<()> {
+        let mut group = std::mem::take(&mut self.group);
+        group.filter = filter_of(std::mem::take(&mut self.hashes));
+        self.group_index_bytes = 0;
+        let start = self.section.len();
+        let body = group.encode_to_vec();
+        put_block(&mut self.section, FrameKind::Group, self.compression, &body)?;
+        let stored = self.section.get(start..).unwrap_or_default();
+        let separator = group.blocks.into_iter().next().map(|block| block.separator);
+        self.directory.groups.push(GroupEntry {
+            separator: separator.unwrap_or_default(),
+            entries_offset: self.group_start,
+            // Within its section, until that is written.
+            offset: start as u64,
+            stored_bytes: stored.len() as u64,
+            hash: xxh3_64(stored),
+        });
+        self.in_section.end += 1;
+        if self.section.len() >= SECTION_BYTES {
+            self.close_section();
+        }
+        Ok(())
+    }
+
+    fn close_section(&mut self) {
+        let base = self.stored_bytes();
+        let groups = self.directory.groups.get_mut(self.in_section.clone());
+        for group in groups.unwrap_or_default() {
+            group.offset += base;
+        }
+        self.in_section = self.in_section.end..self.in_section.end;
+        self.out.append(&mut self.section);
+    }
+}

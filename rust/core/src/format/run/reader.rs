@@ -1,0 +1,241 @@
+//! Reading a run block by block: what is read is verified, and nothing else is read.
+
+use std::sync::Arc;
+
+use prost::Message;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+use super::filter::KeyFilter;
+use super::{DirectoryMessage, GroupEntry, GroupMessage, TRAILER_BYTES, Totals};
+use crate::error::{Error, Result};
+use crate::format::frame::{self, FrameKind};
+use crate::format::segment::{at, check_head_owner, split_head};
+use crate::format::{SegmentHead, SegmentKind, read_frames};
+use crate::ids::{Owner, SegmentRef};
+use crate::storage::ReadFile;
+
+/// A run that is open: its head and directory are in memory and verified, the rest is in the file.
+/// Memory: about 60 bytes and a key for every 65,536 keys.
+#[derive(Debug)]
+pub(crate) struct RunReader {
+    input: Arc<dyn ReadFile>,
+    reference: SegmentRef,
+    head: SegmentHead,
+    groups: Vec<GroupEntry>,
+}
+
+/// A group of blocks: its index and filter. Memory: what the group takes in the file, about 128 KiB and
+/// the filter's 80 KiB at most.
+#[derive(Debug)]
+pub(crate) struct Group {
+    blocks: Vec<Block>,
+    filter: Option<KeyFilter>,
+}
+
+/// Where a block of entries is.
+#[derive(Debug)]
+pub(crate) struct Block {
+    /// Greater than every key before the block, not greater than its first one.
+    pub separator: Vec<u8>,
+    /// From the beginning of the segment.
+    offset: u64,
+    stored_bytes: u64,
+    hash: u64,
+}
+
+impl RunReader {
+    /// Reads and verifies trailer, directory and head.
+    ///
+    /// # Errors
+    /// `Corrupt` where they are not those of a run of this owner and length; those of storage.
+    pub fn open(input: Arc<dyn ReadFile>, reference: SegmentRef, owner: &Owner) -> Result<Self> {
+        let about = |offset: u64, e| at(&reference, offset as usize, e);
+        let trailer = reference.len.saturating_sub(TRAILER_BYTES as u64);
+        let read = |offset: u64, len: u64| {
+            read_frames(input.as_ref(), reference.offset.saturating_add(offset), len)
+                .map_err(|e| about(offset, e))
+        };
+        let totals = Totals::parse(&read(trailer, TRAILER_BYTES as u64)?)
+            .map_err(|e| about(trailer, e.context("trailer of a run")))?;
+        let directory = trailer.checked_sub(totals.directory_bytes);
+        let Some(directory) = directory.filter(|_| totals.stored_bytes == reference.len) else {
+            return Err(about(
+                trailer,
+                Error::corrupt(format!(
+                    "trailer of a run: expected one of {} bytes, found {totals:?}",
+                    reference.len
+                )),
+            ));
+        };
+        let directory_frames = read(directory, totals.directory_bytes)?;
+        let head_frame = read_head(input.as_ref(), &reference).map_err(|e| about(0, e))?;
+        let mut root = Xxh3::new();
+        root.update(&head_frame);
+        root.update(&directory_frames);
+        if root.digest128() != totals.root {
+            return Err(about(
+                directory,
+                Error::corrupt(format!(
+                    "root of a run: expected {:032x}, found {:032x}",
+                    totals.root,
+                    root.digest128()
+                )),
+            ));
+        }
+        let (head, _) = split_head(&head_frame).map_err(|e| about(0, e))?;
+        let mut head = check_head_owner(head, owner)?;
+        if head.kind != SegmentKind::Run {
+            return Err(about(
+                0,
+                Error::corrupt(format!("expected a run, found {:?}", head.kind)),
+            ));
+        }
+        head.entries = totals.entries;
+        head.payload_bytes = totals.payload_bytes;
+        let body = body_of(&directory_frames, FrameKind::Directory)
+            .map_err(|e| about(directory, e.context("directory of a run")))?;
+        let message = DirectoryMessage::decode(body.as_slice()).map_err(|e| {
+            let text = format!("directory of a run cannot be decoded: {e}");
+            about(directory, Error::corrupt(text))
+        })?;
+        Ok(Self {
+            input,
+            reference,
+            head,
+            groups: message.groups,
+        })
+    }
+
+    /// What the run says of itself.
+    pub fn head(&self) -> &SegmentHead {
+        &self.head
+    }
+
+    /// Number of groups.
+    pub fn groups(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// The group that has a key, if the run has it; `None` where the key is before all of them.
+    pub fn group_of(&self, key: &[u8]) -> Option<usize> {
+        let after = self
+            .groups
+            .partition_point(|g| g.separator.as_slice() <= key);
+        after.checked_sub(1)
+    }
+
+    /// Reads and verifies a group.
+    ///
+    /// # Errors
+    /// `Corrupt` where it is not the one that the directory names; those of storage.
+    pub fn group(&self, number: usize) -> Result<Group> {
+        let entry = self.groups.get(number).ok_or_else(|| {
+            Error::invalid_input(format!("group {number} of {}", self.groups.len()))
+        })?;
+        let about = |e| at(&self.reference, entry.offset as usize, e);
+        let decode = || {
+            let frames = self.verified(entry.offset, entry.stored_bytes, entry.hash)?;
+            let body = body_of(&frames, FrameKind::Group)?;
+            let message = GroupMessage::decode(body.as_slice())
+                .map_err(|e| Error::corrupt(format!("group of a run cannot be decoded: {e}")))?;
+            let filter = message.filter.map(KeyFilter::new).transpose()?;
+            let mut offset = entry.entries_offset;
+            let mut blocks = Vec::with_capacity(message.blocks.len());
+            for block in message.blocks {
+                blocks.push(Block {
+                    separator: block.separator,
+                    offset,
+                    stored_bytes: block.stored_bytes,
+                    hash: block.hash,
+                });
+                offset = offset.saturating_add(block.stored_bytes);
+            }
+            Ok(Group { blocks, filter })
+        };
+        decode().map_err(about)
+    }
+
+    /// Reads and verifies a block: its entries, one after the other.
+    ///
+    /// # Errors
+    /// As [`RunReader::group`].
+    pub fn block(&self, block: &Block) -> Result<Vec<u8>> {
+        self.verified(block.offset, block.stored_bytes, block.hash)
+            .and_then(|frames| body_of(&frames, FrameKind::Entries))
+            .map_err(|e| at(&self.reference, block.offset as usize, e))
+    }
+
+    /// The stored bytes of a block of any type.
+    fn verified(&self, offset: u64, len: u64, expected: u64) -> Result<Vec<u8>> {
+        if offset.saturating_add(len) > self.reference.len {
+            return Err(Error::corrupt(format!(
+                "a block of {len} bytes at {offset} of a run of {} bytes",
+                self.reference.len
+            )));
+        }
+        let start = self.reference.offset.saturating_add(offset);
+        let frames = read_frames(self.input.as_ref(), start, len)?;
+        let found = xxh3_64(&frames);
+        if found != expected {
+            return Err(Error::corrupt(format!(
+                "block of a run: expected {len} bytes with the hash {expected:016x}, found the hash \
+                 {found:016x}"
+            )));
+        }
+        Ok(frames)
+    }
+}
+
+impl Group {
+    /// Its blocks, in the order of their keys.
+    pub fn blocks(&self) -> &[Block] {
+        &self.blocks
+    }
+
+    /// The filter, if there is one.
+    pub fn filter(&self) -> Option<&KeyFilter> {
+        self.filter.as_ref()
+    }
+
+    /// The block that has a key, if the group has it.
+    pub fn block_of(&self, key: &[u8]) -> Option<&Block> {
+        if self
+            .filter
+            .as_ref()
+            .is_some_and(|filter| !filter.may_have(key))
+        {
+            return None;
+        }
+        let after = self
+            .blocks
+            .partition_point(|b| b.separator.as_slice() <= key);
+        self.blocks.get(after.checked_sub(1)?)
+    }
+}
+
+fn read_head(input: &dyn ReadFile, reference: &SegmentRef) -> Result<Vec<u8>> {
+    let header = input.read(reference.offset, frame::HEADER_BYTES as u64)?;
+    let len = frame::HEADER_BYTES + frame::peek(&header)?.body_len;
+    input.read(reference.offset, len as u64)
+}
+
+/// The body of a block, all of whose frames these are.
+fn body_of(frames: &[u8], kind: FrameKind) -> Result<Vec<u8>> {
+    let mut body = Vec::new();
+    let mut rest = frames;
+    loop {
+        let frame = frame::parse(rest)?.expect(kind)?;
+        frame.decode_into(&mut body)?;
+        rest = rest.get(frame.stored_len()..).unwrap_or_default();
+        if frame.raw_len < frame::MAX_BODY_BYTES {
+            break;
+        }
+    }
+    if rest.is_empty() {
+        return Ok(body);
+    }
+    Err(Error::corrupt(format!(
+        "{} bytes behind the end of a block",
+        rest.len()
+    )))
+}

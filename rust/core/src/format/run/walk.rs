@@ -1,0 +1,204 @@
+//! Reading a run from its first frame to its last, with everything verified on the way.
+
+use std::collections::VecDeque;
+
+use prost::Message;
+use xxhash_rust::xxh3::Xxh3;
+
+use super::{BlockMessage, DirectoryMessage, GroupEntry, GroupMessage, Totals};
+use crate::error::{Error, Result};
+use crate::format::frame::{Frame, FrameKind, MAX_BODY_BYTES};
+
+/// What a frame was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// Part of a block of entries, or all of it. The block ends with it iff `whole`.
+    Entries { whole: bool },
+    /// Nothing of interest to a reader of entries.
+    Index,
+    /// The trailer: the run is whole, and its bytes have this digest.
+    End { digest: u128, totals: Totals },
+}
+
+/// Walks over the frames of a run, behind its head. Remembers 32 bytes for each block of a section of
+/// groups and what the directory will have to say.
+pub(crate) struct RunWalk {
+    /// Of all frames.
+    digest: Xxh3,
+    /// Of head and directory.
+    root: Xxh3,
+    /// Of the next frame, from the beginning of the segment.
+    offset: u64,
+    /// The block that the last frame left open.
+    open: Option<Block>,
+    /// Body of a block that is no block of entries.
+    body: Vec<u8>,
+    /// Blocks of entries whose group has not come yet: where they are, and what they must be there.
+    blocks: VecDeque<(u64, BlockMessage)>,
+    groups: Vec<GroupEntry>,
+    /// Stored length, once it has come.
+    directory_bytes: Option<u64>,
+    payload_bytes: u64,
+}
+
+struct Block {
+    kind: FrameKind,
+    offset: u64,
+    hash: Xxh3,
+    stored_bytes: u64,
+}
+
+impl RunWalk {
+    /// A walk that begins behind the head, whose stored bytes these are.
+    pub fn new(head: &[u8]) -> Self {
+        let mut digest = Xxh3::new();
+        digest.update(head);
+        Self {
+            root: digest.clone(),
+            digest,
+            offset: head.len() as u64,
+            open: None,
+            body: Vec::new(),
+            blocks: VecDeque::new(),
+            groups: Vec::new(),
+            directory_bytes: None,
+            payload_bytes: 0,
+        }
+    }
+
+    /// Takes the next frame, whose stored bytes these are.
+    ///
+    /// # Errors
+    /// `Corrupt` where it is not what must come, or the digests of blocks and their index disagree.
+    pub fn step(&mut self, stored: &[u8], frame: &Frame<'_>) -> Result<Event> {
+        self.digest.update(stored);
+        if frame.kind == FrameKind::RunTrailer {
+            return self.end(stored, frame);
+        }
+        let is_known = matches!(
+            frame.kind,
+            FrameKind::Entries | FrameKind::Group | FrameKind::Directory
+        );
+        let expected = self.open.as_ref().map(|block| block.kind);
+        if !is_known || self.directory_bytes.is_some() || expected.is_some_and(|k| k != frame.kind)
+        {
+            return Err(Error::corrupt(format!(
+                "a {:?} frame where a run has none: expected {}",
+                frame.kind,
+                expected.map_or("a block".to_owned(), |kind| format!("a {kind:?} frame"))
+            )));
+        }
+        let mut block = self.open.take().unwrap_or_else(|| Block {
+            kind: frame.kind,
+            offset: self.offset,
+            hash: Xxh3::new(),
+            stored_bytes: 0,
+        });
+        block.hash.update(stored);
+        block.stored_bytes += stored.len() as u64;
+        self.offset += stored.len() as u64;
+        match frame.kind {
+            FrameKind::Entries => self.payload_bytes += frame.raw_len as u64,
+            FrameKind::Directory => {
+                self.root.update(stored);
+                frame.decode_into(&mut self.body)?;
+            }
+            _ => frame.decode_into(&mut self.body)?,
+        }
+        let whole = frame.raw_len < MAX_BODY_BYTES;
+        if whole {
+            self.close(block)?;
+        } else {
+            self.open = Some(block);
+        }
+        Ok(match frame.kind {
+            FrameKind::Entries => Event::Entries { whole },
+            _ => Event::Index,
+        })
+    }
+
+    fn close(&mut self, block: Block) -> Result<()> {
+        let hash = block.hash.digest();
+        if block.kind == FrameKind::Entries {
+            let found = BlockMessage {
+                separator: Vec::new(),
+                stored_bytes: block.stored_bytes,
+                hash,
+            };
+            self.blocks.push_back((block.offset, found));
+            return Ok(());
+        }
+        let body = std::mem::take(&mut self.body);
+        if block.kind == FrameKind::Directory {
+            self.directory_bytes = Some(block.stored_bytes);
+            return self.check_directory(&body);
+        }
+        let group = GroupMessage::decode(body.as_slice())
+            .map_err(|e| Error::corrupt(format!("group of a run cannot be decoded: {e}")))?;
+        let first = group.blocks.first().map(|block| block.separator.clone());
+        let entries_offset = self.check_blocks(group.blocks)?;
+        self.groups.push(GroupEntry {
+            separator: first.unwrap_or_default(),
+            entries_offset,
+            offset: block.offset,
+            stored_bytes: block.stored_bytes,
+            hash,
+        });
+        Ok(())
+    }
+
+    /// Compares blocks of entries with what their group says; returns where the first one is.
+    fn check_blocks(&mut self, blocks: Vec<BlockMessage>) -> Result<u64> {
+        let mut first = None;
+        for expected in blocks {
+            let Some((offset, found)) = self.blocks.pop_front() else {
+                return Err(Error::corrupt("a group of more blocks than there are"));
+            };
+            if (expected.stored_bytes, expected.hash) != (found.stored_bytes, found.hash) {
+                return Err(Error::corrupt(format!(
+                    "block {offset} bytes behind the beginning of a run: expected {} bytes with \
+                     the hash {:016x}, found {} bytes with the hash {:016x}",
+                    expected.stored_bytes, expected.hash, found.stored_bytes, found.hash
+                )));
+            }
+            first = first.or(Some(offset));
+        }
+        first.ok_or_else(|| Error::corrupt("a group without blocks"))
+    }
+
+    fn check_directory(&mut self, body: &[u8]) -> Result<()> {
+        let directory = DirectoryMessage::decode(body)
+            .map_err(|e| Error::corrupt(format!("directory of a run cannot be decoded: {e}")))?;
+        if !self.blocks.is_empty() || directory.groups != self.groups {
+            return Err(Error::corrupt(format!(
+                "directory of a run: expected {} groups as they are in it, found {} and {} blocks \
+                 in no group",
+                directory.groups.len(),
+                self.groups.len(),
+                self.blocks.len()
+            )));
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, stored: &[u8], frame: &Frame<'_>) -> Result<Event> {
+        let expected = Totals::from_body(frame.body)?;
+        let found = Totals {
+            directory_bytes: self.directory_bytes.unwrap_or(0),
+            groups: self.groups.len() as u64,
+            payload_bytes: self.payload_bytes,
+            stored_bytes: self.offset + stored.len() as u64,
+            root: self.root.digest128(),
+            ..expected
+        };
+        if expected != found || self.open.is_some() {
+            return Err(Error::corrupt(format!(
+                "trailer of a run: expected {expected:?}, found {found:?}"
+            )));
+        }
+        Ok(Event::End {
+            digest: self.digest.digest128(),
+            totals: found,
+        })
+    }
+}

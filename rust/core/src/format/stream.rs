@@ -1,0 +1,267 @@
+//! A segment read page by page, with everything verified on the way: memory does not follow its size.
+
+use std::fmt;
+use std::sync::Arc;
+
+use xxhash_rust::xxh3::Xxh3;
+
+use super::frame::{self, FrameKind, HEADER_BYTES};
+use super::run::{Event, RunWalk, TRAILER_BYTES, Totals};
+use super::segment::{at, check_end, check_head_owner, describe_at, split_head};
+use super::{SegmentHead, SegmentKind};
+use crate::error::{Error, Result};
+use crate::ids::{Owner, SegmentRef};
+use crate::storage::ReadFile;
+
+/// Reads a segment from its first byte to its last. What it has handed out is what was written only
+/// once it has said that there is no more: the digest covers everything.
+pub(crate) struct SegmentStream {
+    ahead: ReadAhead,
+    reference: SegmentRef,
+    head: SegmentHead,
+    /// Of the next frame, in the file.
+    position: u64,
+    check: Check,
+    over: bool,
+    /// Of the storage, for errors.
+    location: String,
+}
+
+/// What must hold at the end.
+enum Check {
+    /// The digest of all bytes, and the length of the payload.
+    Plain {
+        digest: Box<Xxh3>,
+        payload_bytes: u64,
+    },
+    Run(Box<RunWalk>),
+}
+
+impl fmt::Debug for SegmentStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SegmentStream")
+            .field("reference", &self.reference)
+            .field("position", &self.position)
+            .finish_non_exhaustive()
+    }
+}
+
+impl SegmentStream {
+    /// Reads and verifies the head; of a run also the trailer, without which its size is not known.
+    pub(super) fn open(
+        input: Arc<dyn ReadFile>,
+        reference: SegmentRef,
+        owner: &Owner,
+        ahead_bytes: u64,
+    ) -> Result<Self> {
+        let end = reference.offset.saturating_add(reference.len);
+        let mut ahead = ReadAhead {
+            input: Some(input),
+            end,
+            ahead_bytes,
+            start: reference.offset,
+            bytes: Vec::new(),
+        };
+        let first = ahead
+            .frame_at(reference.offset)
+            .map_err(|e| at(&reference, 0, e))?;
+        let (head, rest) = split_head(first).map_err(|e| at(&reference, 0, e))?;
+        let mut head = check_head_owner(head, owner)?;
+        let head_bytes = first.get(..first.len() - rest.len()).unwrap_or_default();
+        let position = reference.offset + head_bytes.len() as u64;
+        let check = if head.kind == SegmentKind::Run {
+            Check::Run(Box::new(RunWalk::new(head_bytes)))
+        } else {
+            let mut digest = Box::new(Xxh3::new());
+            digest.update(head_bytes);
+            Check::Plain {
+                digest,
+                payload_bytes: 0,
+            }
+        };
+        if head.kind == SegmentKind::Run {
+            let totals = ahead.totals().map_err(|e| e.context("trailer of a run"))?;
+            head.entries = totals.entries;
+            head.payload_bytes = totals.payload_bytes;
+        }
+        Ok(Self {
+            ahead,
+            reference,
+            head,
+            position,
+            check,
+            over: false,
+            location: String::new(),
+        })
+    }
+
+    /// Errors say that the segment is there.
+    pub(super) fn located(mut self, location: String) -> Self {
+        self.location = location;
+        self
+    }
+
+    /// What the segment says of itself.
+    pub fn head(&self) -> &SegmentHead {
+        &self.head
+    }
+
+    /// Appends the next bytes of the payload to `out`: of a run one block, in which entries begin and
+    /// end. False when there are no more, and all of the segment is verified.
+    ///
+    /// # Errors
+    /// As [`read_segment`](super::read_segment): what was handed out before is not to be trusted.
+    pub fn next_page(&mut self, out: &mut Vec<u8>) -> Result<bool> {
+        if self.over {
+            return Ok(false);
+        }
+        let before = out.len();
+        loop {
+            let whole = self.next_frame(out).map_err(|e| {
+                self.over = true;
+                e.context(describe_at(
+                    &self.location,
+                    &self.reference,
+                    &self.head.owner,
+                ))
+            })?;
+            if self.over || (whole && out.len() > before) {
+                return Ok(!self.over);
+            }
+        }
+    }
+
+    /// Takes one frame; true where a page may end with it.
+    fn next_frame(&mut self, out: &mut Vec<u8>) -> Result<bool> {
+        let offset = (self.position - self.reference.offset) as usize;
+        if let Check::Plain {
+            digest,
+            payload_bytes,
+        } = &self.check
+            && self.position == self.ahead.end
+        {
+            self.over = true;
+            return check_plain(&self.reference, &self.head, digest, *payload_bytes).map(|()| true);
+        }
+        let end = self.ahead.end;
+        let bytes = self
+            .ahead
+            .frame_at(self.position)
+            .map_err(|e| at(&self.reference, offset, e))?;
+        let step = frame::parse(bytes).and_then(|frame| {
+            let stored = bytes.get(..frame.stored_len()).unwrap_or_default();
+            match &mut self.check {
+                Check::Plain {
+                    digest,
+                    payload_bytes,
+                } => {
+                    digest.update(stored);
+                    *payload_bytes += frame.raw_len as u64;
+                    frame.expect(FrameKind::Data)?.decode_into(out)?;
+                    Ok((stored.len(), true))
+                }
+                Check::Run(walk) => match walk.step(stored, &frame)? {
+                    Event::Entries { whole } => {
+                        frame.decode_into(out)?;
+                        Ok((stored.len(), whole))
+                    }
+                    Event::Index => Ok((stored.len(), false)),
+                    Event::End { digest, .. } => {
+                        let rest = end - self.position - stored.len() as u64;
+                        check_end(&self.reference, digest, rest)?;
+                        self.over = true;
+                        Ok((stored.len(), true))
+                    }
+                },
+            }
+        });
+        let (stored_len, whole) = step.map_err(|e| at(&self.reference, offset, e))?;
+        self.position += stored_len as u64;
+        Ok(whole)
+    }
+}
+
+fn check_plain(
+    reference: &SegmentRef,
+    head: &SegmentHead,
+    digest: &Xxh3,
+    payload_bytes: u64,
+) -> Result<()> {
+    let found = digest.digest128();
+    if found != reference.digest {
+        return Err(Error::corrupt(format!(
+            "xxh3-128 digest: expected {:032x}, found {found:032x}; every frame is intact, so other \
+             bytes were referenced",
+            reference.digest
+        )));
+    }
+    if payload_bytes != head.payload_bytes {
+        return Err(Error::corrupt(format!(
+            "payload: expected {} bytes, found {payload_bytes}",
+            head.payload_bytes
+        )));
+    }
+    Ok(())
+}
+
+/// The bytes of a segment before its end, as much of them as was asked for.
+struct ReadAhead {
+    /// `None` once all was read: a merge of many small segments does not hold many files open, or
+    /// connections.
+    input: Option<Arc<dyn ReadFile>>,
+    /// End of the segment.
+    end: u64,
+    ahead_bytes: u64,
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl ReadAhead {
+    /// The bytes from `position` on, which lies behind that of the last call: at least a whole frame,
+    /// or what is left of the segment.
+    fn frame_at(&mut self, position: u64) -> Result<&[u8]> {
+        if self.held(position).len() < HEADER_BYTES {
+            self.fill(position, HEADER_BYTES as u64)?;
+        }
+        let frame_bytes = HEADER_BYTES + frame::peek(self.held(position))?.body_len;
+        if self.held(position).len() < frame_bytes {
+            self.fill(position, frame_bytes as u64)?;
+        }
+        Ok(self.held(position))
+    }
+
+    /// What the trailer at the end says.
+    fn totals(&self) -> Result<Totals> {
+        let start = self.end.saturating_sub(TRAILER_BYTES as u64);
+        if start >= self.start && self.start + self.bytes.len() as u64 == self.end {
+            return Totals::parse(self.held(start));
+        }
+        let Some(input) = self.input.as_ref().filter(|_| start >= self.start) else {
+            return Err(Error::corrupt(format!(
+                "expected {TRAILER_BYTES} bytes, found a segment of {}",
+                self.end - self.start
+            )));
+        };
+        Totals::parse(&input.read(start, TRAILER_BYTES as u64)?)
+    }
+
+    fn held(&self, position: u64) -> &[u8] {
+        let skip = usize::try_from(position - self.start).unwrap_or(usize::MAX);
+        self.bytes.get(skip..).unwrap_or_default()
+    }
+
+    fn fill(&mut self, position: u64, need: u64) -> Result<()> {
+        let Some(input) = &self.input else {
+            return Ok(());
+        };
+        let left = self.end.saturating_sub(position);
+        // The bytes that were read go before others take their place.
+        self.bytes = Vec::new();
+        self.start = position;
+        self.bytes = input.read(position, need.max(self.ahead_bytes).min(left))?;
+        if self.bytes.len() as u64 == left {
+            self.input = None;
+        }
+        Ok(())
+    }
+}

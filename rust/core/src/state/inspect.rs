@@ -1,0 +1,156 @@
+//! What a segment holds, for people who look at a checkpoint. All of it is verified, and of a run also
+//! what a reader of single keys relies on: separators and filters.
+
+use std::sync::Arc;
+
+use prost::Message;
+
+use super::entry_stream::EntryStream;
+use crate::error::{Error, Result};
+use crate::format::{
+    RunReader, SegmentHead, SegmentKind, SegmentReader, parse_entry, read_any_head,
+};
+use crate::ids::{Owner, SegmentRef};
+use crate::storage::Storage;
+
+/// What is read at once.
+const READ_AHEAD_BYTES: u64 = 4 << 20;
+
+/// A segment of a state store after all of it was verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentReport {
+    /// What it says of itself.
+    pub head: SegmentHead,
+    /// What a run has beside its entries; `None` for other kinds.
+    pub index: Option<RunIndex>,
+}
+
+/// The parts of a run by which single keys are found.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct RunIndex {
+    /// Groups of blocks.
+    #[prost(uint64, tag = "1")]
+    pub groups: u64,
+    /// Blocks of entries.
+    #[prost(uint64, tag = "2")]
+    pub blocks: u64,
+    /// Size of the separators of all blocks, in bytes.
+    #[prost(uint64, tag = "3")]
+    pub separator_bytes: u64,
+    /// Groups that have a filter.
+    #[prost(uint64, tag = "4")]
+    pub filters: u64,
+    /// Size of the fingerprints of all filters, in bytes.
+    #[prost(uint64, tag = "5")]
+    pub filter_bytes: u64,
+}
+
+/// A report between processes.
+#[derive(Clone, PartialEq, Message)]
+struct ReportMessage {
+    #[prost(bytes = "vec", tag = "1")]
+    head: Vec<u8>,
+    #[prost(message, optional, tag = "2")]
+    index: Option<RunIndex>,
+}
+
+impl SegmentReport {
+    /// The report as a message, for another process.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let message = ReportMessage {
+            head: self.head.to_bytes(),
+            index: self.index,
+        };
+        message.encode_to_vec()
+    }
+
+    /// Inverse of [`SegmentReport::to_bytes`].
+    ///
+    /// # Errors
+    /// `Corrupt` when the bytes are no report.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let message = ReportMessage::decode(bytes)
+            .map_err(|e| Error::corrupt(format!("report on a segment cannot be decoded: {e}")))?;
+        Ok(Self {
+            head: SegmentHead::from_bytes(&message.head)?,
+            index: message.index,
+        })
+    }
+}
+
+/// Reads and verifies all of a segment of a state store.
+///
+/// # Errors
+/// `NotFound` when the file is missing, `Unsupported` when a newer version wrote it, `Corrupt` for
+/// every other difference. The message names file, offset, owner, expected and found values.
+pub fn inspect_segment(storage: &dyn Storage, reference: &SegmentRef) -> Result<SegmentReport> {
+    let owner = read_any_head(storage, reference)?.owner;
+    let mut segments = SegmentReader::new(storage);
+    let mut entries = EntryStream::new(segments.stream(reference, &owner, READ_AHEAD_BYTES)?);
+    let head = entries.head().clone();
+    let about = |e: Error| {
+        e.context(format!(
+            "segment {}/{reference} of {owner}",
+            storage.location()
+        ))
+    };
+    entries.for_each(|_, _| Ok(())).map_err(about)?;
+    let index = match head.kind {
+        SegmentKind::Run => Some(inspect_index(storage, reference, &owner).map_err(about)?),
+        _ => None,
+    };
+    Ok(SegmentReport { head, index })
+}
+
+/// Reads a run as single keys are looked up, all groups and blocks one after the other.
+fn inspect_index(storage: &dyn Storage, reference: &SegmentRef, owner: &Owner) -> Result<RunIndex> {
+    let input = Arc::from(storage.open(&reference.file.file_name())?);
+    let run = RunReader::open(input, *reference, owner)?;
+    let mut index = RunIndex {
+        groups: run.groups() as u64,
+        ..RunIndex::default()
+    };
+    let mut last_key: Option<Vec<u8>> = None;
+    let mut reached = 0;
+    for number in 0..run.groups() {
+        let group = run.group(number)?;
+        index.blocks += group.blocks().len() as u64;
+        if let Some(filter) = group.filter() {
+            index.filters += 1;
+            index.filter_bytes += filter.bytes() as u64;
+        }
+        for block in group.blocks() {
+            index.separator_bytes += block.separator.len() as u64;
+            if last_key
+                .as_ref()
+                .is_some_and(|last| *last >= block.separator)
+            {
+                return Err(Error::corrupt(
+                    "separator of a block: expected one above the keys before it",
+                ));
+            }
+            let entries = run.block(block)?;
+            let (mut at, mut last) = (0, 0..0);
+            while let Some(entry) = parse_entry(&entries, at) {
+                let key = entries.get(entry.key.clone()).unwrap_or_default();
+                let found = group.block_of(key).map(|found| &found.separator);
+                if run.group_of(key) != Some(number) || found != Some(&block.separator) {
+                    return Err(Error::corrupt(format!(
+                        "index of a run: expected it to lead to the entry {at} bytes into a block, \
+                         found that its separators or filter deny the key"
+                    )));
+                }
+                (at, last) = (entry.end, entry.key);
+                reached += 1;
+            }
+            last_key = entries.get(last).map(<[u8]>::to_vec);
+        }
+    }
+    if reached != run.head().entries {
+        return Err(Error::corrupt(format!(
+            "entries that the index of a run leads to: expected {}, found {reached}",
+            run.head().entries
+        )));
+    }
+    Ok(index)
+}

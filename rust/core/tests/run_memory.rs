@@ -1,0 +1,218 @@
+//! What merging, writing and loading runs takes of memory, by a counting allocator: it does not follow
+//! the size of the store. The allocator is the process's, so these tests have one of their own, and
+//! take turns.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use common::plain;
+use holdfast_core::segment::{SegmentWriter, WriterOptions};
+use holdfast_core::state::{CommitId, FIRST_FAMILY, StateStore};
+use holdfast_core::storage::{LocalStorage, Storage};
+use holdfast_core::{Owner, Term};
+
+struct Counting;
+
+static LIVE_BYTES: AtomicUsize = AtomicUsize::new(0);
+static PEAK_BYTES: AtomicUsize = AtomicUsize::new(0);
+static TURN: Mutex<()> = Mutex::new(());
+
+fn grew(bytes: usize) {
+    let live = LIVE_BYTES.fetch_add(bytes, Ordering::Relaxed) + bytes;
+    PEAK_BYTES.fetch_max(live, Ordering::Relaxed);
+}
+
+// SAFETY: every call is passed on to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        grew(layout.size());
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        LIVE_BYTES.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(at, layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        // As if both were there at the same time, which is what may happen.
+        grew(new_size);
+        LIVE_BYTES.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `realloc`.
+        unsafe { System.realloc(at, layout, new_size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The most that `act` has at once beyond what was there before it.
+fn peak_of<T>(act: impl FnOnce() -> T) -> (T, usize) {
+    let before = LIVE_BYTES.load(Ordering::Relaxed);
+    PEAK_BYTES.store(before, Ordering::Relaxed);
+    let result = act();
+    (result, PEAK_BYTES.load(Ordering::Relaxed) - before)
+}
+
+const MIB: usize = 1 << 20;
+
+/// What is said of a merge beside its inputs.
+const OUTPUT_BYTES: usize = 15 * MIB;
+
+/// Of the large input 1 MiB read ahead and a page, of ten changelogs of 2,000 entries of 80 bytes all
+/// that they have, twice.
+const INPUT_BYTES: usize = 5 * MIB;
+
+const BOUND_BYTES: usize = OUTPUT_BYTES + INPUT_BYTES;
+
+struct World {
+    _dir: tempfile::TempDir,
+    storage: Arc<dyn Storage>,
+    writer: SegmentWriter,
+    store: StateStore,
+    commits: u64,
+}
+
+fn key(n: u64) -> [u8; 16] {
+    let mixed = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut key = [0; 16];
+    for (to, from) in key.iter_mut().zip(mixed.to_be_bytes().iter().cycle()) {
+        *to = *from;
+    }
+    key
+}
+
+/// Bytes that do not compress.
+fn value(n: u64) -> Vec<u8> {
+    let mut state = n;
+    let bytes = std::iter::repeat_with(move || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (state >> 56) as u8
+    });
+    bytes.take(64).collect()
+}
+
+fn owner() -> Owner {
+    Owner::new("", "0", "0", "default")
+}
+
+/// A store of so many keys, all of them in the first commit.
+fn store_of(keys: u64) -> (World, CommitId) {
+    let dir = tempfile::tempdir().unwrap();
+    let storage: Arc<dyn Storage> = Arc::new(LocalStorage::new(dir.path()));
+    let writer = SegmentWriter::open(Arc::clone(&storage), Term(1), WriterOptions::default());
+    let mut store = StateStore::new(owner(), plain());
+    store.open(storage.as_ref(), 0, None).unwrap();
+    store.begin().unwrap();
+    for n in 0..keys {
+        store.put(FIRST_FAMILY, &key(n), &value(n)).unwrap();
+    }
+    let id = store.commit(&writer).unwrap();
+    let world = World {
+        _dir: dir,
+        storage,
+        writer,
+        store,
+        commits: 0,
+    };
+    (world, id)
+}
+
+impl World {
+    fn commit(&mut self, changed: std::ops::Range<u64>) -> CommitId {
+        self.store.begin().unwrap();
+        self.commits += 1;
+        for n in changed {
+            let value = value(n + self.commits);
+            self.store.put(FIRST_FAMILY, &key(n), &value).unwrap();
+        }
+        self.store.commit(&self.writer).unwrap()
+    }
+
+    /// Merges all there is to a run, and returns what that took.
+    fn merge(&mut self) -> usize {
+        self.writer.sync().unwrap();
+        let due = self.store.base_image_task(&self.writer, 1, &HashSet::new());
+        let task = due.expect("a merge is due");
+        let run = || task.run(self.storage.as_ref(), &self.writer).unwrap();
+        let (image, peak) = peak_of(run);
+        self.store.accept(image);
+        peak
+    }
+}
+
+/// What merging a store of so many keys with ten changelogs takes, the first time from a changelog that
+/// has everything, the second time from a run.
+fn merges_of(keys: u64) -> [usize; 2] {
+    let (mut world, _) = store_of(keys);
+    [(); 2].map(|()| {
+        for batch in 0..10 {
+            world.commit(batch * 1_000..(batch + 2) * 1_000);
+        }
+        let peak = world.merge();
+        // The image is what the next commits build on.
+        world.commit(0..1);
+        peak
+    })
+}
+
+#[test]
+fn a_merge_takes_as_much_for_a_small_store_as_for_a_large_one() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let small = merges_of(120_000);
+    let large = merges_of(600_000);
+    for (small, large) in small.into_iter().zip(large) {
+        // 600,000 entries are 50 MiB.
+        assert!(large < BOUND_BYTES, "{large} bytes");
+        assert!(large < small + MIB, "{small} and {large} bytes");
+    }
+}
+
+#[test]
+fn a_run_from_memory_takes_16_bytes_a_key_and_no_copy_of_the_store() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let keys = 400_000;
+    let (mut world, _) = store_of(keys);
+    // A version that is made of more segments than a head may name is written as a whole.
+    let files = |world: &World| world.storage.list().unwrap().len();
+    let before = files(&world);
+    let mut peak = 0;
+    for batch in 1..=256 {
+        (_, peak) = peak_of(|| world.commit(batch..batch + 1));
+    }
+    assert!(files(&world) > before, "the last commit wrote it all");
+    let bound = 16 * keys as usize + BOUND_BYTES;
+    assert!(peak < bound, "{peak} bytes, at most {bound}");
+}
+
+#[test]
+fn a_load_takes_little_more_than_what_it_loads() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let keys = 400_000;
+    let (mut world, _) = store_of(keys);
+    for _ in 0..10 {
+        world.commit(0..keys / 10);
+    }
+    world.merge();
+    world.writer.sync().unwrap();
+    let id = world.commit(0..100);
+    world.writer.sync().unwrap();
+    let mut other = StateStore::new(owner(), plain());
+    let open = || other.open(world.storage.as_ref(), id.version, Some(&id));
+    let (opened, peak) = peak_of(open);
+    opened.unwrap();
+    assert_eq!(other.families().keys(), keys);
+    let kept = other.families().memory_bytes();
+    // 8 bytes a key put the index in order while it is made.
+    let bound = kept + 9 * keys as usize + BOUND_BYTES;
+    assert!(peak < bound, "{peak} bytes, at most {bound}");
+}

@@ -1,0 +1,170 @@
+//! What the state of an ordinary query consists of, for inspection.
+
+use std::path::PathBuf;
+
+use holdfast_core::format::SegmentKind;
+use holdfast_core::state::{self, CommitId as CoreId, SegmentReport as CoreReport};
+use holdfast_core::storage::LocalStorage;
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+use crate::errors::to_py;
+use crate::values::{Owner, SegmentRef};
+
+/// The state of one store at one version, as Spark's commit log has it.
+///
+/// Instances come from `CommitId.parse`.
+#[pyclass(frozen, eq, hash, get_all, module = "holdfast")]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct CommitId {
+    /// Version of the store: Spark's batch id + 1.
+    version: u64,
+    /// The newest segment of the version; None for a store that was never written.
+    r#ref: Option<SegmentRef>,
+    /// Where that is a base image: the newest segment that the image stands for.
+    replaced: Option<SegmentRef>,
+}
+
+#[pymethods]
+impl CommitId {
+    /// Decode a state store checkpoint id.
+    ///
+    /// Parameters
+    /// ----------
+    /// text : str
+    ///     The id, from ``stateUniqueIds`` in an entry of Spark's commit log.
+    ///
+    /// Returns
+    /// -------
+    /// CommitId
+    ///
+    /// Raises
+    /// ------
+    /// CorruptSegmentError
+    ///     If it is not as it was written.
+    /// NotImplementedError
+    ///     If another provider, or a newer version of Holdfast, wrote it.
+    #[classmethod]
+    fn parse(_: &Bound<'_, PyType>, text: &str) -> PyResult<Self> {
+        let id: CoreId = text.parse().map_err(to_py)?;
+        Ok(Self {
+            version: id.version,
+            r#ref: id.segment.map(SegmentRef),
+            replaced: id.replaced.map(SegmentRef),
+        })
+    }
+}
+
+/// What a segment of a state store holds, after all of it was verified.
+///
+/// Instances come from `inspect_segment` and `SegmentReport.from_bytes`.
+#[pyclass(frozen, eq, get_all, module = "holdfast")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentReport {
+    /// Whose state it is.
+    owner: Owner,
+    /// Checkpoint it was written for: for a state store a version, which is a batch id + 1.
+    created: u64,
+    /// Either "changelog", "base_image", "snapshot", "in_flight" or "run".
+    kind: &'static str,
+    /// Segments it builds on, oldest first.
+    lineage: Vec<SegmentRef>,
+    /// Number of entries.
+    entries: u64,
+    /// Size of its entries in bytes, uncompressed.
+    payload_bytes: u64,
+    /// Groups of blocks; 0 in all kinds but a run, as what follows.
+    groups: u64,
+    /// Blocks of entries.
+    blocks: u64,
+    /// Size of the separators of all blocks in bytes.
+    separator_bytes: u64,
+    /// Groups that have a filter.
+    filters: u64,
+    /// Size of the fingerprints of all filters in bytes.
+    filter_bytes: u64,
+}
+
+#[pymethods]
+impl SegmentReport {
+    /// Decode what another process found.
+    ///
+    /// Parameters
+    /// ----------
+    /// data : bytes
+    ///     As ``PipelineFiles.inspectSegment`` returns it.
+    ///
+    /// Returns
+    /// -------
+    /// SegmentReport
+    ///
+    /// Raises
+    /// ------
+    /// CorruptSegmentError
+    ///     If `data` is no report.
+    #[classmethod]
+    fn from_bytes(_: &Bound<'_, PyType>, data: &[u8]) -> PyResult<Self> {
+        CoreReport::from_bytes(data).map(Self::from).map_err(to_py)
+    }
+}
+
+impl From<CoreReport> for SegmentReport {
+    fn from(report: CoreReport) -> Self {
+        let CoreReport { head, index } = report;
+        let index = index.unwrap_or_default();
+        Self {
+            owner: Owner(head.owner),
+            created: head.created.0,
+            kind: name_of(head.kind),
+            lineage: head.lineage.into_iter().map(SegmentRef).collect(),
+            entries: head.entries,
+            payload_bytes: head.payload_bytes,
+            groups: index.groups,
+            blocks: index.blocks,
+            separator_bytes: index.separator_bytes,
+            filters: index.filters,
+            filter_bytes: index.filter_bytes,
+        }
+    }
+}
+
+fn name_of(kind: SegmentKind) -> &'static str {
+    match kind {
+        SegmentKind::Changelog => "changelog",
+        SegmentKind::BaseImage => "base_image",
+        SegmentKind::Snapshot => "snapshot",
+        SegmentKind::InFlight => "in_flight",
+        SegmentKind::Run => "run",
+    }
+}
+
+/// Read a segment of a state store and verify all of it: digests, checksums and the order of the
+/// entries, and of a run that its separators and filters lead to every key.
+///
+/// Parameters
+/// ----------
+/// folder : str or os.PathLike
+///     Folder of the physical files.
+/// ref : SegmentRef
+///     The segment.
+///
+/// Returns
+/// -------
+/// SegmentReport
+///
+/// Raises
+/// ------
+/// FileNotFoundError, CorruptSegmentError, NotImplementedError, OSError
+///     As `read_segment`.
+#[pyfunction]
+#[pyo3(signature = (folder, r#ref))]
+pub(crate) fn inspect_segment(
+    py: Python<'_>,
+    folder: PathBuf,
+    r#ref: SegmentRef,
+) -> PyResult<SegmentReport> {
+    let storage = LocalStorage::new(folder);
+    py.detach(|| state::inspect_segment(&storage, &r#ref.0))
+        .map(SegmentReport::from)
+        .map_err(to_py)
+}

@@ -1,0 +1,144 @@
+"""``holdfast doctor`` beside real Java, Spark and file systems, of which one is wrong at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyspark
+import pytest
+
+import holdfast
+from holdfast.cli import doctor
+from holdfast.cli.main import main
+from support import clean_environment
+
+pytestmark = pytest.mark.spark
+
+IN_JVM = ["plugin", "native library", "settings"]
+CHECKS = ["installation", "PySpark", "Java", "Spark", *IN_JVM]
+
+
+def examined(
+    *arguments: str | Path, env: Mapping[str, str] | None = None, more_path: Sequence[str] = ()
+) -> tuple[int, dict[str, dict[str, str]], str]:
+    """Exit status, findings by check, and what was said to the standard error."""
+    # The packages of this process, with them an older minor of Spark where tests run on one.
+    path = os.pathsep.join([*more_path, os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", "doctor", "--json", *arguments],
+        env=clean_environment() | {"PYTHONPATH": path} | dict(env or {}),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    found = {one.pop("check"): one for one in json.loads(done.stdout)["checks"]}
+    return done.returncode, found, done.stderr
+
+
+def outcomes(found: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    return {check: finding["outcome"] for check, finding in found.items()}
+
+
+def defaults(folder: Path, settings: Mapping[str, str]) -> dict[str, str]:
+    """The environment in which these are in ``spark-defaults.conf``."""
+    lines = "".join(f"{key} {value}\n" for key, value in settings.items())
+    (folder / "spark-defaults.conf").write_text(lines)
+    return {"SPARK_CONF_DIR": str(folder)}
+
+
+def test_where_nothing_is_wrong_the_folder_is_as_it_was(tmp_path: Path) -> None:
+    status, found, _ = examined(tmp_path / "not" / "there", env=defaults(tmp_path, {}))
+    assert status == 0
+    assert outcomes(found) == dict.fromkeys([*CHECKS, "checkpoint folder"], "ok") | {
+        "settings": "note"
+    }
+    assert found["Spark"]["found"].startswith(f"{pyspark.__version__} in ")
+    assert holdfast.plugin_jars()[0].name in found["PySpark"]["found"]
+    assert "holdfast conf" in found["settings"]["remedy"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["spark-defaults.conf"]
+
+
+def test_the_settings_that_conf_prints_are_right(tmp_path: Path) -> None:
+    status, found, _ = examined(env=defaults(tmp_path, holdfast.spark_conf()))
+    assert status == 0
+    assert set(outcomes(found).values()) == {"ok"}
+
+
+def test_settings_of_another_provider_and_a_folder_that_cannot_be_made_are_wrong(
+    tmp_path: Path,
+) -> None:
+    key = "spark.sql.streaming.stateStore.providerClass"
+    (tmp_path / "file").touch()
+    status, found, said = examined(
+        tmp_path / "file" / "checkpoint",
+        env=defaults(tmp_path, holdfast.spark_conf() | {key: "other.Provider"}),
+    )
+    assert status == 1
+    assert said.endswith("holdfast: 2 of 8 checks found something wrong\n")
+    assert outcomes(found)["settings"] == outcomes(found)["checkpoint folder"] == "wrong"
+    assert f"{key} is other.Provider, not io.holdfast" in found["settings"]["found"]
+    assert str(tmp_path / "file") in found["checkpoint folder"]["found"]
+
+
+def test_a_native_jar_of_another_platform_is_named(tmp_path: Path) -> None:
+    package = tmp_path / "holdfast"
+    shutil.copytree(Path(holdfast.__file__).parent, package)
+    (jar,) = package.glob("_native/holdfast-native-*.jar")
+    with zipfile.ZipFile(jar) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(jar, "w") as archive:
+        for name, content in entries.items():
+            archive.writestr(re.sub("^native/[^/]+/", "native/plan9-alpha/", name), content)
+    status, found, _ = examined(more_path=[str(tmp_path)])
+    assert status == 1
+    assert str(package) in found["installation"]["found"]
+    assert outcomes(found)["native library"] == "wrong"
+    assert "of a wheel built for this platform" in found["native library"]["found"]
+
+
+def old_java(folder: Path) -> dict[str, str]:
+    java = folder / "java-home" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
+    java.chmod(0o755)
+    return {"JAVA_HOME": str(folder / "java-home")}
+
+
+@pytest.mark.parametrize("java", ["old", "missing"])
+def test_without_a_new_enough_java_nothing_is_started(tmp_path: Path, java: str) -> None:
+    env = old_java(tmp_path) if java == "old" else {"JAVA_HOME": str(tmp_path)}
+    status, found, _ = examined(tmp_path, env=env)
+    assert status == 1
+    skipped = dict.fromkeys(["Spark", *IN_JVM], "skipped")
+    expected = {"installation": "ok", "PySpark": "ok", "Java": "wrong", "checkpoint folder": "ok"}
+    assert outcomes(found) == expected | skipped
+    assert ("found 11 at" if java == "old" else "cannot be started") in found["Java"]["found"]
+    assert found["Java"]["remedy"]
+
+
+def test_a_spark_home_that_leads_nowhere_is_named(tmp_path: Path) -> None:
+    status, found, _ = examined(env={"SPARK_HOME": str(tmp_path)})
+    assert status == 1
+    assert outcomes(found)["Spark"] == "wrong"
+    assert "SPARK_HOME" in found["Spark"]["remedy"]
+
+
+def test_without_pyspark_java_is_looked_at_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None)
+    assert main(["doctor", "hdfs://namenode/checkpoints"]) == 1
+    said = capsys.readouterr()
+    lines = [line for line in said.out.splitlines() if not line.startswith(" ")]
+    assert [line.split()[0] for line in lines] == ["ok", "wrong", "ok", *["skipped"] * 5]
+    assert "wrong    PySpark            it is not installed for this Python" in lines
+    assert "pip install 'holdfast[spark]'" in said.out
+    assert said.err == "holdfast: 1 of 8 checks found something wrong\n"
