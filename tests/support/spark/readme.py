@@ -15,7 +15,8 @@ from typing import Self
 from support import clean_environment
 from support.spark.java_side import QUICK_START
 
-_FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# A language, or a directive of the site such as {toctree}.
+_FENCED = re.compile(r"^```(\w*|\{[\w-]+\})\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FENCE = re.compile(r"^\s*(?:```|~~~)", re.MULTILINE)
 
 _COMMAND_S = 600.0
