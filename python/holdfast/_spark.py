@@ -82,9 +82,11 @@ def spark_conf(
         How payloads are compressed on disk. Every build reads both.
     max_memory_bytes : int or str, optional
         Limit on the native memory that the state of one executor takes, 1 MiB or more, in bytes or
-        in Spark's notation. A task that needs more fails with an error that says so, instead of the
-        whole executor being killed. Without it there is no limit. Native memory is not part of the
-        JVM's heap: leave room for it in ``spark.executor.memoryOverhead``.
+        in Spark's notation. State in stores without column families may be larger: what batches do
+        not touch leaves memory once a base image holds it. A task that needs more fails with an
+        error that says so, instead of the whole executor being killed. Without it there is no
+        limit. Native memory is not part of the JVM's heap: leave room for it in
+        ``spark.executor.memoryOverhead``.
     spark : str, optional
         Version of Spark that the settings are for, such as ``"4.0"``, where the driver runs another
         than the installed PySpark. See `plugin_jars`.

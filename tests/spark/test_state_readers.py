@@ -199,6 +199,10 @@ VALUES = [
     ("transformWithState", {"stateVarName": "slots"}, ["key", "user_map_key"]),
 ]
 LISTS = ["values", "latest"]
+
+#: Lists that are set to several values at a time. On Spark 4.1 and 4.2, RocksDB's change feed has
+#: the first alone of these.
+SHORTENED = {"latest"} if INSTALLED in ("4.1", "4.2") else set()
 FEED = {"readChangeFeed": True, "changeStartBatchId": 1, "changeEndBatchId": LAST}
 
 # Partition and key.
@@ -268,13 +272,16 @@ def test_the_change_feed_of_a_list_leads_to_the_lists_of_every_batch(
         return checkpoints.read("transformWithState", provider, stateVarName=variable, **FEED)
 
     known = lists("rocksdb", 0)
-    for provider in ("rocksdb", "holdfast"):
+    wrong: dict[str, list[int]] = {"rocksdb": [], "holdfast": []}
+    for provider, batches in wrong.items():
         left = after_every_batch(feed(provider), known)
         state = dict(known)
         for batch in range(1, LAST + 1):
             state.update({place: now for (b, place), now in left.items() if b == batch})
             state = {place: values for place, values in state.items() if values}
-            assert state == lists("rocksdb", batch), (provider, batch)
+            batches += [batch] if state != lists("rocksdb", batch) else []
+    assert not wrong["holdfast"]
+    assert bool(wrong["rocksdb"]) == (variable in SHORTENED), wrong
 
 
 def in_the_end(feed: list[Row], before: set[Place]) -> Counter[Any]:
@@ -309,7 +316,12 @@ def test_the_change_feed_of_a_list_says_what_rocksdb_says_in_the_end(
     expected = in_the_end(read("rocksdb", **FEED), before)
     assert {kind for *_, kind, _ in expected} >= {"append"}
     mine = read("holdfast", **FEED)
-    assert in_the_end(mine, before) == expected
+    found = in_the_end(mine, before)
+    if variable in SHORTENED:
+        lacking = found - expected
+        assert {kind for *_, kind, _ in lacking} == {"append"}
+        expected += lacking
+    assert found == expected
     # Nothing in it is void.
     assert len(mine) == expected.total()
 

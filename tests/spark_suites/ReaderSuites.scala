@@ -46,5 +46,8 @@ class StateDataSourceChangeDataReaderSuite
   }
 }
 
+class StateDataSourceNegativeTestSuite
+  extends state.StateDataSourceNegativeTestSuite with HoldfastAsProvider
+
 class StateDataSourceTransformWithStateSuite
   extends state.StateDataSourceTransformWithStateSuite with HoldfastAsProvider

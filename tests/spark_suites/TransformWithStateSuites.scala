@@ -11,5 +11,14 @@ class TransformWithStateInitialStateSuite
 class TransformWithStateValidationSuite
   extends streaming.TransformWithStateValidationSuite with HoldfastAsProvider
 
+class TransformWithListStateSuite
+  extends streaming.TransformWithListStateSuite with HoldfastAsProvider
+
 class TransformWithValueStateTTLSuite
   extends streaming.TransformWithValueStateTTLSuite with HoldfastAsProvider
+
+class TransformWithListStateTTLSuite
+  extends streaming.TransformWithListStateTTLSuite with HoldfastAsProvider
+
+class TransformWithMapStateTTLSuite
+  extends streaming.TransformWithMapStateTTLSuite with HoldfastAsProvider

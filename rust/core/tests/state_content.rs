@@ -166,7 +166,7 @@ fn check(store: &mut StateStore, model: &Model, max_bytes: usize) {
         for k in 0..24 {
             let key = key_of(k);
             let expected = content.get(&key);
-            let got = store.families().family(number).unwrap().get(&key);
+            let got = store.get(number, &key).unwrap();
             assert_eq!(got, expected.map(|values| values[0].as_slice()));
             if options.several_values {
                 let values = scan(store, number, ScanOf::ValuesOfKey(&key), max_bytes);

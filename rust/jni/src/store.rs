@@ -405,8 +405,8 @@ extern "system" fn Java_io_holdfast_spark_Native_get<'local>(
         STORES.with(store, |store| {
             // SAFETY: Java passes a buffer that this thread alone uses.
             let key = unsafe { lent(key, key_len)? };
-            let state = store.state.lock();
-            let Some(value) = state.families().family(family as u32)?.get(key) else {
+            let mut state = store.state.lock();
+            let Some(value) = state.get(family as u32, key)? else {
                 return Ok(-1);
             };
             let len = jint::try_from(value.len()).map_err(|_| {

@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::bodies::{FileHeaderMessage, HeadMessage, check_owner, decode};
 use super::frame::{self, FrameKind, HEADER_BYTES, MAX_BODY_BYTES};
-use super::run::{Event, RunWalk};
+use super::run::{Event, RunReader, RunWalk};
 use super::stream::SegmentStream;
 use super::{Compression, NewSegment, Segment, SegmentHead, SegmentKind, read_frames};
 use crate::error::{Error, Result};
@@ -152,6 +152,14 @@ impl<'a> SegmentReader<'a> {
             Ok(stream) => Ok(stream.located(self.storage.location())),
             Err(e) => Err(e.context(describe(self.storage, reference, owner))),
         }
+    }
+
+    /// Opens a run, of which groups and blocks are read one by one.
+    ///
+    /// # Errors
+    /// As [`read_segment`].
+    pub(crate) fn open_run(&self, reference: &SegmentRef, owner: &Owner) -> Result<RunReader> {
+        RunReader::open(self.storage, reference, owner)
     }
 
     fn bytes(&mut self, reference: &SegmentRef) -> Result<Vec<u8>> {

@@ -332,6 +332,11 @@ impl SegmentWriter {
         }
     }
 
+    /// Where it writes.
+    pub(crate) fn storage(&self) -> &dyn Storage {
+        self.storage.as_ref()
+    }
+
     pub(super) fn compression(&self) -> Compression {
         self.options.compression
     }

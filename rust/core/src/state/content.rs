@@ -9,6 +9,8 @@ use super::entry_stream::EntryStream;
 use super::family::{Family, FamilyOptions};
 use super::table::Table;
 use crate::error::{Error, Result};
+use crate::format::RunReader;
+use crate::ids::SegmentRef;
 use crate::segment::RunWriter;
 
 /// Families are numbered from 1; two numbers on disk for each, below 2^16, and 0 for the directory.
@@ -217,10 +219,7 @@ impl Families {
             let (table, key) = self.route(key)?;
             match change {
                 Change::Put(value) => put(table, key, value),
-                Change::Remove => {
-                    table.remove(key);
-                    Ok(())
-                }
+                Change::Remove => table.load_removal(key),
             }
         })
     }
@@ -252,6 +251,60 @@ impl Families {
             family.elements_mut()
         };
         Ok((table, key))
+    }
+
+    /// The table that can be put over a run: that of a store without column families, where each key
+    /// has one value.
+    fn table_over_run(&mut self) -> Option<&mut Table> {
+        match self.can_rest_on_run() {
+            true => self.families.first_mut().map(Family::heads_mut),
+            false => None,
+        }
+    }
+
+    /// Whether keys may stay in a run.
+    pub(super) fn can_rest_on_run(&self) -> bool {
+        let family = self
+            .families
+            .first()
+            .filter(|_| matches!(self.layout, Layout::Plain(_)));
+        family.is_some_and(Family::can_rest_on_run)
+    }
+
+    /// The run that has keys which are not in memory.
+    pub(super) fn run_below(&self) -> Option<SegmentRef> {
+        self.families.first()?.heads().run_below()
+    }
+
+    /// Puts an empty store over a run, instead of loading it.
+    pub(super) fn open_over(&mut self, run: RunReader) {
+        if let Some(table) = self.table_over_run() {
+            table.open_over(run);
+        }
+        self.begin();
+    }
+
+    /// Says that this is the content of a version now, for [`Families::rest_on`].
+    pub(super) fn mark(&mut self, version: u64) {
+        if let Some(table) = self.table_over_run() {
+            table.mark(version);
+        }
+    }
+
+    /// Keys may stay in a run from now on that has the content of `version`. To be called between two
+    /// sessions.
+    pub(super) fn rest_on(&mut self, run: RunReader, version: u64) {
+        if let Some(table) = self.table_over_run() {
+            table.rest_on(run, version);
+        }
+    }
+
+    /// Gives up what a run has as well and the last session did not touch. To be called between two
+    /// sessions.
+    pub(super) fn evict(&mut self) {
+        if let Some(table) = self.table_over_run() {
+            table.evict();
+        }
     }
 
     fn make_up_to(&mut self, number: u32) {

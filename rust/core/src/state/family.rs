@@ -124,7 +124,21 @@ impl Family {
         self.heads.page_bytes() + self.elements.page_bytes()
     }
 
-    /// The value of `key`, the first one of a list.
+    /// Whether its keys may be in a run only: where each has one value.
+    pub(super) fn can_rest_on_run(&self) -> bool {
+        !self.options.several_values
+    }
+
+    /// Reads `key` if it is in a run only.
+    ///
+    /// # Errors
+    /// As [`Table::fault_in`].
+    pub(super) fn fault_in(&mut self, key: &[u8]) -> Result<()> {
+        self.heads.fault_in(key)
+    }
+
+    /// The value of `key`, the first one of a list, if it is in memory; see
+    /// [`StateStore::get`](super::StateStore::get).
     pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
         if self.options.several_values {
             self.heads.get(key)?;
@@ -141,6 +155,7 @@ impl Family {
         if self.options.several_values {
             return self.put_list(key, &[value]);
         }
+        self.heads.fault_in(key)?;
         self.heads.put(key, value)
     }
 
@@ -177,7 +192,7 @@ impl Family {
     /// Removes a key with all its values; false when it was not there.
     ///
     /// # Errors
-    /// `Corrupt` when the number of elements cannot be read.
+    /// `Corrupt` when the number of elements cannot be read; those of reading a key that is not in memory.
     pub(super) fn remove(&mut self, key: &[u8]) -> Result<bool> {
         if self.options.several_values {
             for position in 0..self.elements_of(key)? {
@@ -185,6 +200,7 @@ impl Family {
             }
             self.begun.remove(key);
         }
+        self.heads.fault_in(key)?;
         Ok(self.heads.remove(key))
     }
 
@@ -207,6 +223,9 @@ impl Family {
     /// # Errors
     /// `InvalidInput` for a range of a family that is not ordered.
     pub(super) fn scan(&mut self, range: KeyRange<'_>, every_value: bool) -> Result<Scan> {
+        if let Some(pass) = self.heads.pass(range)? {
+            return Ok(Scan::of_pass(pass));
+        }
         let heads = self.heads.select(range)?;
         if !self.options.several_values {
             return Ok(Scan::of_keys(heads));
@@ -251,6 +270,10 @@ impl Family {
             Some(element) => self.elements.record(element)?.value,
         };
         Some((head.key, value))
+    }
+
+    pub(super) fn heads(&self) -> &Table {
+        &self.heads
     }
 
     pub(super) fn heads_mut(&mut self) -> &mut Table {

@@ -6,7 +6,7 @@ use super::base_image::{BaseImage, BaseImageTask};
 use super::position::Position;
 use super::store::StateStore;
 use crate::error::Result;
-use crate::format::{NewSegment, SegmentKind};
+use crate::format::{NewSegment, RunReader, SegmentKind};
 use crate::ids::{CheckpointId, FileId, SegmentRef};
 use crate::segment::{Durability, SegmentWriter};
 
@@ -37,7 +37,29 @@ impl StateStore {
             // commits and maintenance write. When this fails, the next session tries again.
             let _ = self.write_base_image(writer);
         }
+        self.prepare_run(writer);
         Ok(())
+    }
+
+    /// Where memory is short, opens a base image that is new in the lineage: the next session puts the
+    /// store over it, and what it has may leave memory.
+    fn prepare_run(&mut self, writer: &SegmentWriter) {
+        self.settle_image(writer);
+        let base = self.at.as_ref().and_then(|at| at.lineage.first().copied());
+        let is_new = |base: &SegmentRef| self.families.run_below() != Some(*base);
+        let (Some(at), Some(base)) = (&self.at, base.filter(is_new)) else {
+            return;
+        };
+        let wanted = self.memory.is_short(0)
+            && self.families.can_rest_on_run()
+            && writer.durability(&base) == Durability::Durable;
+        if !wanted {
+            return;
+        }
+        // A base image of an older build, or one that is damaged, stays what it is: loads find it.
+        let run = RunReader::open(writer.storage(), &base, &self.owner).ok();
+        let run = run.filter(|run| run.head().lineage.is_empty());
+        self.next_run = run.map(|run| (run, at.lineage_floor.0));
     }
 
     /// The merge that is due: at least `min_changelogs` durable ones lie above the base image, and

@@ -1,8 +1,6 @@
 //! What a segment holds, for people who look at a checkpoint. All of it is verified, and of a run also
 //! what a reader of single keys relies on: separators and filters.
 
-use std::sync::Arc;
-
 use prost::Message;
 
 use super::entry_stream::EntryStream;
@@ -104,8 +102,7 @@ pub fn inspect_segment(storage: &dyn Storage, reference: &SegmentRef) -> Result<
 
 /// Reads a run as single keys are looked up, all groups and blocks one after the other.
 fn inspect_index(storage: &dyn Storage, reference: &SegmentRef, owner: &Owner) -> Result<RunIndex> {
-    let input = Arc::from(storage.open(&reference.file.file_name())?);
-    let run = RunReader::open(input, *reference, owner)?;
+    let run = RunReader::open(storage, reference, owner)?;
     let mut index = RunIndex {
         groups: run.groups() as u64,
         ..RunIndex::default()
@@ -119,7 +116,7 @@ fn inspect_index(storage: &dyn Storage, reference: &SegmentRef, owner: &Owner) -
             index.filters += 1;
             index.filter_bytes += filter.bytes() as u64;
         }
-        for block in group.blocks() {
+        for (place, block) in group.blocks().iter().enumerate() {
             index.separator_bytes += block.separator.len() as u64;
             if last_key
                 .as_ref()
@@ -133,8 +130,7 @@ fn inspect_index(storage: &dyn Storage, reference: &SegmentRef, owner: &Owner) -
             let (mut at, mut last) = (0, 0..0);
             while let Some(entry) = parse_entry(&entries, at) {
                 let key = entries.get(entry.key.clone()).unwrap_or_default();
-                let found = group.block_of(key).map(|found| &found.separator);
-                if run.group_of(key) != Some(number) || found != Some(&block.separator) {
+                if run.group_of(key) != Some(number) || group.block_of(key) != Some(place) {
                     return Err(Error::corrupt(format!(
                         "index of a run: expected it to lead to the entry {at} bytes into a block, \
                          found that its separators or filter deny the key"

@@ -3,6 +3,7 @@
 
 use super::content::Families;
 use super::entry_stream::EntryStream;
+use super::memory::MemoryShare;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{SegmentHead, SegmentReader, SegmentStream};
 use crate::ids::{Owner, SegmentRef};
@@ -10,12 +11,18 @@ use crate::ids::{Owner, SegmentRef};
 /// What is read at once. On remote storage every read is a round trip.
 const READ_AHEAD_BYTES: u64 = 4 << 20;
 
+/// What a key takes in memory beside itself and its value: slot, index, order.
+const SLOT_BYTES: u64 = 48;
+
 /// One load of one owner's state.
 pub(super) struct Load<'a> {
     pub segments: SegmentReader<'a>,
     pub owner: &'a Owner,
     /// Empty at first.
     pub content: &'a mut Families,
+    /// Memory that is limited: a run that does not fit stays where it is, and its keys are read when
+    /// they are asked for.
+    pub memory: Option<&'a MemoryShare>,
     /// One message per base image that could not be read and was worked around.
     pub rebuilt: Vec<String>,
 }
@@ -38,14 +45,18 @@ impl Load<'_> {
         };
         let head = stream.head().clone();
         if let Some((base, changelogs)) = head.lineage.split_first() {
-            if let Err(damage) = self.apply(base) {
+            if let Err(damage) = self.apply_base(base) {
                 self.rebuild(damage, head.replaced)?;
             }
             for changelog in changelogs {
                 self.apply(changelog)?;
             }
         }
-        match self.apply_stream(newest, stream) {
+        let applied = match head.lineage.is_empty() && self.opened_over(newest) {
+            true => Ok(()),
+            false => self.apply_stream(newest, stream),
+        };
+        match applied {
             Ok(()) => Ok(head),
             Err(damage) => self.rebuild(damage, replaced),
         }
@@ -73,6 +84,37 @@ impl Load<'_> {
                 format!("{damage}; nor can it be rebuilt from older segments: {older}"),
             )),
         }
+    }
+
+    /// Applies the first segment of a lineage, or leaves it below.
+    fn apply_base(&mut self, reference: &SegmentRef) -> Result<()> {
+        if self.opened_over(reference) {
+            return Ok(());
+        }
+        let stream = self.stream(reference)?;
+        let version = stream.head().created.0;
+        self.apply_stream(reference, stream)?;
+        self.content.mark(version);
+        Ok(())
+    }
+
+    /// Puts the content over a run, if the segment is one and is to stay below. Of one that cannot be
+    /// opened, loading says what is wrong with it.
+    fn opened_over(&mut self, reference: &SegmentRef) -> bool {
+        let Some(memory) = self.memory.filter(|_| self.content.can_rest_on_run()) else {
+            return false;
+        };
+        let run = self.segments.open_run(reference, self.owner).ok();
+        let run = run.filter(|run| {
+            let head = run.head();
+            let bytes = head.payload_bytes + head.entries * SLOT_BYTES;
+            head.lineage.is_empty() && memory.is_short(bytes)
+        });
+        let Some(run) = run else {
+            return false;
+        };
+        self.content.open_over(run);
+        true
     }
 
     /// Applies a segment page by page. After an error the content is that of no version.

@@ -63,6 +63,18 @@ impl MemoryShare {
         Self { budget, bytes: 0 }
     }
 
+    /// Whether there is a limit at all.
+    pub(super) fn is_limited(&self) -> bool {
+        self.budget.limit_bytes.load(Ordering::Relaxed) != u64::MAX
+    }
+
+    /// Whether `more` bytes would bring the process beyond three quarters of its limit: from there on
+    /// stores keep in memory what they use, and leave the rest where it is durable.
+    pub(super) fn is_short(&self, more: u64) -> bool {
+        let limit = self.budget.limit_bytes.load(Ordering::Relaxed);
+        self.is_limited() && self.budget.used_bytes().saturating_add(more) > limit / 4 * 3
+    }
+
     /// Counts what the store takes now. Growth above the limit is counted and reported.
     ///
     /// # Errors

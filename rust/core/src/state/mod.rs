@@ -10,6 +10,7 @@
 
 mod arena;
 mod base_image;
+mod below;
 mod changes;
 mod commit_id;
 mod content;

@@ -59,7 +59,7 @@ impl OpenScans {
     /// The next batch of a scan, see [`StateStore::scan_on`](super::StateStore::scan_on).
     ///
     /// # Errors
-    /// `InvalidInput` for a scan that ended.
+    /// `InvalidInput` for a scan that ended; those of reading keys that are not in memory.
     pub fn go_on(
         &mut self,
         owner: &Owner,
@@ -74,7 +74,7 @@ impl OpenScans {
             )));
         };
         let content = families.family(*family)?;
-        let entries = open.fill(|head, element| content.entry(head, element), max_bytes, out);
+        let entries = open.fill(content, max_bytes, out)?;
         let over = open.is_over();
         if over {
             self.scans.remove(&scan);

@@ -29,6 +29,12 @@ impl StateStore {
         // From here on there is no undo log that leads back.
         self.before = None;
         self.families.begin();
+        if let Some((run, version)) = self.next_run.take() {
+            self.families.rest_on(run, version);
+        }
+        if self.memory.is_short(0) {
+            self.families.evict();
+        }
         self.count_memory()?;
         self.in_session = true;
         Ok(())
@@ -38,7 +44,7 @@ impl StateStore {
     ///
     /// # Errors
     /// `InvalidInput` outside a session, without such a family, or for an entry above 4 GiB;
-    /// `LimitExceeded` when the memory budget is used up: abort the session.
+    /// `LimitExceeded` when the memory budget is used up: abort the session; as [`StateStore::get`].
     pub fn put(&mut self, family: u32, key: &[u8], value: &[u8]) -> Result<()> {
         self.write(family, |content| content.put(key, value))
     }
@@ -62,10 +68,11 @@ impl StateStore {
     /// Removes a key with all its values; false when it was not there.
     ///
     /// # Errors
-    /// `InvalidInput` outside a session or without such a family.
+    /// `InvalidInput` outside a session or without such a family; as [`StateStore::get`].
     pub fn remove(&mut self, family: u32, key: &[u8]) -> Result<bool> {
         self.need_session()?;
-        self.families.family_mut(family)?.remove(key)
+        let removed = self.families.family_mut(family)?.remove(key);
+        self.trust(removed)
     }
 
     /// Number of the column family `name`, which is made when it is not there.
@@ -124,6 +131,7 @@ impl StateStore {
             }
         };
         self.families.commit();
+        self.families.mark(next.id.version);
         // What was committed stays committed: a limit that this exceeds stops the next session.
         let _ = self.count_memory();
         self.in_session = false;
@@ -154,7 +162,9 @@ impl StateStore {
         self.need_session()?;
         let content = self.families.family_mut(family)?;
         let before = content.page_bytes();
-        act(content)?;
+        let acted = act(content);
+        self.trust(acted)?;
+        let content = self.families.family(family)?;
         // Only pages are looked at for every row; the rest is counted along when they grow.
         if content.page_bytes() == before {
             return Ok(());

@@ -13,7 +13,7 @@ use super::memory::{MemoryBudget, MemoryShare};
 use super::open_scans::{OpenScans, ScanBatch, ScanOf};
 use super::position::Position;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{SegmentReader, read_head};
+use crate::format::{RunReader, SegmentReader, read_head};
 use crate::ids::{CheckpointId, Owner};
 use crate::storage::Storage;
 
@@ -39,7 +39,7 @@ pub struct StoreStats {
 pub struct StateStore {
     pub(super) owner: Owner,
     pub(super) families: Families,
-    memory: MemoryShare,
+    pub(super) memory: MemoryShare,
     pub(super) scans: OpenScans,
     /// `None` while the store has no version: never opened, or a load failed.
     pub(super) at: Option<Position>,
@@ -50,6 +50,11 @@ pub struct StateStore {
     pub(super) pending_image: Option<BaseImage>,
     /// Maintenance has found `pending_image` there before.
     pub(super) image_waits: bool,
+    /// The base image that the next session puts the store over, and the version that it has.
+    pub(super) next_run: Option<(RunReader, u64)>,
+    /// A run was found to be damaged while its keys were read: the next load reads all of it, and goes
+    /// around the damage where it can.
+    distrusts_runs: bool,
     pub(super) stats: StoreStats,
     warning: Option<String>,
 }
@@ -72,6 +77,8 @@ impl StateStore {
             in_session: false,
             pending_image: None,
             image_waits: false,
+            next_run: None,
+            distrusts_runs: false,
             stats: StoreStats::default(),
             warning: None,
         }
@@ -239,6 +246,35 @@ impl StateStore {
         Ok(())
     }
 
+    /// The value of a key; of a family with several values per key the first one.
+    ///
+    /// # Errors
+    /// `InvalidInput` without such a family; those of reading a key that is not in memory, which takes
+    /// memory then: `LimitExceeded`. Where its run is damaged, the store has no version then.
+    pub fn get(&mut self, family: u32, key: &[u8]) -> Result<Option<&[u8]>> {
+        let content = self.families.family_mut(family)?;
+        let before = content.page_bytes();
+        let found = content.fault_in(key);
+        let grew = content.page_bytes() != before;
+        self.trust(found)?;
+        if grew {
+            self.count_memory()?;
+        }
+        Ok(self.families.family(family)?.get(key))
+    }
+
+    /// What was read of a run. One that is damaged is not read key by key again.
+    pub(super) fn trust<T>(&mut self, read: Result<T>) -> Result<T> {
+        read.inspect_err(|e| {
+            let damaged = matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::NotFound);
+            if damaged && self.families.run_below().is_some() {
+                self.distrusts_runs = true;
+                self.at = None;
+                self.before = None;
+            }
+        })
+    }
+
     /// Starts a scan and copies its first batch to `out`, see [`StateStore::scan_on`]. The scan sees
     /// the content of this moment, not what the session changes later. It ends with its last entry,
     /// or when a session begins.
@@ -254,13 +290,16 @@ impl StateStore {
         out: &mut Vec<u8>,
     ) -> Result<ScanBatch> {
         let content = self.families.family_mut(family)?;
-        let mut scan = match what {
-            ScanOf::Keys(range) => content.scan(range, false)?,
-            ScanOf::Values(range) => content.scan(range, true)?,
-            ScanOf::ValuesOfKey(key) => content.scan_values(key)?,
+        let begun = match what {
+            ScanOf::Keys(range) => content.scan(range, false),
+            ScanOf::Values(range) => content.scan(range, true),
+            ScanOf::ValuesOfKey(key) => content.scan_values(key),
         };
-        let content = &*content;
-        let entries = scan.fill(|head, element| content.entry(head, element), max_bytes, out);
+        let filled = begun.and_then(|mut scan| {
+            let entries = scan.fill(content, max_bytes, out)?;
+            Ok((scan, entries))
+        });
+        let (scan, entries) = self.trust(filled)?;
         if scan.is_over() {
             return Ok(ScanBatch {
                 scan: None,
@@ -280,8 +319,10 @@ impl StateStore {
     /// # Errors
     /// `InvalidInput` for a scan that ended.
     pub fn scan_on(&mut self, scan: u32, max_bytes: usize, out: &mut Vec<u8>) -> Result<ScanBatch> {
-        self.scans
-            .go_on(&self.owner, &self.families, scan, max_bytes, out)
+        let batch = self
+            .scans
+            .go_on(&self.owner, &self.families, scan, max_bytes, out);
+        self.trust(batch)
     }
 
     /// Ends a scan before its last entry; nothing happens when it ended already.
@@ -305,6 +346,7 @@ impl StateStore {
         self.before = None;
         self.scans.clear();
         self.families = Families::new(self.families.layout());
+        self.next_run = None;
         self.count_less_memory();
     }
 
@@ -337,10 +379,13 @@ impl StateStore {
                 ..Position::empty(wanted.version)
             },
             Some(reference) => {
+                let distrusts = std::mem::take(&mut self.distrusts_runs);
+                let memory = Some(&self.memory).filter(|memory| memory.is_limited() && !distrusts);
                 let mut load = Load {
                     segments: SegmentReader::new(storage),
                     owner: &self.owner,
                     content: &mut self.families,
+                    memory,
                     rebuilt: Vec::new(),
                 };
                 let loaded = load.run(&reference, wanted.replaced);
@@ -355,6 +400,7 @@ impl StateStore {
                 Position::read(wanted, reference, head, rebuilt)
             }
         };
+        self.families.mark(position.id.version);
         self.count_memory()?;
         self.at = Some(position);
         self.stats.loads += 1;

@@ -12,8 +12,9 @@ use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::arena::{Arena, Record, RecordAt};
+use super::below::Below;
 use super::entries::{Change, ChangeWriter};
-use super::order::{KeyRange, Order, sort_by_key};
+use super::order::{KeyRange, Order};
 use crate::error::{Error, Result};
 use crate::segment::RunWriter;
 
@@ -23,8 +24,10 @@ const COMPACT_MIN_BYTES: usize = 64 << 10;
 /// Buckets that are filled together: 40 KiB of the index.
 const PART_BUCKETS: usize = 8 << 10;
 
-/// Sessions are numbered below this; the bit above says that a slot is dead.
-const SESSIONS: u32 = 1 << 31;
+/// Sessions are numbered below this; the bits above say that a slot is clean or dead.
+const SESSIONS: u32 = 1 << 30;
+const CLEAN: u32 = 1 << 30;
+const DEAD: u32 = 1 << 31;
 
 /// 16 bytes: there is one per key.
 #[derive(Clone, Copy, Debug)]
@@ -34,8 +37,8 @@ struct Slot {
     stamp: Stamp,
 }
 
-/// Session in which a slot was last touched, and whether it is dead. The slot is in the undo log
-/// iff the session is the current one.
+/// Session in which a slot was last touched, and what it stands for. The slot is in the undo log iff
+/// the session is the current one.
 #[derive(Clone, Copy, Debug)]
 struct Stamp(u32);
 
@@ -45,7 +48,12 @@ impl Stamp {
     }
 
     fn dead(session: u32) -> Self {
-        Self((session % SESSIONS) | SESSIONS)
+        Self((session % SESSIONS) | DEAD)
+    }
+
+    /// The run below the table has the same value.
+    fn clean(session: u32) -> Self {
+        Self((session % SESSIONS) | CLEAN)
     }
 
     fn session(self) -> u32 {
@@ -53,17 +61,16 @@ impl Stamp {
     }
 
     fn is_dead(self) -> bool {
-        self.0 >= SESSIONS
+        self.0 & DEAD != 0
     }
 
-    /// Dead, and touched when it was before.
-    fn died(self) -> Self {
-        Self::dead(self.session())
+    fn is_clean(self) -> bool {
+        self.0 & CLEAN != 0
     }
 
-    /// Live, and touched when it was before.
-    fn revived(self) -> Self {
-        Self::live(self.session())
+    /// What it stands for, in another session.
+    fn in_session(self, session: u32) -> Self {
+        Self((self.0 & (DEAD | CLEAN)) | (session % SESSIONS))
     }
 }
 
@@ -76,7 +83,16 @@ impl Slot {
 #[derive(Clone, Copy, Debug)]
 struct Undo {
     slot: u32,
+    /// [`RecordAt::NONE`] for a key that had no slot.
     before: RecordAt,
+    stamp: Stamp,
+}
+
+impl Undo {
+    /// The key was not there before.
+    fn was_absent(&self) -> bool {
+        self.before.is_none() || self.stamp.is_dead()
+    }
 }
 
 /// Keys and values, opaque bytes both.
@@ -94,6 +110,11 @@ pub(super) struct Table {
     order: Option<Order>,
     /// A scan of this session may read any record that was there when it was made.
     pinned: bool,
+    /// The run that has what has no slot. With one, a key that was removed keeps a dead slot for as
+    /// long as the run may have it.
+    below: Option<Below>,
+    /// Versions, and the sessions that made them.
+    marks: Vec<(u64, u32)>,
 }
 
 impl Table {
@@ -114,16 +135,20 @@ impl Table {
     /// Number of keys.
     pub(super) fn len(&self) -> usize {
         self.len
+            + self
+                .below
+                .as_ref()
+                .map_or(0, |below| below.unlinked as usize)
     }
 
     /// True when there are no keys.
     pub(super) fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// True when there never was a key: there are none that an undo log remembers, either.
     pub(super) fn is_fresh(&self) -> bool {
-        self.slots.is_empty()
+        self.slots.is_empty() && self.below.is_none()
     }
 
     /// Bytes of the pages that hold records: most of the memory, and known at once.
@@ -139,6 +164,7 @@ impl Table {
             + self.undo.capacity() * size_of::<Undo>()
             + self.free.capacity() * size_of::<u32>()
             + self.order.as_ref().map_or(0, Order::memory_bytes)
+            + self.below.as_ref().map_or(0, Below::memory_bytes)
     }
 
     /// Value of `key`.
@@ -200,11 +226,8 @@ impl Table {
     /// goes back to this point only.
     pub(super) fn begin(&mut self) {
         for undo in std::mem::take(&mut self.undo) {
-            if self
-                .slots
-                .get(undo.slot as usize)
-                .is_some_and(Slot::is_dead)
-            {
+            let slot = self.slots.get(undo.slot as usize);
+            if self.below.is_none() && slot.is_some_and(Slot::is_dead) {
                 self.unlink(undo.slot);
             }
         }
@@ -224,10 +247,12 @@ impl Table {
         let hash = hash_of(key);
         let Some(number) = self.find(hash, key) else {
             let record = self.push_record(key, value)?;
-            let number = self.link(hash, record);
+            let stamp = Stamp::live(self.session);
+            let number = self.link(hash, record, stamp);
             self.undo.push(Undo {
                 slot: number,
                 before: RecordAt::NONE,
+                stamp,
             });
             return Ok(());
         };
@@ -250,13 +275,13 @@ impl Table {
             self.undo.push(Undo {
                 slot: number,
                 before: slot.record,
+                stamp: slot.stamp,
             });
         }
         if slot.is_dead() {
             self.len += 1;
-        } else {
-            self.live_bytes -= before_bytes;
         }
+        self.live_bytes -= before_bytes;
         self.live_bytes += self
             .arena
             .get(record)
@@ -290,6 +315,16 @@ impl Table {
 
     /// Makes the keys of [`Table::append`] found, in the index and in the order.
     pub(super) fn index_appended(&mut self) {
+        self.index_slots();
+        if let Some(order) = &mut self.order {
+            let slots = &self.slots;
+            let key_of = |number| key_in(slots, &self.arena, number);
+            *order = Order::of_sorted(0..slots.len() as u32, key_of);
+        }
+    }
+
+    /// Fills an empty index.
+    fn index_slots(&mut self) {
         let slots = &self.slots;
         let hash_of_slot = |number: &u32| spread_of(slots, *number);
         self.index.reserve(slots.len(), hash_of_slot);
@@ -297,10 +332,6 @@ impl Table {
             for (hash, number) in part {
                 self.index.insert_unique(spread(hash), number, hash_of_slot);
             }
-        }
-        if let Some(order) = &mut self.order {
-            let key_of = |number| key_in(slots, &self.arena, number);
-            *order = Order::of_sorted(0..slots.len() as u32, key_of);
         }
     }
 
@@ -312,11 +343,12 @@ impl Table {
         let hash = hash_of(key);
         let Some(number) = self.find(hash, key) else {
             let record = self.push_record(key, value)?;
-            self.link(hash, record);
+            self.leave_run(key)?;
+            self.link(hash, record, Stamp::live(self.session));
             return Ok(());
         };
         let known = self.slots.get(number as usize);
-        let live = known.filter(|slot| !slot.is_dead() && !self.pinned);
+        let live = known.filter(|slot| !slot.is_dead() && !slot.stamp.is_clean() && !self.pinned);
         if live.is_some_and(|slot| self.arena.overwrite(slot.record, value)) {
             return Ok(());
         }
@@ -343,17 +375,14 @@ impl Table {
         else {
             return false;
         };
-        self.live_bytes -= self
-            .arena
-            .get(slot.record)
-            .map_or(0, |record| record.stored_bytes());
+        let before = *slot;
         self.len -= 1;
-        let touched = slot.stamp.session() == self.session;
         slot.stamp = Stamp::dead(self.session);
-        if !touched {
+        if before.stamp.session() != self.session {
             self.undo.push(Undo {
                 slot: number,
-                before: slot.record,
+                before: before.record,
+                stamp: before.stamp,
             });
             // A record that carries only the key, so that "touched" always means "the record was
             // born in this session" and a later put may overwrite it.
@@ -361,6 +390,9 @@ impl Table {
                 slot.record = tombstone;
             }
         }
+        let now = slot.record;
+        self.live_bytes -= self.stored_bytes(before.record);
+        self.live_bytes += self.stored_bytes(now);
         true
     }
 
@@ -369,7 +401,7 @@ impl Table {
         self.undo.iter().filter_map(|undo| {
             let slot = self.slots.get(undo.slot as usize)?;
             let now = self.arena.get(slot.record).filter(|_| !slot.is_dead())?;
-            Some((now.key, !undo.before.is_none()))
+            Some((now.key, !undo.was_absent()))
         })
     }
 
@@ -393,7 +425,8 @@ impl Table {
             let Some(now) = self.arena.get(slot.record) else {
                 continue;
             };
-            match (slot.is_dead(), self.arena.get(undo.before)) {
+            let before = self.arena.get(undo.before).filter(|_| !undo.was_absent());
+            match (slot.is_dead(), before) {
                 (true, None) => {}
                 (true, Some(_)) => changed.push((now.key, Change::Remove)),
                 (false, Some(before)) if before.value == now.value && !repeats => {}
@@ -408,9 +441,12 @@ impl Table {
 
     /// Writes the whole content to `out`, sorted by key, each key behind `prefix`.
     pub(super) fn snapshot(&self, prefix: &[u8], out: &mut RunWriter<'_>) -> Result<()> {
+        if let Some(below) = &self.below {
+            return self.snapshot_over_run(below.run(), prefix, out);
+        }
         let numbers = match &self.order {
             Some(order) => order.slots(KeyRange::All, |number| self.key_of(number)),
-            None => self.sorted(),
+            None => self.sorted_slots(|slot| !slot.is_dead()),
         };
         let slots = numbers.iter().filter_map(|n| self.slots.get(*n as usize));
         let live = slots.filter(|slot| !slot.is_dead());
@@ -418,16 +454,6 @@ impl Table {
             out.push(prefix, record.key, Some(record.value))?;
         }
         Ok(())
-    }
-
-    /// The numbers of the live slots in the order of their keys. This takes 16 bytes a key.
-    fn sorted(&self) -> Vec<u32> {
-        let slots = self.slots.iter().zip(0u32..);
-        let live = slots.filter(|(slot, _)| !slot.is_dead());
-        let mut numbers = Vec::with_capacity(self.len);
-        numbers.extend(live.map(|(_, number)| (0, number)));
-        sort_by_key(&mut numbers, 0, &|number| self.key_of(number));
-        numbers.into_iter().map(|(_, number)| number).collect()
     }
 
     /// Ends the session and keeps its undo log for [`Table::abort`] until the next one begins.
@@ -443,34 +469,26 @@ impl Table {
             };
             if !slot.is_dead() {
                 self.len -= 1;
-                self.live_bytes -= self.arena.get(slot.record).map_or(0, |r| r.stored_bytes());
             }
             if undo.before.is_none() {
                 self.unlink(undo.slot);
                 continue;
             }
-            self.len += 1;
-            self.live_bytes += self.arena.get(undo.before).map_or(0, |r| r.stored_bytes());
-            if let Some(slot) = self.slots.get_mut(undo.slot as usize) {
-                slot.record = undo.before;
-                slot.stamp = slot.stamp.revived();
+            if !undo.stamp.is_dead() {
+                self.len += 1;
+            }
+            self.live_bytes -= self.stored_bytes(slot.record);
+            self.live_bytes += self.stored_bytes(undo.before);
+            if let Some(place) = self.slots.get_mut(undo.slot as usize) {
+                place.record = undo.before;
+                place.stamp = undo.stamp.in_session(slot.stamp.session());
             }
         }
         self.next_session();
     }
 
     fn find(&self, hash: u32, key: &[u8]) -> Option<u32> {
-        self.index
-            .find(spread(hash), |number| {
-                self.slots.get(*number as usize).is_some_and(|slot| {
-                    slot.hash == hash
-                        && self
-                            .arena
-                            .get(slot.record)
-                            .is_some_and(|record| record.key == key)
-                })
-            })
-            .copied()
+        find_in(&self.index, &self.slots, &self.arena, hash, key)
     }
 
     fn key_of(&self, number: u32) -> &[u8] {
@@ -488,11 +506,11 @@ impl Table {
         })
     }
 
-    fn link(&mut self, hash: u32, record: RecordAt) -> u32 {
+    fn link(&mut self, hash: u32, record: RecordAt, stamp: Stamp) -> u32 {
         let slot = Slot {
             record,
             hash,
-            stamp: Stamp::live(self.session),
+            stamp,
         };
         let number = match self.free.pop() {
             Some(number) => {
@@ -513,16 +531,22 @@ impl Table {
             let key = key_in(slots, &self.arena, number);
             order.insert(number, key, |n| key_in(slots, &self.arena, n));
         }
-        self.len += 1;
-        self.live_bytes += self
-            .arena
-            .get(record)
-            .map_or(0, |record| record.stored_bytes());
+        if !stamp.is_dead() {
+            self.len += 1;
+        }
+        self.live_bytes += self.stored_bytes(record);
         number
     }
 
-    /// Drops a slot that holds no live record.
+    fn stored_bytes(&self, record: RecordAt) -> usize {
+        let record = self.arena.get(record);
+        record.map_or(0, |record| record.stored_bytes())
+    }
+
+    /// Drops a slot; one that is live does not count any more.
     fn unlink(&mut self, number: u32) {
+        let record = self.slots.get(number as usize).map(|slot| slot.record);
+        self.live_bytes -= record.map_or(0, |record| self.stored_bytes(record));
         if let Some(order) = &mut self.order {
             let key_of = |n| key_in(&self.slots, &self.arena, n);
             order.remove(number, key_of(number), key_of);
@@ -531,7 +555,7 @@ impl Table {
             return;
         };
         let hash = spread(slot.hash);
-        slot.stamp = slot.stamp.died();
+        slot.stamp = Stamp::dead(slot.stamp.session());
         slot.record = RecordAt::NONE;
         if let Ok(entry) = self
             .index
@@ -549,18 +573,16 @@ impl Table {
         }
         // Numbers begin again: no slot may look touched by the session that starts now.
         self.session = 1;
+        self.marks.clear();
         for slot in &mut self.slots {
-            slot.stamp = match slot.is_dead() {
-                true => Stamp::dead(0),
-                false => Stamp::live(0),
-            };
+            slot.stamp = slot.stamp.in_session(0);
         }
     }
 
-    /// Copies live records into a new arena. Only called with an empty undo log.
+    /// Copies records into a new arena. Only called with an empty undo log.
     fn compact(&mut self) {
         let mut arena = Arena::default();
-        for slot in self.slots.iter_mut().filter(|slot| !slot.is_dead()) {
+        for slot in self.slots.iter_mut().filter(|slot| !slot.record.is_none()) {
             let moved = self
                 .arena
                 .get(slot.record)
@@ -571,6 +593,23 @@ impl Table {
         }
         self.arena = arena;
     }
+}
+
+/// The slot of a key.
+fn find_in(
+    index: &HashTable<u32>,
+    slots: &[Slot],
+    arena: &Arena,
+    hash: u32,
+    key: &[u8],
+) -> Option<u32> {
+    let is_it = |number: &u32| {
+        let slot = slots.get(*number as usize);
+        let record = slot.filter(|slot| slot.hash == hash);
+        let record = record.and_then(|slot| arena.get(slot.record));
+        record.is_some_and(|record| record.key == key)
+    };
+    index.find(spread(hash), is_it).copied()
 }
 
 /// The key in a slot; empty for a slot that is not linked.
@@ -611,6 +650,11 @@ fn hash_of(key: &[u8]) -> u32 {
 fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
+
+#[path = "table_over_run.rs"]
+mod over_run;
+
+pub(super) use over_run::Pass;
 
 #[cfg(test)]
 #[path = "table_tests.rs"]

@@ -15,7 +15,7 @@ mod reader;
 mod walk;
 
 pub(crate) use encode::RunEncoder;
-pub(crate) use reader::RunReader;
+pub(crate) use reader::{Group, RunReader};
 pub(super) use walk::{Event, RunWalk};
 
 use prost::Message;

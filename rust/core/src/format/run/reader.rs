@@ -1,7 +1,5 @@
 //! Reading a run block by block: what is read is verified, and nothing else is read.
 
-use std::sync::Arc;
-
 use prost::Message;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
@@ -9,16 +7,18 @@ use super::filter::KeyFilter;
 use super::{DirectoryMessage, GroupEntry, GroupMessage, TRAILER_BYTES, Totals};
 use crate::error::{Error, Result};
 use crate::format::frame::{self, FrameKind};
-use crate::format::segment::{at, check_head_owner, split_head};
+use crate::format::segment::{at, check_head_owner, describe_at, split_head};
 use crate::format::{SegmentHead, SegmentKind, read_frames};
 use crate::ids::{Owner, SegmentRef};
-use crate::storage::ReadFile;
+use crate::storage::{ReadFile, Storage};
 
 /// A run that is open: its head and directory are in memory and verified, the rest is in the file.
 /// Memory: about 60 bytes and a key for every 65,536 keys.
 #[derive(Debug)]
 pub(crate) struct RunReader {
-    input: Arc<dyn ReadFile>,
+    input: Box<dyn ReadFile>,
+    /// Of the storage, for errors.
+    location: String,
     reference: SegmentRef,
     head: SegmentHead,
     groups: Vec<GroupEntry>,
@@ -44,11 +44,24 @@ pub(crate) struct Block {
 }
 
 impl RunReader {
-    /// Reads and verifies trailer, directory and head.
+    /// Opens the file of a run; reads and verifies trailer, directory and head.
     ///
     /// # Errors
-    /// `Corrupt` where they are not those of a run of this owner and length; those of storage.
-    pub fn open(input: Arc<dyn ReadFile>, reference: SegmentRef, owner: &Owner) -> Result<Self> {
+    /// As [`read_segment`](crate::format::read_segment).
+    pub fn open(storage: &dyn Storage, reference: &SegmentRef, owner: &Owner) -> Result<Self> {
+        let location = storage.location();
+        storage
+            .open(&reference.file.file_name())
+            .and_then(|input| Self::read(input, location.clone(), *reference, owner))
+            .map_err(|e| e.context(describe_at(&location, reference, owner)))
+    }
+
+    pub(super) fn read(
+        input: Box<dyn ReadFile>,
+        location: String,
+        reference: SegmentRef,
+        owner: &Owner,
+    ) -> Result<Self> {
         let about = |offset: u64, e| at(&reference, offset as usize, e);
         let trailer = reference.len.saturating_sub(TRAILER_BYTES as u64);
         let read = |offset: u64, len: u64| {
@@ -100,6 +113,7 @@ impl RunReader {
         })?;
         Ok(Self {
             input,
+            location,
             reference,
             head,
             groups: message.groups,
@@ -109,6 +123,11 @@ impl RunReader {
     /// What the run says of itself.
     pub fn head(&self) -> &SegmentHead {
         &self.head
+    }
+
+    /// The segment that it is.
+    pub fn reference(&self) -> SegmentRef {
+        self.reference
     }
 
     /// Number of groups.
@@ -127,12 +146,12 @@ impl RunReader {
     /// Reads and verifies a group.
     ///
     /// # Errors
-    /// `Corrupt` where it is not the one that the directory names; those of storage.
+    /// `Corrupt`, with file, offset and owner, where it is not the one that the directory names; those
+    /// of storage.
     pub fn group(&self, number: usize) -> Result<Group> {
         let entry = self.groups.get(number).ok_or_else(|| {
             Error::invalid_input(format!("group {number} of {}", self.groups.len()))
         })?;
-        let about = |e| at(&self.reference, entry.offset as usize, e);
         let decode = || {
             let frames = self.verified(entry.offset, entry.stored_bytes, entry.hash)?;
             let body = body_of(&frames, FrameKind::Group)?;
@@ -152,7 +171,7 @@ impl RunReader {
             }
             Ok(Group { blocks, filter })
         };
-        decode().map_err(about)
+        decode().map_err(|e| self.about(entry.offset, e))
     }
 
     /// Reads and verifies a block: its entries, one after the other.
@@ -162,7 +181,12 @@ impl RunReader {
     pub fn block(&self, block: &Block) -> Result<Vec<u8>> {
         self.verified(block.offset, block.stored_bytes, block.hash)
             .and_then(|frames| body_of(&frames, FrameKind::Entries))
-            .map_err(|e| at(&self.reference, block.offset as usize, e))
+            .map_err(|e| self.about(block.offset, e))
+    }
+
+    fn about(&self, offset: u64, error: Error) -> Error {
+        let what = describe_at(&self.location, &self.reference, &self.head.owner);
+        at(&self.reference, offset as usize, error).context(what)
     }
 
     /// The stored bytes of a block of any type.
@@ -197,19 +221,29 @@ impl Group {
         self.filter.as_ref()
     }
 
-    /// The block that has a key, if the group has it.
-    pub fn block_of(&self, key: &[u8]) -> Option<&Block> {
-        if self
+    /// Number of the block that has a key, if the group has it.
+    pub fn block_of(&self, key: &[u8]) -> Option<usize> {
+        let denied = self
             .filter
             .as_ref()
-            .is_some_and(|filter| !filter.may_have(key))
-        {
-            return None;
-        }
+            .is_some_and(|filter| !filter.may_have(key));
+        let number = self.block_before(key)?;
+        (!denied).then_some(number)
+    }
+
+    /// Number of the last block whose keys may be as small as this one.
+    pub fn block_before(&self, key: &[u8]) -> Option<usize> {
         let after = self
             .blocks
             .partition_point(|b| b.separator.as_slice() <= key);
-        self.blocks.get(after.checked_sub(1)?)
+        after.checked_sub(1)
+    }
+
+    /// Bytes taken from the allocator, about.
+    pub fn memory_bytes(&self) -> usize {
+        let separators: usize = self.blocks.iter().map(|b| b.separator.capacity()).sum();
+        let filter = self.filter.as_ref().map_or(0, KeyFilter::bytes);
+        self.blocks.capacity() * size_of::<Block>() + separators + filter
     }
 }
 

@@ -2,8 +2,6 @@
 //! entries.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use std::sync::Arc;
-
 use proptest::prelude::*;
 use xorf::{BinaryFuse8, BinaryFuse8Ref, DmaSerializable, Filter, FilterRef};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
@@ -180,8 +178,9 @@ fn reader(bytes: &[u8]) -> Result<RunReader> {
         len: bytes.len() as u64,
         digest: 0,
     };
-    let file = Arc::new(InMemory([b"before ", bytes, b" behind"].concat()));
-    RunReader::open(file, reference, &Owner::new("query", "0", "0", "default"))
+    let file = Box::new(InMemory([b"before ", bytes, b" behind"].concat()));
+    let owner = Owner::new("query", "0", "0", "default");
+    RunReader::read(file, "memory".to_owned(), reference, &owner)
 }
 
 /// What a run says of a key.
@@ -193,7 +192,7 @@ fn look_up(run: &RunReader, key: &[u8]) -> Result<Option<Option<Vec<u8>>>> {
     let Some(block) = group.block_of(key) else {
         return Ok(None);
     };
-    let body = run.block(block)?;
+    let body = run.block(&group.blocks()[block])?;
     let mut at = 0;
     while let Some(entry) = parse_entry(&body, at) {
         if &body[entry.key.clone()] == key {

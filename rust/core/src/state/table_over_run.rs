@@ -1,0 +1,290 @@
+//! A table over a run: what has no slot is in the run, and is read when it is asked for.
+//!
+//! A key gets a slot before it is changed, so that the undo log holds what was before and the number of
+//! keys stays right. A slot is *clean* while the run has the same value; only such a one may be given up.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::{Slot, Stamp, Table, find_in, hash_of};
+use crate::error::Result;
+use crate::format::RunReader;
+use crate::ids::SegmentRef;
+use crate::segment::RunWriter;
+use crate::state::arena::RecordAt;
+use crate::state::below::{Below, RunCursor};
+use crate::state::order::{KeyRange, Order, sort_by_key};
+
+impl Table {
+    /// The run below it.
+    pub(in crate::state) fn run_below(&self) -> Option<SegmentRef> {
+        let below = self.below.as_ref()?;
+        Some(below.run().reference())
+    }
+
+    /// Puts an empty table over a run.
+    pub(in crate::state) fn open_over(&mut self, run: RunReader) {
+        self.below = Some(Below::new(run));
+    }
+
+    /// Says that the table has the content of a version now, for [`Table::rest_on`].
+    pub(in crate::state) fn mark(&mut self, version: u64) {
+        self.marks.retain(|(marked, _)| *marked < version);
+        // The session that made it is over.
+        self.marks.push((version, self.session.saturating_sub(1)));
+    }
+
+    /// Gives a key a slot that it has in the run alone.
+    ///
+    /// # Errors
+    /// As [`Below::find`]; nothing has changed then.
+    pub(in crate::state) fn fault_in(&mut self, key: &[u8]) -> Result<()> {
+        let Some(below) = &mut self.below else {
+            return Ok(());
+        };
+        let hash = hash_of(key);
+        if find_in(&self.index, &self.slots, &self.arena, hash, key).is_some() {
+            return Ok(());
+        }
+        if let Some(value) = below.find(key)?.map(<[u8]>::to_vec) {
+            let record = self.push_record(key, &value)?;
+            // Not of this session: there is nothing to undo.
+            let stamp = Stamp::clean(self.session.wrapping_sub(1));
+            self.link(hash, record, stamp);
+            self.count_linked();
+        }
+        Ok(())
+    }
+
+    /// Counts a key that gets a slot without its value in the run.
+    pub(super) fn leave_run(&mut self, key: &[u8]) -> Result<bool> {
+        let found = match &mut self.below {
+            Some(below) => below.find(key)?.is_some(),
+            None => false,
+        };
+        if found {
+            self.count_linked();
+        }
+        Ok(found)
+    }
+
+    /// Removes `key` outside any session: there is nothing to go back to.
+    ///
+    /// # Errors
+    /// As [`Below::find`].
+    pub(in crate::state) fn load_removal(&mut self, key: &[u8]) -> Result<()> {
+        if self.below.is_none() || self.slot(key).is_some() {
+            self.remove(key);
+            return Ok(());
+        }
+        let record = self.push_record(key, &[])?;
+        if self.leave_run(key)? {
+            self.link(hash_of(key), record, Stamp::dead(self.session));
+        }
+        Ok(())
+    }
+
+    /// Puts the table over a run that has the content of `version`, between two sessions: what was not
+    /// touched since is clean. False where it is not known what was.
+    pub(in crate::state) fn rest_on(&mut self, run: RunReader, version: u64) -> bool {
+        let mark = self.marks.iter().find(|(marked, _)| *marked == version);
+        let Some((_, session)) = mark.copied() else {
+            return false;
+        };
+        let keys = self.len();
+        for number in 0..self.slots.len() as u32 {
+            let Some(slot) = self.slots.get_mut(number as usize) else {
+                continue;
+            };
+            // What is clean was so in that version, too.
+            if slot.record.is_none() || slot.stamp.session() > session {
+                continue;
+            }
+            if slot.is_dead() {
+                self.unlink(number);
+            } else {
+                slot.stamp = Stamp::clean(slot.stamp.session());
+            }
+        }
+        let mut below = Below::new(run);
+        below.unlinked = (keys - self.len) as u64;
+        self.below = Some(below);
+        self.marks.retain(|(marked, _)| *marked >= version);
+        true
+    }
+
+    /// Gives up what is clean and was not touched in the last session, between two sessions.
+    pub(in crate::state) fn evict(&mut self) {
+        let Some(below) = &mut self.below else {
+            return;
+        };
+        let last = self.session.saturating_sub(2);
+        let mut slots: Vec<Slot> = std::mem::take(&mut self.slots);
+        let before = slots.len();
+        slots.retain(|slot| {
+            let goes = slot.stamp.is_clean() && slot.stamp.session() < last;
+            below.unlinked += u64::from(goes);
+            !goes && !slot.record.is_none()
+        });
+        if slots.len() == before {
+            self.slots = slots;
+            return;
+        }
+        slots.shrink_to_fit();
+        self.len = slots.iter().filter(|slot| !slot.is_dead()).count();
+        self.slots = slots;
+        self.free = Vec::new();
+        self.compact();
+        self.live_bytes = self.arena.used_bytes();
+        self.index = hashbrown::HashTable::new();
+        if self.order.is_some() {
+            let sorted = self.sorted_slots(|_| true);
+            self.order = Some(Order::of_sorted(sorted.into_iter(), |n| self.key_of(n)));
+        }
+        self.index_slots();
+    }
+
+    /// The keys in `range`, in their order where the table keeps it.
+    ///
+    /// # Errors
+    /// As [`Below::find`], and as [`Table::select`].
+    pub(in crate::state) fn pass(&mut self, range: KeyRange<'_>) -> Result<Option<Pass>> {
+        let Some(run) = self.below.as_ref().map(Below::run) else {
+            return Ok(None);
+        };
+        let mut hot = self.select(range)?;
+        // What is clean comes from the run.
+        let table = &*self;
+        hot.retain(|at| table.is_dirty_record(*at));
+        Ok(Some(Pass {
+            in_order: self.order.is_some(),
+            hot,
+            next: 0,
+            cursor: RunCursor::new(run, range)?,
+            seen_undo: self.undo.len(),
+            cleaned: HashSet::new(),
+        }))
+    }
+
+    /// Writes the whole content of a table over a run to `out`, sorted by key, behind `prefix`.
+    pub(super) fn snapshot_over_run(
+        &self,
+        run: Arc<RunReader>,
+        prefix: &[u8],
+        out: &mut RunWriter<'_>,
+    ) -> Result<()> {
+        let dirty = |slot: &Slot| !slot.is_dead() && !slot.stamp.is_clean();
+        let hot = self.sorted_slots(dirty);
+        let records = hot.into_iter().filter_map(|n| self.slots.get(n as usize));
+        let mut pass = Pass {
+            in_order: true,
+            hot: records.map(|slot| slot.record).collect(),
+            next: 0,
+            cursor: RunCursor::new(run, KeyRange::All)?,
+            seen_undo: self.undo.len(),
+            cleaned: HashSet::new(),
+        };
+        while let Some((key, value)) = pass.peek(self)? {
+            out.push(prefix, key, Some(value))?;
+            pass.advance(self)?;
+        }
+        Ok(())
+    }
+
+    /// Numbers of slots, by key.
+    pub(super) fn sorted_slots(&self, wanted: impl Fn(&Slot) -> bool) -> Vec<u32> {
+        let linked = self.slots.iter().zip(0u32..);
+        let wanted = linked.filter(|(slot, _)| !slot.record.is_none() && wanted(slot));
+        let mut numbers: Vec<(u64, u32)> = wanted.map(|(_, number)| (0, number)).collect();
+        sort_by_key(&mut numbers, 0, &|number| self.key_of(number));
+        numbers.into_iter().map(|(_, number)| number).collect()
+    }
+
+    fn is_dirty_record(&self, at: RecordAt) -> bool {
+        let key = self.record(at).map(|record| record.key);
+        let slot = key.and_then(|key| self.slot(key));
+        slot.is_some_and(|(_, slot)| !slot.stamp.is_clean())
+    }
+
+    fn slot(&self, key: &[u8]) -> Option<(u32, &Slot)> {
+        let number = self.find(hash_of(key), key)?;
+        Some((number, self.slots.get(number as usize)?))
+    }
+
+    fn count_linked(&mut self) {
+        if let Some(below) = &mut self.below {
+            below.unlinked = below.unlinked.saturating_sub(1);
+        }
+    }
+}
+
+/// A pass over the keys of a table over a run, as they were when it began.
+#[derive(Debug)]
+pub(in crate::state) struct Pass {
+    in_order: bool,
+    /// What was there and not in the run, or not with that value.
+    hot: Vec<RecordAt>,
+    next: usize,
+    cursor: RunCursor,
+    /// So much of the undo log was looked at.
+    seen_undo: usize,
+    /// Slots that were clean, or for clean keys were not there, when the pass began, and are not any
+    /// more: the value in the run is the one they had.
+    cleaned: HashSet<u32>,
+}
+
+impl Pass {
+    /// Key and value of the next entry; `None` at the end.
+    ///
+    /// # Errors
+    /// As [`Below::find`].
+    pub fn peek<'a>(&'a mut self, table: &'a Table) -> Result<Option<(&'a [u8], &'a [u8])>> {
+        self.look_at_changes(table);
+        while let Some((key, _)) = self.cursor.entry()
+            && self.is_shadowed(table, key)
+        {
+            self.cursor.advance()?;
+        }
+        Ok(if self.is_hot_next(table) {
+            let record = self.hot.get(self.next).and_then(|at| table.record(*at));
+            record.map(|record| (record.key, record.value))
+        } else {
+            self.cursor.entry()
+        })
+    }
+
+    /// Moves behind the entry that [`Pass::peek`] has just returned.
+    ///
+    /// # Errors
+    /// As [`Below::find`].
+    pub fn advance(&mut self, table: &Table) -> Result<()> {
+        if self.is_hot_next(table) {
+            self.next += 1;
+            return Ok(());
+        }
+        self.cursor.advance()
+    }
+
+    fn is_hot_next(&self, table: &Table) -> bool {
+        let hot = self.hot.get(self.next).and_then(|at| table.record(*at));
+        let Some(hot) = hot else {
+            return false;
+        };
+        let cold = self.cursor.entry();
+        !self.in_order || cold.is_none_or(|(key, _)| hot.key < key)
+    }
+
+    /// The table had another value, or none, when the pass began.
+    fn is_shadowed(&self, table: &Table, key: &[u8]) -> bool {
+        table
+            .slot(key)
+            .is_some_and(|(number, slot)| !slot.stamp.is_clean() && !self.cleaned.contains(&number))
+    }
+
+    fn look_at_changes(&mut self, table: &Table) {
+        let new = table.undo.get(self.seen_undo..).unwrap_or_default();
+        let were_clean = new.iter().filter(|undo| undo.stamp.is_clean());
+        self.cleaned.extend(were_clean.map(|undo| undo.slot));
+        self.seen_undo = table.undo.len();
+    }
+}

@@ -1,0 +1,524 @@
+//! Stores whose keys stay in a run because memory is limited, against plain maps: sessions, aborts,
+//! rewinds, loads, merges, scans; and what happens when the run cannot be read.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
+
+mod common;
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use common::faulty;
+use holdfast_core::segment::{SegmentWriter, WriterOptions};
+use holdfast_core::state::{
+    CommitId, FIRST_FAMILY, FamilyOptions, KeyRange, Layout, MemoryBudget, ScanBatch, ScanOf,
+    StateStore,
+};
+use holdfast_core::storage::{FaultyStorage, Operation, Storage};
+use holdfast_core::{ErrorKind, FileId, Owner, Result, Term};
+use proptest::prelude::*;
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+
+const MIB: u64 = 1 << 20;
+
+struct World {
+    dir: tempfile::TempDir,
+    storage: Arc<FaultyStorage>,
+    writer: SegmentWriter,
+    budget: Arc<MemoryBudget>,
+    layout: Layout,
+}
+
+fn world(ordered: bool, limit_bytes: u64) -> World {
+    let (dir, storage) = faulty();
+    let writer = SegmentWriter::open(storage.clone(), Term(1), WriterOptions::default());
+    let budget = Arc::new(MemoryBudget::unlimited());
+    budget.set_limit_bytes(limit_bytes);
+    let layout = Layout::Plain(FamilyOptions {
+        ordered,
+        ..FamilyOptions::default()
+    });
+    World {
+        dir,
+        storage,
+        writer,
+        budget,
+        layout,
+    }
+}
+
+impl World {
+    fn owner(&self) -> Owner {
+        Owner::new("", "0", "7", "default")
+    }
+
+    fn store(&self) -> StateStore {
+        StateStore::within(self.owner(), self.layout, Arc::clone(&self.budget))
+    }
+
+    fn load(&self, id: &CommitId) -> StateStore {
+        let mut store = self.store();
+        store
+            .open(self.storage.as_ref(), id.version, Some(id))
+            .unwrap();
+        store
+    }
+
+    /// Another store of the process that has so much that the others keep in memory what they use.
+    fn ballast(&self, bytes: u64) -> StateStore {
+        let owner = Owner::new("", "1", "0", "default");
+        let layout = Layout::Plain(FamilyOptions::default());
+        let mut store = StateStore::within(owner, layout, Arc::clone(&self.budget));
+        store.open(self.storage.as_ref(), 0, None).unwrap();
+        store.begin().unwrap();
+        store
+            .put(FIRST_FAMILY, b"ballast", &vec![0; bytes as usize])
+            .unwrap();
+        store
+    }
+
+    fn begin(&self, store: &mut StateStore) {
+        store.mend(&self.writer).unwrap();
+        store.begin().unwrap();
+    }
+
+    /// Merges what is there to a base image, which the next session builds on: if it is due, or in any
+    /// case.
+    fn merge(&self, store: &mut StateStore, always: bool) {
+        self.writer.sync().unwrap();
+        let files = self.storage.list().unwrap();
+        let files = files.iter().filter(|_| always);
+        let files: HashSet<_> = files.filter_map(|o| FileId::parse(&o.name)).collect();
+        if let Some(task) = store.base_image_task(&self.writer, 1, &files) {
+            let image = task.run(self.storage.as_ref(), &self.writer).unwrap();
+            self.writer.sync().unwrap();
+            store.accept(image);
+        }
+    }
+}
+
+fn parse(bytes: &[u8], into: &mut Entries) {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let key_len = u32::from_le_bytes(rest[..4].try_into().unwrap()) as usize;
+        let value_len = u32::from_le_bytes(rest[4..8].try_into().unwrap()) as usize;
+        let (key, value) = rest[8..8 + key_len + value_len].split_at(key_len);
+        into.push((key.to_vec(), value.to_vec()));
+        rest = &rest[8 + key_len + value_len..];
+    }
+}
+
+/// A scan that is read batch by batch.
+struct Scan {
+    batch: ScanBatch,
+    entries: Entries,
+    max_bytes: usize,
+}
+
+impl Scan {
+    fn begin(store: &mut StateStore, range: KeyRange<'_>, max_bytes: usize) -> Self {
+        let (mut bytes, mut entries) = (Vec::new(), Entries::new());
+        let what = ScanOf::Keys(range);
+        let batch = store
+            .scan(FIRST_FAMILY, what, max_bytes, &mut bytes)
+            .unwrap();
+        parse(&bytes, &mut entries);
+        assert_eq!(entries.len(), batch.entries as usize);
+        Self {
+            batch,
+            entries,
+            max_bytes,
+        }
+    }
+
+    fn end(mut self, store: &mut StateStore, ordered: bool) -> Entries {
+        while let Some(scan) = self.batch.scan {
+            let mut bytes = Vec::new();
+            self.batch = store.scan_on(scan, self.max_bytes, &mut bytes).unwrap();
+            assert!(self.batch.entries > 0);
+            parse(&bytes, &mut self.entries);
+        }
+        if !ordered {
+            self.entries.sort();
+        }
+        self.entries
+    }
+}
+
+fn scan(store: &mut StateStore, range: KeyRange<'_>, max_bytes: usize, ordered: bool) -> Entries {
+    Scan::begin(store, range, max_bytes).end(store, ordered)
+}
+
+fn check(store: &mut StateStore, model: &Model, max_bytes: usize, ordered: bool) {
+    assert_eq!(store.families().keys(), model.len() as u64);
+    let all = scan(store, KeyRange::All, max_bytes, ordered);
+    assert!(all.into_iter().eq(model.clone()));
+    if !ordered {
+        return;
+    }
+    let (low, high) = (key_of(20), key_of(70));
+    for (from, to) in [
+        (Some(&low), None),
+        (None, Some(&high)),
+        (Some(&low), Some(&high)),
+    ] {
+        let range = KeyRange::Between {
+            from: from.map(Vec::as_slice),
+            to: to.map(Vec::as_slice),
+        };
+        let found = scan(store, range, max_bytes, ordered);
+        let inside = model.iter().filter(|(key, _)| {
+            from.is_none_or(|from| *key >= from) && to.is_none_or(|to| *key < to)
+        });
+        assert!(found.iter().map(|(k, v)| (k, v)).eq(inside));
+    }
+    for prefix in [&[][..], &[2], &[2, 2, 2], &[9]] {
+        let found = scan(store, KeyRange::Prefix(prefix), max_bytes, ordered);
+        let inside = model.iter().filter(|(key, _)| key.starts_with(prefix));
+        assert!(found.iter().map(|(k, v)| (k, v)).eq(inside));
+    }
+}
+
+/// Keys that are prefixes of others, and shared beginnings.
+fn key_of(k: u8) -> Vec<u8> {
+    vec![k / 12; usize::from(k % 12) + 1]
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put(u8, u8, u16),
+    Remove(u8),
+    Get(u8),
+    /// A scan that begins, and is read to its end when the next one begins or the session ends.
+    Scan,
+    Commit,
+    Abort,
+    CommitAndRewind,
+    /// Commit, then go on in another store.
+    CommitAndLoad,
+    CommitAndMerge,
+    /// Commit, then a load that a damaged base image forces to write a new one.
+    CommitAndReplay,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let key = 0u8..96;
+    prop_oneof![
+        10 => (key.clone(), any::<u8>(), 0u16..1500).prop_map(|(k, fill, len)| Step::Put(k, fill, len)),
+        6 => key.clone().prop_map(Step::Remove),
+        6 => key.prop_map(Step::Get),
+        2 => Just(Step::Scan),
+        3 => Just(Step::Commit),
+        1 => Just(Step::Abort),
+        1 => Just(Step::CommitAndRewind),
+        1 => Just(Step::CommitAndLoad),
+        2 => Just(Step::CommitAndMerge),
+        1 => Just(Step::CommitAndReplay),
+    ]
+}
+
+/// One history: every step against a map.
+fn play(steps: &[Step], max_bytes: usize, ordered: bool) {
+    let world = world(ordered, 8 * MIB);
+    let _ballast = world.ballast(7 * MIB);
+    let mut store = world.store();
+    store.open(world.storage.as_ref(), 0, None).unwrap();
+    let mut now = Model::new();
+    store.begin().unwrap();
+    for k in (0..96).step_by(2) {
+        store.put(FIRST_FAMILY, &key_of(k), &[k; 900]).unwrap();
+        now.insert(key_of(k), vec![k; 900]);
+    }
+    let mut id = store.commit(&world.writer).unwrap();
+    world.merge(&mut store, true);
+    let mut committed = now.clone();
+    let mut open: Option<(Scan, Model)> = None;
+    world.begin(&mut store);
+    let reads = world.storage.calls(Operation::Read);
+    check(&mut store, &now, max_bytes, ordered);
+    assert!(world.storage.calls(Operation::Read) > reads, "from the run");
+    for step in steps {
+        if !matches!(step, Step::Put(..) | Step::Remove(_) | Step::Get(_))
+            && let Some((scan, then)) = open.take()
+        {
+            assert!(scan.end(&mut store, ordered).into_iter().eq(then));
+        }
+        match step {
+            Step::Put(k, fill, len) => {
+                let value = vec![*fill; usize::from(*len)];
+                store.put(FIRST_FAMILY, &key_of(*k), &value).unwrap();
+                now.insert(key_of(*k), value);
+                continue;
+            }
+            Step::Remove(k) => {
+                let there = now.remove(&key_of(*k)).is_some();
+                assert_eq!(store.remove(FIRST_FAMILY, &key_of(*k)).unwrap(), there);
+                continue;
+            }
+            Step::Get(k) => {
+                let found = store.get(FIRST_FAMILY, &key_of(*k)).unwrap();
+                assert_eq!(found, now.get(&key_of(*k)).map(Vec::as_slice));
+                continue;
+            }
+            Step::Scan => {
+                let begun = Scan::begin(&mut store, KeyRange::All, max_bytes);
+                open = Some((begun, now.clone()));
+                continue;
+            }
+            Step::Abort => {
+                store.abort();
+                now = committed.clone();
+            }
+            Step::CommitAndRewind => {
+                store.commit(&world.writer).unwrap();
+                let loads = store.stats().loads;
+                store
+                    .open(world.storage.as_ref(), id.version, Some(&id))
+                    .unwrap();
+                assert_eq!(store.stats().loads, loads, "served by undo");
+                now = committed.clone();
+            }
+            Step::Commit | Step::CommitAndLoad | Step::CommitAndMerge | Step::CommitAndReplay => {
+                let before = id;
+                id = store.commit(&world.writer).unwrap();
+                committed = now.clone();
+                world.writer.sync().unwrap();
+                match step {
+                    Step::CommitAndMerge => world.merge(&mut store, true),
+                    Step::CommitAndLoad => store = world.load(&id),
+                    Step::CommitAndReplay => {
+                        store = world.store();
+                        let from = (before.version, Some(&before));
+                        store
+                            .replay(world.storage.as_ref(), from, &id, &[id])
+                            .unwrap();
+                    }
+                    _ => {}
+                }
+            }
+        }
+        check(&mut store, &now, max_bytes, ordered);
+        world.begin(&mut store);
+    }
+    check(&mut store, &now, max_bytes, ordered);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+    #[test]
+    fn the_content_equals_a_map(
+        steps in prop::collection::vec(step(), 1..80), max_bytes in 16usize..4000, ordered in any::<bool>()
+    ) {
+        play(&steps, max_bytes, ordered);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(10_000))]
+    /// `cargo test -p holdfast-core --test state_over_run -- --ignored` takes minutes.
+    #[test]
+    #[ignore = "10,000 histories"]
+    fn the_content_equals_a_map_in_many_histories(
+        steps in prop::collection::vec(step(), 1..120), max_bytes in 16usize..4000, ordered in any::<bool>()
+    ) {
+        play(&steps, max_bytes, ordered);
+    }
+}
+
+fn number(n: u64) -> [u8; 16] {
+    let mut key = [0; 16];
+    let mixed = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+    key[8..].copy_from_slice(&mixed);
+    key
+}
+
+fn value(n: u64) -> Vec<u8> {
+    n.to_le_bytes().repeat(12)
+}
+
+/// A store of so many keys in memory for a fraction of them, and its newest id.
+fn grown(world: &World, keys: u64) -> (StateStore, CommitId) {
+    let mut store = world.store();
+    store.open(world.storage.as_ref(), 0, None).unwrap();
+    for batch in 0..keys / 4_000 {
+        world.begin(&mut store);
+        for n in batch * 4_000..(batch + 1) * 4_000 {
+            store.put(FIRST_FAMILY, &number(n), &value(n)).unwrap();
+        }
+        store.commit(&world.writer).unwrap();
+        world.merge(&mut store, false);
+    }
+    world.merge(&mut store, true);
+    world.begin(&mut store);
+    store.put(FIRST_FAMILY, b"last", b"").unwrap();
+    let id = store.commit(&world.writer).unwrap();
+    world.writer.sync().unwrap();
+    (store, id)
+}
+
+#[test]
+fn a_store_several_times_as_large_as_the_limit_is_read_scanned_changed_and_loaded() {
+    let keys = 120_000;
+    let limit = 6 * MIB;
+    for ordered in [false, true] {
+        let world = world(ordered, limit);
+        let (store, id) = grown(&world, keys);
+        assert_eq!(store.families().keys(), keys + 1);
+        assert!(world.budget.used_bytes() <= limit);
+        drop(store);
+        let mut store = world.load(&id);
+        assert_eq!(store.families().keys(), keys + 1);
+        assert!(
+            world.budget.used_bytes() < MIB,
+            "{}",
+            world.budget.used_bytes()
+        );
+        world.begin(&mut store);
+        for n in (0..keys).step_by(1_009) {
+            let found = store.get(FIRST_FAMILY, &number(n)).unwrap();
+            assert_eq!(found, Some(value(n).as_slice()));
+            assert_eq!(store.get(FIRST_FAMILY, &number(keys + n)).unwrap(), None);
+        }
+        // As an eviction by watermark does: everything is looked at, some of it goes.
+        let mut begun = Scan::begin(&mut store, KeyRange::All, 32 << 10);
+        let mut seen = 0;
+        loop {
+            for (key, found) in std::mem::take(&mut begun.entries) {
+                seen += 1;
+                if found.first().is_some_and(|byte| byte % 16 == 3) {
+                    assert!(store.remove(FIRST_FAMILY, &key).unwrap());
+                }
+            }
+            let Some(scan) = begun.batch.scan else { break };
+            let mut bytes = Vec::new();
+            begun.batch = store.scan_on(scan, 32 << 10, &mut bytes).unwrap();
+            parse(&bytes, &mut begun.entries);
+        }
+        assert_eq!(seen, keys + 1);
+        let left = keys - keys / 16 + 1;
+        assert_eq!(store.families().keys(), left);
+        let id = store.commit(&world.writer).unwrap();
+        assert!(world.budget.used_bytes() <= limit);
+        world.writer.sync().unwrap();
+        let mut other = world.load(&id);
+        assert_eq!(other.families().keys(), left);
+        assert_eq!(other.get(FIRST_FAMILY, &number(3)).unwrap(), None);
+        assert_eq!(
+            other.get(FIRST_FAMILY, &number(4)).unwrap(),
+            Some(value(4).as_slice())
+        );
+        world.merge(&mut store, false);
+        world.begin(&mut store);
+        assert_eq!(store.families().keys(), left);
+        assert_eq!(store.get(FIRST_FAMILY, &number(3)).unwrap(), None);
+        store.abort();
+    }
+}
+
+#[test]
+fn without_a_limit_everything_is_in_memory() {
+    let world = world(false, 6 * MIB);
+    let (store, id) = grown(&world, 40_000);
+    drop(store);
+    world.budget.set_limit_bytes(u64::MAX);
+    let mut store = world.load(&id);
+    assert!(world.budget.used_bytes() > 5 * MIB);
+    (1..=100).for_each(|nth| world.storage.fail_nth(Operation::Read, nth));
+    assert_eq!(
+        store.get(FIRST_FAMILY, &number(1)).unwrap(),
+        Some(value(1).as_slice())
+    );
+}
+
+#[test]
+fn a_read_that_fails_changes_nothing_and_is_tried_again() {
+    let world = world(true, 6 * MIB);
+    let (store, id) = grown(&world, 40_000);
+    drop(store);
+    let _ballast = world.ballast(4 * MIB);
+    let mut store = world.load(&id);
+    world.begin(&mut store);
+    let acts: [fn(&mut StateStore) -> Result<()>; 4] = [
+        |store| store.get(FIRST_FAMILY, &number(1)).map(|_| ()),
+        |store| store.put(FIRST_FAMILY, &number(2), b"new"),
+        |store| store.remove(FIRST_FAMILY, &number(3)).map(|_| ()),
+        |store| {
+            let what = ScanOf::Keys(KeyRange::All);
+            store
+                .scan(FIRST_FAMILY, what, 100, &mut Vec::new())
+                .map(|_| ())
+        },
+    ];
+    for (act, keys) in acts.into_iter().zip([40_001, 40_001, 40_001, 40_000]) {
+        (1..=100).for_each(|nth| world.storage.fail_nth(Operation::Read, nth));
+        let error = act(&mut store).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Storage, "{error}");
+        assert_eq!(store.families().keys(), keys);
+        world.storage.heal();
+        act(&mut store).unwrap();
+    }
+    assert_eq!(store.families().keys(), 40_000);
+    let id = store.commit(&world.writer).unwrap();
+    world.writer.sync().unwrap();
+    let mut other = world.load(&id);
+    assert_eq!(
+        other.get(FIRST_FAMILY, &number(2)).unwrap(),
+        Some(b"new".as_slice())
+    );
+    assert_eq!(other.get(FIRST_FAMILY, &number(3)).unwrap(), None);
+}
+
+#[test]
+fn a_damaged_block_is_reported_with_its_place_and_the_state_is_rebuilt_around_it() {
+    let world = world(false, 6 * MIB);
+    let (store, id) = grown(&world, 40_000);
+    drop(store);
+    let _ballast = world.ballast(4 * MIB);
+    let mut store = world.load(&id);
+    let head = holdfast_core::format::read_head(
+        world.storage.as_ref(),
+        &id.segment.unwrap(),
+        &world.owner(),
+    )
+    .unwrap();
+    let image = head.lineage[0];
+    let path = world.dir.path().join("root").join(image.file.file_name());
+    let good = std::fs::read(&path).unwrap();
+    let mut damaged = good.clone();
+    // Every block of entries: which one a key is in makes no difference.
+    for at in (image.offset + 1_000..image.offset + image.len / 2).step_by(500) {
+        damaged[at as usize] ^= 1;
+    }
+    std::fs::write(&path, &damaged).unwrap();
+    world.begin(&mut store);
+    let mut errors = (0..200).filter_map(|n| store.get(FIRST_FAMILY, &number(n)).err());
+    let error = errors.next().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    let text = error.to_string();
+    for part in [
+        path.to_str().unwrap(),
+        &format!("offset {}", image.offset),
+        "partition 7",
+    ] {
+        assert!(text.contains(part), "{part:?} is missing in {text:?}");
+    }
+    drop(errors);
+    // The task fails; the next one loads, and finds a way around the damage.
+    store.abort();
+    world.budget.set_limit_bytes(64 * MIB);
+    store
+        .open(world.storage.as_ref(), id.version, Some(&id))
+        .unwrap();
+    assert!(
+        store
+            .take_warning()
+            .unwrap()
+            .contains(path.to_str().unwrap())
+    );
+    assert_eq!(store.families().keys(), 40_001);
+    assert_eq!(
+        store.get(FIRST_FAMILY, &number(39_999)).unwrap(),
+        Some(value(39_999).as_slice())
+    );
+}
