@@ -20,8 +20,8 @@ from holdfast._core import (
     Staged,
     StateEntry,
 )
-from holdfast.cli.main import main
 from holdfast.regions.checkpoint.query_folder import PROVIDER
+from support.commands import cells, run
 
 STORE = "spark.sql.streaming.stateStore"
 
@@ -85,16 +85,6 @@ def pipeline(tmp_path: Path) -> Pipeline:
             properties={"pipeline": "sales"},
         ).write(folder / "metadata")
     return Pipeline(folder, east, west)
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, list[str], str]:
-    status = main([str(argument) for argument in arguments])
-    said = capsys.readouterr()
-    return status, said.out.splitlines(), said.err
-
-
-def cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.split("  ") if cell.strip()]
 
 
 def test_show_lists_the_checkpoints(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,19 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.main import main
 from holdfast.regions.base.clock import now_ms
+from support.commands import run
 from support.regional.hooks import Hooks
 from support.regional.restorable import batches, open_pipeline
 from support.regional.restorable import run as run_batches
 
 FIXTURE = Path(__file__).resolve().parents[1] / "fixtures" / "history-v1"
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, list[str], str]:
-    status = main([str(argument) for argument in arguments])
-    said = capsys.readouterr()
-    return status, said.out.splitlines(), said.err
 
 
 def copied(folder: Path) -> Path:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from holdfast._core import SegmentReport, inspect_segment
-from holdfast.cli.main import main
 from holdfast.regions.checkpoint.query_state import StateOfQuery, StoredSegment
+from support.commands import cells, run
 
 #: One store of partition 3: four changelogs, a base image, which is a run, and one more changelog.
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "state-v3"
@@ -33,16 +33,6 @@ def query(tmp_path: Path) -> Path:
         (folder / "commits" / f".{batch}.crc").write_text("")
     shutil.copytree(FIXTURE / "intact", folder / "state" / "holdfast")
     return folder
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, list[str], str]:
-    status = main([str(argument) for argument in arguments])
-    said = capsys.readouterr()
-    return status, said.out.splitlines(), said.err
-
-
-def cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.split("  ") if cell.strip()]
 
 
 def segments(query: Path, batch: int) -> list[StoredSegment]:

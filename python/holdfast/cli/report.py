@@ -102,22 +102,31 @@ def print_regions(metadata: CheckpointMetadata) -> None:
 
 def print_verdicts(verdicts: Sequence[Verdict]) -> None:
     """Print one line per checkpoint, then one per thing that cannot be read."""
-    columns = ["id", "verdict", "readable regions", "regions", "readable segments", "segments"]
-    rows = [
+    _print_verdicts(
+        ["id", "verdict", "readable regions", "regions"],
+        [(one, one.checkpoint, one.readable_regions, one.regions) for one in verdicts],
+        of="checkpoint",
+    )
+
+
+def _print_verdicts(
+    columns: Sequence[str],
+    rows: Sequence[tuple[Verdict | BatchVerdict, int, int, int]],
+    *,
+    of: str,
+) -> None:
+    cells = [
         [
-            str(verdict.checkpoint),
+            str(number),
             "damaged" if verdict.damage else "ok",
-            str(verdict.readable_regions),
-            str(verdict.regions),
-            str(verdict.readable_segments),
-            str(verdict.segments),
+            *map(str, (readable, parts, verdict.readable_segments, verdict.segments)),
         ]
-        for verdict in verdicts
+        for verdict, number, readable, parts in rows
     ]
-    _print_table(columns, rows, words={"verdict"})
-    for verdict in verdicts:
+    _print_table([*columns, "readable segments", "segments"], cells, words={"verdict"})
+    for verdict, number, _, _ in rows:
         for damage in verdict.damage:
-            print(f"checkpoint {damage.checkpoint}: {printable(damage.message)}")
+            print(f"{of} {number}: {printable(damage.message)}")
 
 
 def print_attempts(records: Sequence[HistoryRecord]) -> None:
@@ -187,23 +196,11 @@ def _index_cells(found: SegmentReport | str) -> list[str]:
 
 def print_batch_verdicts(verdicts: Sequence[BatchVerdict]) -> None:
     """Print one line per batch of a query, then one per thing that cannot be read."""
-    columns = ["batch", "verdict", "readable partitions", "partitions", "readable segments"]
-    columns += ["segments"]
-    rows = [
-        [
-            str(verdict.batch),
-            "damaged" if verdict.damage else "ok",
-            str(verdict.readable_partitions),
-            str(verdict.partitions),
-            str(verdict.readable_segments),
-            str(verdict.segments),
-        ]
-        for verdict in verdicts
-    ]
-    _print_table(columns, rows, words={"verdict"})
-    for verdict in verdicts:
-        for damage in verdict.damage:
-            print(f"batch {verdict.batch}: {printable(damage.message)}")
+    _print_verdicts(
+        ["batch", "verdict", "readable partitions", "partitions"],
+        [(one, one.batch, one.readable_partitions, one.partitions) for one in verdicts],
+        of="batch",
+    )
 
 
 class Bars(Protocol):

@@ -7,7 +7,7 @@ runs.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from holdfast._core import CommitId, CorruptSegmentError, SegmentRef, SegmentReport, inspect_segment
@@ -124,7 +124,10 @@ class StateOfQuery:
         OSError, NotImplementedError
             If the entry of the commit log cannot be read, or names no state of Holdfast.
         """
-        for operator, partition, id in self._ids(batch):
+        return self._segments(self._ids(batch))
+
+    def _segments(self, ids: Iterable[tuple[int, int, CommitId]]) -> Iterator[StoredSegment]:
+        for operator, partition, id in ids:
             if id.ref is None:
                 continue
             newest = self._inspect(id.ref)
@@ -156,9 +159,10 @@ class StateOfQuery:
         BatchVerdict
         """
         try:
-            partitions = {(operator, partition) for operator, partition, _ in self._ids(batch)}
+            ids = list(self._ids(batch))
+            partitions = {(operator, partition) for operator, partition, _ in ids}
             segments = []
-            for segment in self.segments(batch):
+            for segment in self._segments(ids):
                 segments.append(segment)
                 progress(len(segments), max(len(partitions), len(segments)))
         except UNREADABLE as error:
