@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use common::frames::{bytes_field, frame, number_field};
-use common::{append, faulty, options, owner, payload};
+use common::{append, assert_damage, faulty, options, owner, payload};
 use holdfast_core::checkpoint::read_file;
 use holdfast_core::format::{
     Compression, FileIndex, read_head, read_index, read_sealed_index, read_segment,
@@ -66,18 +66,11 @@ impl Sample {
                 assert_eq!(&found.unwrap().payload, bytes);
                 assert_eq!(head.unwrap().owner, owner(region));
             } else {
+                let path = self.path.to_str().unwrap();
+                let offset = format!("offset {}", reference.offset);
+                let of_region = format!("region {region}");
                 let error = found.unwrap_err();
-                assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
-                let text = error.to_string();
-                for part in [
-                    self.path.to_str().unwrap(),
-                    &format!("offset {}", reference.offset),
-                    &format!("region {region}"),
-                    "expected",
-                    "found",
-                ] {
-                    assert!(text.contains(part), "{part:?} is missing in {text:?}");
-                }
+                assert_damage(&error, &[path, &offset, &of_region, "expected", "found"]);
                 if let Ok(head) = head {
                     assert_eq!(head.owner, owner(region));
                 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use common::frames::positions;
-use common::{content, options, owner, plain};
+use common::{assert_damage, content, options, owner, plain};
 use holdfast_core::format::{
     Compression, NewSegment, SegmentKind, read_any_head, read_head, read_index, read_segment,
 };
@@ -103,27 +103,12 @@ impl Sample {
                 }
                 continue;
             }
-            let error = inspected.unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
-            let text = error.to_string();
-            for part in [
-                self.path.to_str().unwrap(),
-                &format!("offset {}", reference.offset),
-            ] {
-                assert!(text.contains(part), "{part:?} is missing in {text:?}");
-            }
+            let path = self.path.to_str().unwrap();
+            let offset = format!("offset {}", reference.offset);
+            assert_damage(&inspected.unwrap_err(), &[path, &offset]);
             for error in [opened.unwrap_err(), read.unwrap_err()] {
-                assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
-                let text = error.to_string();
-                for part in [
-                    self.path.to_str().unwrap(),
-                    &format!("offset {}", reference.offset),
-                    &format!("region {region}"),
-                    "expected",
-                    "found",
-                ] {
-                    assert!(text.contains(part), "{part:?} is missing in {text:?}");
-                }
+                let of_region = format!("region {region}");
+                assert_damage(&error, &[path, &offset, &of_region, "expected", "found"]);
             }
             if let Ok(head) = read_head(&self.storage, reference, &owner) {
                 assert_eq!((head.kind, head.owner), (SegmentKind::Run, owner));

@@ -2,9 +2,12 @@
 //! column families.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
+mod common;
+
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use common::{Entries, parse};
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::{
     CommitId, FIRST_FAMILY, FamilyOptions, KeyRange, Layout, MemoryBudget, ScanOf, StateStore,
@@ -15,7 +18,6 @@ use proptest::prelude::*;
 
 /// Key -> its values, by family.
 type Model = BTreeMap<&'static str, BTreeMap<Vec<u8>, Vec<Vec<u8>>>>;
-type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 type Inside = Box<dyn Fn(&[u8]) -> bool>;
 
 const FAMILIES: [(&str, FamilyOptions); 4] = [
@@ -101,17 +103,6 @@ fn load(world: &World, id: &CommitId) -> StateStore {
         .open(world.storage.as_ref(), id.version, Some(id))
         .unwrap();
     store
-}
-
-fn parse(bytes: &[u8], into: &mut Entries) {
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        let key_len = u32::from_le_bytes(rest[..4].try_into().unwrap()) as usize;
-        let value_len = u32::from_le_bytes(rest[4..8].try_into().unwrap()) as usize;
-        let (key, value) = rest[8..8 + key_len + value_len].split_at(key_len);
-        into.push((key.to_vec(), value.to_vec()));
-        rest = &rest[8 + key_len + value_len..];
-    }
 }
 
 /// All entries of a scan, read in batches of `max_bytes`.

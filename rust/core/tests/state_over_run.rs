@@ -7,7 +7,7 @@ mod common;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use common::faulty;
+use common::{Entries, faulty, parse};
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::{
     CommitId, FIRST_FAMILY, FamilyOptions, KeyRange, Layout, MemoryBudget, ScanBatch, ScanOf,
@@ -18,7 +18,6 @@ use holdfast_core::{ErrorKind, FileId, Owner, Result, Term};
 use proptest::prelude::*;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
-type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
 const MIB: u64 = 1 << 20;
 
@@ -95,17 +94,6 @@ impl World {
             self.writer.sync().unwrap();
             store.accept(image);
         }
-    }
-}
-
-fn parse(bytes: &[u8], into: &mut Entries) {
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        let key_len = u32::from_le_bytes(rest[..4].try_into().unwrap()) as usize;
-        let value_len = u32::from_le_bytes(rest[4..8].try_into().unwrap()) as usize;
-        let (key, value) = rest[8..8 + key_len + value_len].split_at(key_len);
-        into.push((key.to_vec(), value.to_vec()));
-        rest = &rest[8 + key_len + value_len..];
     }
 }
 

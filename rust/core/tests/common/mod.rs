@@ -11,7 +11,7 @@ use holdfast_core::format::{Compression, NewSegment, SegmentKind};
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::{FIRST_FAMILY, FamilyOptions, KeyRange, Layout, ScanOf, StateStore};
 use holdfast_core::storage::{FaultyStorage, LocalStorage};
-use holdfast_core::{CheckpointId, Owner, Result, SegmentRef, Term};
+use holdfast_core::{CheckpointId, Error, ErrorKind, Owner, Result, SegmentRef, Term};
 
 pub fn owner(region: &str) -> Owner {
     Owner::new("query", "op-1", region, "default")
@@ -69,17 +69,35 @@ pub fn content(store: &mut StateStore) -> BTreeMap<String, String> {
     let mut out = Vec::new();
     let all = ScanOf::Keys(KeyRange::All);
     store.scan(FIRST_FAMILY, all, usize::MAX, &mut out).unwrap();
-    let mut found = BTreeMap::new();
-    let mut rest = out.as_slice();
+    let mut entries = Entries::new();
+    parse(&out, &mut entries);
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let entries = entries.into_iter();
+    entries
+        .map(|(key, value)| (text(key), text(value)))
+        .collect()
+}
+
+/// Keys and values of a scan.
+pub type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Appends what a scan has copied out.
+pub fn parse(bytes: &[u8], into: &mut Entries) {
+    let mut rest = bytes;
     while !rest.is_empty() {
         let key_len = u32::from_le_bytes(rest[..4].try_into().unwrap()) as usize;
         let value_len = u32::from_le_bytes(rest[4..8].try_into().unwrap()) as usize;
-        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-        found.insert(
-            text(&rest[8..8 + key_len]),
-            text(&rest[8 + key_len..8 + key_len + value_len]),
-        );
+        let (key, value) = rest[8..8 + key_len + value_len].split_at(key_len);
+        into.push((key.to_vec(), value.to_vec()));
         rest = &rest[8 + key_len + value_len..];
     }
-    found
+}
+
+/// An error about damage names all of this.
+pub fn assert_damage(error: &Error, parts: &[&str]) {
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    let text = error.to_string();
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is missing in {text:?}");
+    }
 }

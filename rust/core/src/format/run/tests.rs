@@ -15,7 +15,7 @@ use crate::storage::{ReadFile, check_range};
 
 type Entry = (Vec<u8>, Option<Vec<u8>>);
 
-fn encode(entries: &[Entry], compression: Compression) -> (Vec<u8>, u128) {
+fn encoder(compression: Compression) -> RunEncoder {
     let owner = Owner::new("query", "0", "0", "default");
     let new = NewSegment {
         owner: &owner,
@@ -25,7 +25,11 @@ fn encode(entries: &[Entry], compression: Compression) -> (Vec<u8>, u128) {
         replaced: None,
         entries: 0,
     };
-    let mut encoder = RunEncoder::new(&new, compression).unwrap();
+    RunEncoder::new(&new, compression).unwrap()
+}
+
+fn encode(entries: &[Entry], compression: Compression) -> (Vec<u8>, u128) {
+    let mut encoder = encoder(compression);
     let mut bytes = Vec::new();
     for (number, (key, value)) in entries.iter().enumerate() {
         // Keys come in two parts, in any proportion.
@@ -469,17 +473,8 @@ fn many_keys_make_groups_and_filters_that_deny_most_others() {
 
 #[test]
 fn keys_out_of_order_are_refused() {
-    let owner = Owner::new("query", "0", "0", "default");
-    let new = NewSegment {
-        owner: &owner,
-        created: CheckpointId(1),
-        kind: SegmentKind::Run,
-        lineage: &[],
-        replaced: None,
-        entries: 0,
-    };
     for (first, second) in [("a", "a"), ("b", "a"), ("ab", "a"), ("", "")] {
-        let mut encoder = RunEncoder::new(&new, Compression::Lz4).unwrap();
+        let mut encoder = encoder(Compression::Lz4);
         encoder.push(b"", first.as_bytes(), None).unwrap();
         let error = encoder.push(b"", second.as_bytes(), None).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
