@@ -187,6 +187,10 @@ def test_what_the_commit_log_says_is_checked(
         (good.replace("hf2-", "hf9-"), "was not written by Holdfast"),
         ("v2\n[", "expected a JSON object"),
         ("v2\n[]", "expected a JSON object"),
+        ('v2\n{"stateUniqueIds":[1]}', "expected a JSON object"),
+        ('v2\n{"stateUniqueIds":{"a":[["hf2-"]]}}', "expected a JSON object"),
+        ('v2\n{"stateUniqueIds":{"0":7}}', "expected a JSON object"),
+        ('v2\n{"stateUniqueIds":{"0":[[5]]}}', "expected a JSON object"),
     ]:
         entry.write_text(text)
         status, lines, _ = run(capsys, "verify", query)

@@ -189,19 +189,28 @@ class StateOfQuery:
     def _ids(self, batch: int) -> Iterator[tuple[int, int, CommitId]]:
         """Yield operator, partition and id of every store."""
         entry = entry_of(self.folder, batch)
-        _, _, text = entry.read_text().partition("\n")
+        text = entry.read_text(errors="replace")
         try:
-            operators = json.loads(text or "{}").get("stateUniqueIds") or {}
-        except (ValueError, AttributeError):
-            raise CorruptSegmentError(f"{entry}: expected a JSON object, found {text!r}") from None
-        for operator, partitions in operators.items():
-            for partition, stores in enumerate(partitions):
-                for text in stores:
-                    try:
-                        yield int(operator), partition, CommitId.parse(text)
-                    except UNREADABLE as error:
-                        where = f"{entry}, {_named(int(operator), partition)}"
-                        raise type(error)(f"{where}: {error}") from None
+            operators = json.loads(text.partition("\n")[2] or "{}").get("stateUniqueIds") or {}
+            ids = [
+                (int(operator), partition, id)
+                for operator, partitions in operators.items()
+                for partition, stores in enumerate(partitions)
+                for id in stores
+            ]
+            if not all(isinstance(id, str) for _, _, id in ids):
+                raise TypeError("an id of a store is no text")
+        except (ValueError, TypeError, AttributeError):
+            raise CorruptSegmentError(
+                f"{entry}: expected a JSON object with the ids of stores by operator and "
+                f"partition, found {text!r}"
+            ) from None
+        for operator, partition, id in ids:
+            try:
+                yield operator, partition, CommitId.parse(id)
+            except UNREADABLE as error:
+                where = f"{entry}, {_named(operator, partition)}"
+                raise type(error)(f"{where}: {error}") from None
 
     def _inspect(self, ref: SegmentRef) -> SegmentReport | str:
         known = self._reports.get(ref)
