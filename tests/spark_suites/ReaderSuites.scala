@@ -2,6 +2,7 @@ package io.holdfast.spark.suites
 
 import org.apache.spark.holdfast.RememberingProvider
 import org.apache.spark.sql.execution.datasources.v2.state
+import org.apache.spark.sql.execution.streaming.state.{OperatorStateMetadataSuite => MetadataSuite}
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
 import org.apache.spark.sql.internal.SQLConf
 
@@ -49,5 +50,13 @@ class StateDataSourceChangeDataReaderSuite
 class StateDataSourceNegativeTestSuite
   extends state.StateDataSourceNegativeTestSuite with HoldfastAsProvider
 
+class StateDataSourceSQLConfigSuite
+  extends state.StateDataSourceSQLConfigSuite with HoldfastAsProvider
+
+class StateDataSourceNoEmptyDirCreationSuite
+  extends state.StateDataSourceNoEmptyDirCreationSuite with HoldfastAsProvider
+
 class StateDataSourceTransformWithStateSuite
   extends state.StateDataSourceTransformWithStateSuite with HoldfastAsProvider
+
+class OperatorStateMetadataSuite extends MetadataSuite with HoldfastAsProvider
