@@ -13,6 +13,8 @@ class StreamingDeduplicationWithinWatermarkSuite
 class StreamingSessionWindowSuite
   extends streaming.StreamingSessionWindowSuite with HoldfastAsProvider
 
+class EventTimeWatermarkSuite extends streaming.EventTimeWatermarkSuite with HoldfastAsProvider
+
 class MultiStatefulOperatorsSuite
   extends streaming.MultiStatefulOperatorsSuite with HoldfastAsProvider
 
