@@ -8,11 +8,17 @@ class TransformWithStateUnsafeRowSuite
 class TransformWithStateInitialStateSuite
   extends streaming.TransformWithStateInitialStateSuite with HoldfastAsProvider
 
+class TransformWithStateChainingSuite
+  extends streaming.TransformWithStateChainingSuite with HoldfastAsProvider
+
 class TransformWithStateValidationSuite
   extends streaming.TransformWithStateValidationSuite with HoldfastAsProvider
 
 class TransformWithListStateSuite
   extends streaming.TransformWithListStateSuite with HoldfastAsProvider
+
+class TransformWithMapStateSuite
+  extends streaming.TransformWithMapStateSuite with HoldfastAsProvider
 
 class TransformWithValueStateTTLSuite
   extends streaming.TransformWithValueStateTTLSuite with HoldfastAsProvider
