@@ -14,3 +14,9 @@ class StreamingFullOuterJoinV4Suite
 
 class StreamingLeftSemiJoinV4Suite
   extends streaming.StreamingLeftSemiJoinV4Suite with HoldfastAsProvider
+
+class StreamingLeftSemiJoinWithoutVCFSuite
+  extends streaming.StreamingLeftSemiJoinWithoutVCFSuite with HoldfastAsProvider
+
+class StreamingLeftSemiJoinWithVCFSuite
+  extends streaming.StreamingLeftSemiJoinWithVCFSuite with HoldfastAsProvider
