@@ -9,14 +9,20 @@ class StreamingInnerJoinV4Suite extends streaming.StreamingInnerJoinV4Suite with
 
 class StreamingOuterJoinV4Suite extends streaming.StreamingOuterJoinV4Suite with HoldfastAsProvider
 
+class StreamingFullOuterJoinWithoutVCFSuite
+  extends streaming.StreamingFullOuterJoinWithoutVCFSuite with HoldfastAsProvider
+
+class StreamingFullOuterJoinWithVCFSuite
+  extends streaming.StreamingFullOuterJoinWithVCFSuite with HoldfastAsProvider
+
 class StreamingFullOuterJoinV4Suite
   extends streaming.StreamingFullOuterJoinV4Suite with HoldfastAsProvider
-
-class StreamingLeftSemiJoinV4Suite
-  extends streaming.StreamingLeftSemiJoinV4Suite with HoldfastAsProvider
 
 class StreamingLeftSemiJoinWithoutVCFSuite
   extends streaming.StreamingLeftSemiJoinWithoutVCFSuite with HoldfastAsProvider
 
 class StreamingLeftSemiJoinWithVCFSuite
   extends streaming.StreamingLeftSemiJoinWithVCFSuite with HoldfastAsProvider
+
+class StreamingLeftSemiJoinV4Suite
+  extends streaming.StreamingLeftSemiJoinV4Suite with HoldfastAsProvider
