@@ -5,6 +5,9 @@ import org.apache.spark.sql.streaming
 // Joins in each of their state formats: 2 has stores of its own for each side, 3 has column families
 // in one store, and 4 orders these by time.
 
+class StreamingInnerJoinWithoutVCFSuite
+  extends streaming.StreamingInnerJoinWithoutVCFSuite with HoldfastAsProvider
+
 class StreamingInnerJoinV4Suite extends streaming.StreamingInnerJoinV4Suite with HoldfastAsProvider
 
 class StreamingOuterJoinV4Suite extends streaming.StreamingOuterJoinV4Suite with HoldfastAsProvider
