@@ -8,6 +8,9 @@ import org.apache.spark.sql.streaming
 class StreamingInnerJoinWithoutVCFSuite
   extends streaming.StreamingInnerJoinWithoutVCFSuite with HoldfastAsProvider
 
+class StreamingInnerJoinWithVCFSuite
+  extends streaming.StreamingInnerJoinWithVCFSuite with HoldfastAsProvider
+
 class StreamingInnerJoinV4Suite extends streaming.StreamingInnerJoinV4Suite with HoldfastAsProvider
 
 class StreamingOuterJoinV4Suite extends streaming.StreamingOuterJoinV4Suite with HoldfastAsProvider
