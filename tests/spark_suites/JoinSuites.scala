@@ -13,6 +13,9 @@ class StreamingInnerJoinWithVCFSuite
 
 class StreamingInnerJoinV4Suite extends streaming.StreamingInnerJoinV4Suite with HoldfastAsProvider
 
+class StreamingOuterJoinWithoutVCFSuite
+  extends streaming.StreamingOuterJoinWithoutVCFSuite with HoldfastAsProvider
+
 class StreamingOuterJoinV4Suite extends streaming.StreamingOuterJoinV4Suite with HoldfastAsProvider
 
 class StreamingFullOuterJoinWithoutVCFSuite
