@@ -16,6 +16,9 @@ class StreamingInnerJoinV4Suite extends streaming.StreamingInnerJoinV4Suite with
 class StreamingOuterJoinWithoutVCFSuite
   extends streaming.StreamingOuterJoinWithoutVCFSuite with HoldfastAsProvider
 
+class StreamingOuterJoinWithVCFSuite
+  extends streaming.StreamingOuterJoinWithVCFSuite with HoldfastAsProvider
+
 class StreamingOuterJoinV4Suite extends streaming.StreamingOuterJoinV4Suite with HoldfastAsProvider
 
 class StreamingFullOuterJoinWithoutVCFSuite
