@@ -31,7 +31,7 @@ from support.spark.regional_input import TASKS, regional_source, write_rows
 # Python workers do not find this module: its classes travel as they are.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.versions]
 
 REGIONS = [f"r{number:02}" for number in range(6)]
 RATE_REGIONS = 8
