@@ -5,6 +5,9 @@ import org.apache.spark.sql.streaming
 class TransformWithStateUnsafeRowSuite
   extends streaming.TransformWithStateUnsafeRowSuite with HoldfastAsProvider
 
+class TransformWithStateAvroSuite
+  extends streaming.TransformWithStateAvroSuite with HoldfastAsProvider
+
 class TransformWithStateInitialStateSuite
   extends streaming.TransformWithStateInitialStateSuite with HoldfastAsProvider
 
