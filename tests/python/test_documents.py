@@ -87,6 +87,10 @@ def test_paths_are_read_from_every_cell_of_a_table() -> None:
     assert paths_in_tables(text) == ["one", "two", "three"]
 
 
+def test_the_readme_can_be_read_in_one_sitting() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
 def test_every_option_of_pipelines_is_described() -> None:
     text = (ROOT / "docs" / "regional-pipelines.md").read_text()
     table = text.partition("## Options of `start`")[2].partition("\n## ")[0]

@@ -58,11 +58,15 @@ _DEMO_OUTPUT = "shows a run of `make demo`, with times and counts of one machine
 #: and one Python session.
 DOCUMENTS = {
     "README.md": (
-        Step("not run", "make demo\nmake test\n", "runs this test"),
         Step("not run", "query    provider       batches", _DEMO_OUTPUT),
+        Step("not run", "make demo\nmake test\n", "runs this test"),
         Step("installation", "make wheel\npip install"),
         Step("program", "from pyspark.sql import SparkSession\n\nimport holdfast", "counts.py"),
         Step("terminal", "$ ls checkpoints/counts/state", varies="[0-9a-f]{16}-[0-9a-f]{8}"),
+        Step("not run", "id  batch  outcome   failed regions", _DEMO_OUTPUT),
+    ),
+    "docs/quick-start.md": (
+        Step("not run", "ok   SIGKILL came in the middle", _DEMO_OUTPUT),
         Step("pasted", "from pathlib import Path\n\nimport numpy", everywhere=True),
         Step("pasted", "import numpy as np\nimport pyarrow as pa\nfrom pyspark", everywhere=True),
         # Bytes and times in the last two columns.
