@@ -92,7 +92,8 @@ def test_the_readme_can_be_read_in_one_sitting() -> None:
 
 
 def test_every_option_of_pipelines_is_described() -> None:
-    text = (ROOT / "docs" / "regional-pipelines.md").read_text()
-    table = text.partition("## Options of `start`")[2].partition("\n## ")[0]
+    text = (ROOT / "docs" / "reference" / "settings.md").read_text()
+    table = text.partition("## Regional pipelines")[2].partition("\n## ")[0]
     described = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
-    assert sorted(described) == sorted(["trigger", *PipelineOptions.__dataclass_fields__])
+    of_start = ["checkpoint", "restore", "checkpoint_id", "trigger", "gpu"]
+    assert sorted(described) == sorted([*of_start, *PipelineOptions.__dataclass_fields__])

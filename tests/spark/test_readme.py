@@ -116,6 +116,9 @@ DOCUMENTS = {
         Step("printed", "{'hot_readings': ", everywhere=True),
         Step("pasted", 'query = pipeline.write_parquet("deviations")', everywhere=True),
     ),
+    "docs/monitoring.md": (
+        Step("not run", "spark.metrics.conf", "test_metrics.py scrapes a session that has these"),
+    ),
     "CONTRIBUTING.md": (
         Step("not run", "make test    # all tests", "lists commands of this repository"),
     ),

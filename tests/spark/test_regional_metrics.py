@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 import holdfast
 from support.regional.pipelines import COUNTED, RunningCount, rows_of
+from support.spark.java_fields import field_of
 from support.spark.regional_input import regional_source, write_rows
 
 # Python workers do not find this module: its classes travel as they are.
@@ -59,14 +60,6 @@ def run(spark: SparkSession, path: Path, name: str, fails_at: int = -1) -> holdf
     )
     query.awaitTermination()
     return query
-
-
-def field_of(spark: SparkSession, type_name: str, field: str, owner: Any) -> Any:
-    """A field that is not public. Py4j cannot look at methods of all classes by itself."""
-    jvm: Any = spark._jvm
-    found = jvm.java.lang.Class.forName(type_name).getDeclaredField(field)
-    found.setAccessible(True)
-    return found.get(owner)
 
 
 def reported(spark: SparkSession, prefix: str) -> dict[str, Any]:
