@@ -84,6 +84,9 @@ def test_the_query_and_sparks_metrics_system_show_what_operators_count(
         write_rows(tmp_path / "in", number, rows_of(number, REGIONS, each=EACH))
     query = run(spark, tmp_path, "metered one", fails_at=1002)
     assert [row.outcome for row in query.history()][1:] == ["global", "regional", "global"]
+    page = query._repr_html_()
+    assert "<b>metered one</b>: it has ended.<br/>Checkpoint 4, batch 2: 4 regions, 0 rows" in page
+    assert page.count("<tr>") == 1 + 4
     found = query.metrics()
     count = found.operators["count"]
     # A region counted some rows of the batch in which it failed, and all of them again.
