@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 import holdfast
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.spark
 
 REGIONS = [f"r{number:02}" for number in range(4)]
 EACH = 30
+DRIVER = "io.holdfast.spark.driver"
 METRICS_SYSTEM = "org.apache.spark.metrics.MetricsSystem"
 PREFIX = "plugin.io.holdfast.spark.HoldfastPlugin.regional."
 
@@ -135,3 +137,43 @@ def test_the_figures_of_pipelines_that_ended_long_ago_go(
     shown = reported(spark, PREFIX)
     assert [f"p{number}.failures" in shown for number in range(105)] == [False] * 5 + [True] * 100
     assert (shown["p104.failures"], shown["p104.mean"]) == (104, 0.5)
+
+
+class Watching:
+    """Asks each gauge for its number at the moment it is registered, as a sink may."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, Any] = {}
+
+    def onGaugeAdded(self, name: str, gauge: Any) -> None:  # noqa: N802 - Java's name
+        self.numbers[name] = gauge.getValue()
+
+    def equals(self, other: object) -> bool:
+        return other is self
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("on"):
+            return lambda *_: None
+        raise AttributeError(name)
+
+    class Java:
+        implements = ("com.codahale.metrics.MetricRegistryListener",)
+
+
+def test_a_figure_has_a_number_as_soon_as_sinks_see_it(spark: SparkSession, tmp_path: Path) -> None:
+    # A null is no number for Prometheus, which gives up the whole scrape then.
+    driver = field_of(spark, "io.holdfast.spark.HoldfastPlugin", "driver", None)
+    metrics = field_of(spark, f"{DRIVER}.HoldfastDriver", "regionalMetrics", driver)
+    registry = field_of(spark, f"{DRIVER}.RegionalMetrics", "registry", metrics)
+    ensure_callback_server_started(spark.sparkContext._gateway)
+    watching = Watching()
+    registry.addListener(watching)
+    try:
+        bridge = spark._jvm.io.holdfast.spark.RegionalBridge  # type: ignore[union-attr]
+        bridge.open("seen", str(tmp_path))
+        bridge.showMetrics("seen", "regional.seen.failures 7\nregional.seen.mean 0.5")
+        bridge.close("seen")
+    finally:
+        registry.removeListener(watching)
+    seen = {name: value for name, value in watching.numbers.items() if ".seen." in name}
+    assert seen == {"regional.seen.failures": 7, "regional.seen.mean": 0.5}
