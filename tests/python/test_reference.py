@@ -194,10 +194,10 @@ def test_messages_are_read_from_tables_and_across_lines_of_the_program() -> None
 
 
 def test_kinds_of_errors_become_the_exceptions_that_the_reference_names() -> None:
-    text = errors.DOCUMENT.read_text().partition("## The snapshot manager")[2]
+    text = errors.DOCUMENT.read_text().partition("| kind |")[2].partition("\n\n")[0]
     rows = {
         cells[0].strip("`"): [re.findall(r"`(\w+)`", cell)[0] for cell in cells[1:3]]
-        for cells in cells_of(text.partition("\n## ")[0])
+        for cells in cells_of(f"| kind |{text}")
     }
     rust = TESTS.parent / "rust"
     declared = (rust / "core/src/error.rs").read_text().partition("pub enum ErrorKind {")[2]
