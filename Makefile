@@ -94,6 +94,10 @@ test-versions-quick: $(VENV)/installed  ## one case of every operator and a kill
 compatibility: $(VENV)/installed  ## the tables of docs/compatibility.md, from what test-versions found
 	PYTHONPATH=tests $(BIN)/python -m support.spark.compatibility
 
+.PHONY: reference
+reference: $(VENV)/installed  ## the tables of docs/reference, from what the code declares
+	PYTHONPATH=tests $(BIN)/python -m support.reference
+
 # In a JVM each, on the Spark release that they were published with.
 .PHONY: test-spark-suites
 test-spark-suites: $(VENV)/installed  ## Spark's own test suites on Holdfast (380 MB, once; SUITES=... runs some)

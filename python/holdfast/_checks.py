@@ -3,7 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import timedelta
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What an option may be.
+
+    Attributes
+    ----------
+    kind : {"flag", "integer", "time", "other"}
+        True or False, a whole number, a timedelta; another is checked in words.
+    unit : str
+        What a number counts, and of a text its length.
+    least, most : int or None
+        Bounds, of a time in seconds.
+    above : bool
+        Whether `least` itself is not allowed.
+    optional : bool
+        Whether None is allowed.
+    note : str
+        What is allowed beside that.
+    """
+
+    kind: Literal["flag", "integer", "time", "other"]
+    unit: str = ""
+    least: int = 0
+    most: int | None = None
+    above: bool = False
+    optional: bool = False
+    note: str = ""
+
+
+def require_allowed(option: str, value: object, allowed: Allowed) -> None:
+    """Raise ValueError unless a value is what `allowed` says."""
+    if allowed.optional and value is None:
+        return
+    match allowed.kind:
+        case "flag":
+            require_bool(option, value)
+        case "time":
+            require_duration(option, value, zero=not allowed.above)
+        case "integer":
+            require_int(option, value, at_least=allowed.least, at_most=allowed.most)
+        case "other":
+            pass
 
 
 def require_int(option: str, value: object, *, at_least: int, at_most: int | None = None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from holdfast._checks import not_allowed, require_one_of
+from holdfast._checks import Allowed, not_allowed, require_one_of
 from holdfast._jars import plugin_jars
 from holdfast._sessions import (
     PLUGIN,
@@ -51,6 +51,17 @@ OPTION_KEYS: Final = {
     "max_file_bytes": f"{STORE}.holdfast.maxFileBytes",
     "compression": f"{STORE}.holdfast.compression",
     "max_memory_bytes": f"{STORE}.holdfast.maxMemoryBytes",
+}
+
+#: What these options may be; the reference of settings shows it.
+ALLOWED: Final = {
+    "max_file_bytes": Allowed(
+        "other", unit="bytes", least=MIN_MAX_FILE_BYTES, most=MAX_MAX_FILE_BYTES
+    ),
+    "compression": Allowed(
+        "other", note=" or ".join(f"`{name}`" for name in get_args(Compression))
+    ),
+    "max_memory_bytes": Allowed("other", unit="bytes", least=MIN_MAX_MEMORY_BYTES, optional=True),
 }
 
 #: What every query needs; Spark reads these when the query starts.

@@ -17,6 +17,8 @@ from pyspark.sql import functions as F
 
 import holdfast
 from support import TESTS
+from support.prometheus import metric_names, relabelled, samples
+from support.reference import monitoring
 from support.spark.minors import IS_NEWEST
 from support.spark.queries import drain, settings, source, write_batch
 from support.spark.state_files import merged_files, stored_segments
@@ -175,59 +177,143 @@ def test_the_sql_tab_of_sparks_ui_shows_the_metrics(
 JOB = """
 import sys
 import time
+import urllib.request
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from support.spark.queries import builder, source
 from support.spark.state_files import merged_files, stored_segments
 import holdfast
+
+
+class Counting(holdfast.Operator):
+    region_safe = True
+
+    def open(self, ctx):
+        self.seen = ctx.metrics.counter("seen")
+        self.largest = ctx.metrics.gauge("largest")
+
+    def process(self, batch):
+        self.seen.inc(batch.num_rows)
+        self.largest.set(max(batch.column("key").to_pylist()))
+        return batch
+
+
 folder = Path({folder!r})
 spark = holdfast.configure(
     builder("local[2]", folder / "warehouse")
     .config("spark.metrics.conf.*.sink.csv.class", "org.apache.spark.metrics.sink.CsvSink")
     .config("spark.metrics.conf.*.sink.csv.directory", str(folder / "csv"))
+    .config(map={settings!r})
     .config("spark.metrics.namespace", "job")
+    .config("spark.ui.enabled", "true")
+    .config("spark.ui.port", "0")
 ).getOrCreate()
 counts = source(spark, folder / "input").groupBy("key").count()
 query = (
     counts.writeStream.outputMode("update")
+    .queryName("counts")
     .option("checkpointLocation", str(folder / "checkpoint"))
     .format("noop")
     .start()
 )
+(
+    holdfast.regional(source(spark, folder / "input"), region_by="site")
+    .apply(Counting(), schema="key long, site long", name="count rows")
+    .write_parquet(str(folder / "out"))
+    .start(str(folder / "regional"), name="metered", trigger={{"availableNow": True}})
+    .awaitTermination()
+)
 deadline = time.monotonic() + 120
 while sum(len(stored_segments(file)) for file in merged_files(folder / "checkpoint")) < {segments}:
     assert time.monotonic() < deadline and not query.awaitTermination(0.1)
+page = urllib.request.urlopen(spark.sparkContext.uiWebUrl + {path!r}, timeout=60)
+(folder / "scraped").write_bytes(page.read())
 query.stop()
 spark.stop()
 """
+# The last batch makes a base image due in every partition, see minDeltasForSnapshot.
+JOB_BATCHES = 4
+JOB_SEGMENTS = (JOB_BATCHES + 1) * PARTITIONS
+JOB_KEYS = 20
 
 
-def test_executor_and_driver_publish_totals_to_sparks_metrics_system(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a job left that publishes metrics, which Prometheus scraped while it ran."""
+    folder = tmp_path_factory.mktemp("published")
     for name in ("input", "csv"):
-        (tmp_path / name).mkdir()
-    # The last batch makes a base image due in every partition, see minDeltasForSnapshot.
-    batches = 4
-    segments = (batches + 1) * PARTITIONS
-    for number in range(batches):
-        write_batch(tmp_path / "input", number, [{"key": key} for key in range(200)])
-    job = JOB.format(tests=str(TESTS), folder=str(tmp_path), segments=segments)
+        (folder / name).mkdir()
+    for number in range(JOB_BATCHES):
+        write_batch(
+            folder / "input", number, [{"key": key, "site": key % 2} for key in range(JOB_KEYS)]
+        )
+    job = JOB.format(
+        tests=str(TESTS),
+        folder=str(folder),
+        segments=JOB_SEGMENTS,
+        settings=monitoring.settings(),
+        path=monitoring.scrape_config()["metrics_path"],
+    )
     # In a process of its own: Spark's sinks write when the application ends.
     done = subprocess.run(
         [sys.executable, "-c", job], capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+def test_executor_and_driver_publish_totals_to_sparks_metrics_system(published: Path) -> None:
     last = {}
-    for path in (tmp_path / "csv").glob("*holdfast*.csv"):
+    for path in (published / "csv").glob("*holdfast*.csv"):
         name = path.stem.rsplit(".", 1)[1]
-        last[name] = int(path.read_text().splitlines()[-1].split(",")[1])
-    (file,) = merged_files(tmp_path / "checkpoint")
+        last[name] = float(path.read_text().splitlines()[-1].split(",")[1])
+    (file,) = merged_files(published / "checkpoint")
     stored = stored_segments(file)
-    assert len(stored) == segments
-    assert last["segments"] == segments, "what maintenance wrote after the last task included"
+    assert len(stored) == JOB_SEGMENTS
+    assert last["segments"] == JOB_SEGMENTS, "what maintenance wrote after the last task included"
     assert last["storedBytes"] == sum(stored)
     assert last["filesCreated"] == 1
-    published = {"memoryBytes", "filesSealed", "appendMs", "sealMs", "loadMs"}
-    assert published | {"closedFileBytes", "pinnedBytes"} <= last.keys()
+    names = {"memoryBytes", "filesSealed", "appendMs", "sealMs", "loadMs"}
+    assert names | {"closedFileBytes", "pinnedBytes"} <= last.keys()
+
+
+def test_prometheus_finds_what_the_reference_the_dashboard_and_the_alerts_name(
+    published: Path,
+) -> None:
+    rules = monitoring.scrape_config()["metric_relabel_configs"]
+    found: dict[str, list[dict[str, str]]] = {}
+    values: dict[str, float] = {}
+    for labels, value in samples((published / "scraped").read_text()):
+        if series := relabelled(labels, rules):
+            found.setdefault(series["__name__"], []).append(series)
+            values[series["__name__"]] = value
+    ours = {name for name in found if name.startswith("holdfast_")}
+    assert ours == monitoring.names_of_the_reference()
+    assert not [name for name in found if "HoldfastPlugin" in name], "all have got short names"
+    for name, series in found.items():
+        if name in ours | {"spark_streaming_latency"}:
+            assert len(series) == 1, name
+            assert series[0]["application"] == "job", name
+
+    used = [*monitoring.of_the_dashboard(), *monitoring.of_the_alerts()]
+    assert len(used) > 25
+    for expression, shown in used:
+        named = metric_names(expression)
+        assert named, expression
+        assert named <= found.keys(), expression
+        for name in named:
+            assert shown <= found[name][0].keys(), (expression, shown)
+
+    rows = JOB_BATCHES * JOB_KEYS
+    (counter,) = found["holdfast_operator_counter"]
+    assert (counter["pipeline"], counter["operator"]) == ("metered", "count_rows")
+    assert counter["counter"] == "seen"
+    assert values["holdfast_operator_counter"] == values["holdfast_operator_rowsIn"] == rows
+    assert found["holdfast_operator_gauge_max"][0]["gauge"] == "largest"
+    assert values["holdfast_operator_gauge_max"] == JOB_KEYS - 1
+    assert values["holdfast_regional_checkpointsGlobal"] == JOB_BATCHES + 1
+    assert values["holdfast_segments"] == JOB_SEGMENTS
+    assert found["spark_streaming_latency"][0]["query"] == "counts"
 
 
 # In a process of its own: the sessions of the tests have no web UI.

@@ -58,11 +58,15 @@ _DEMO_OUTPUT = "shows a run of `make demo`, with times and counts of one machine
 #: and one Python session.
 DOCUMENTS = {
     "README.md": (
-        Step("not run", "make demo\nmake test\n", "runs this test"),
         Step("not run", "query    provider       batches", _DEMO_OUTPUT),
+        Step("not run", "make demo\nmake test\n", "runs this test"),
         Step("installation", "make wheel\npip install"),
         Step("program", "from pyspark.sql import SparkSession\n\nimport holdfast", "counts.py"),
         Step("terminal", "$ ls checkpoints/counts/state", varies="[0-9a-f]{16}-[0-9a-f]{8}"),
+        Step("not run", "id  batch  outcome   failed regions", _DEMO_OUTPUT),
+    ),
+    "docs/quick-start.md": (
+        Step("not run", "ok   SIGKILL came in the middle", _DEMO_OUTPUT),
         Step("pasted", "from pathlib import Path\n\nimport numpy", everywhere=True),
         Step("pasted", "import numpy as np\nimport pyarrow as pa\nfrom pyspark", everywhere=True),
         # Bytes and times in the last two columns.
@@ -112,50 +116,24 @@ DOCUMENTS = {
         Step("printed", "{'hot_readings': ", everywhere=True),
         Step("pasted", 'query = pipeline.write_parquet("deviations")', everywhere=True),
     ),
+    "docs/tutorials/transform-with-state.md": (
+        Step("pasted", "from pyspark.sql import SparkSession\n\nimport holdfast", everywhere=True),
+        Step("pasted", "import json\nfrom pathlib import Path", everywhere=True),
+        Step("pasted", "from pyspark.sql import Row\nfrom pyspark", everywhere=True),
+        Step("pasted", "latest = {}\n", everywhere=True),
+        Step("printed", "attic    33.0 3", everywhere=True),
+        Step("pasted", "latest.clear()\n", everywhere=True),
+        Step("printed", "attic    33.0 4", everywhere=True),
+        Step("pasted", 'state = spark.read.format("statestore")', everywhere=True),
+        Step("printed", "attic    33.0 4", everywhere=True),
+    ),
+    "docs/monitoring.md": (
+        Step("not run", "spark.metrics.conf", "test_metrics.py scrapes a session that has these"),
+    ),
     "CONTRIBUTING.md": (
         Step("not run", "make test    # all tests", "lists commands of this repository"),
     ),
 }
-
-# A stateful operator in Python, which the plugin and the packages of the extra make possible.
-TRANSFORM = """
-from pyspark.sql import Row, SparkSession
-from pyspark.sql.streaming import StatefulProcessor
-
-import holdfast
-
-
-class Total(StatefulProcessor):
-    def init(self, handle):
-        self.total = handle.getValueState("total", "total long")
-
-    def handleInputRows(self, key, rows, timers):
-        total = (self.total.get()[0] if self.total.exists() else 0) + sum(row.n for row in rows)
-        self.total.update((total,))
-        yield Row(name=key[0], total=total)
-
-    def close(self):
-        pass
-
-
-builder = SparkSession.builder.config("spark.sql.shuffle.partitions", 2)
-spark = holdfast.configure(builder).getOrCreate()
-for number in range(2):
-    spark.createDataFrame([("a", number + 1)], "name string, n long").write.json(
-        "totals-input", mode="append"
-    )
-query = (
-    spark.readStream.schema("name string, n long").option("maxFilesPerTrigger", 1)
-    .json("totals-input")
-    .groupBy("name")
-    .transformWithState(Total(), "name string, total long", "Update", "None")
-    .writeStream.format("memory").queryName("totals").outputMode("update")
-    .option("checkpointLocation", "checkpoints/totals")
-    .trigger(availableNow=True).start()
-)
-query.awaitTermination()
-print(sorted(row.total for row in spark.table("totals").collect()))
-"""
 
 
 def do(reader: Reader, steps: Iterator[tuple[Step, Block]]) -> None:
@@ -239,9 +217,6 @@ def test_all_of_the_documents_can_be_done_with_nothing_but_the_wheel_and_its_ext
     folder.mkdir()
     with Reader(folder, clean) as reader:
         do(reader, of_documents(lambda step: True))
-        # Words of the documents that have no program: operators in Python need the extra.
-        (folder / "totals.py").write_text(TRANSFORM)
-        assert "[1, 3]" in reader.shell("python totals.py")
         assert reader.shell("python -c 'import holdfast; print(holdfast.__file__)'") == [
             str(next(clean.glob("lib/*/site-packages")) / "holdfast" / "__init__.py")
         ]

@@ -11,10 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 import holdfast
 from support.regional.pipelines import COUNTED, RunningCount, rows_of
+from support.spark.java_fields import field_of
 from support.spark.regional_input import regional_source, write_rows
 
 # Python workers do not find this module: its classes travel as they are.
@@ -24,6 +26,7 @@ pytestmark = pytest.mark.spark
 
 REGIONS = [f"r{number:02}" for number in range(4)]
 EACH = 30
+DRIVER = "io.holdfast.spark.driver"
 METRICS_SYSTEM = "org.apache.spark.metrics.MetricsSystem"
 PREFIX = "plugin.io.holdfast.spark.HoldfastPlugin.regional."
 
@@ -61,14 +64,6 @@ def run(spark: SparkSession, path: Path, name: str, fails_at: int = -1) -> holdf
     return query
 
 
-def field_of(spark: SparkSession, type_name: str, field: str, owner: Any) -> Any:
-    """A field that is not public. Py4j cannot look at methods of all classes by itself."""
-    jvm: Any = spark._jvm
-    found = jvm.java.lang.Class.forName(type_name).getDeclaredField(field)
-    found.setAccessible(True)
-    return found.get(owner)
-
-
 def reported(spark: SparkSession, prefix: str) -> dict[str, Any]:
     """What the /metrics/json of the application has under a prefix, without it."""
     # Of the servlet, which needs no web UI for this: it has the registry that all sinks report.
@@ -91,6 +86,9 @@ def test_the_query_and_sparks_metrics_system_show_what_operators_count(
         write_rows(tmp_path / "in", number, rows_of(number, REGIONS, each=EACH))
     query = run(spark, tmp_path, "metered one", fails_at=1002)
     assert [row.outcome for row in query.history()][1:] == ["global", "regional", "global"]
+    page = query._repr_html_()
+    assert "<b>metered one</b>: it has ended.<br/>Checkpoint 4, batch 2: 4 regions, 0 rows" in page
+    assert page.count("<tr>") == 1 + 4
     found = query.metrics()
     count = found.operators["count"]
     # A region counted some rows of the batch in which it failed, and all of them again.
@@ -139,3 +137,43 @@ def test_the_figures_of_pipelines_that_ended_long_ago_go(
     shown = reported(spark, PREFIX)
     assert [f"p{number}.failures" in shown for number in range(105)] == [False] * 5 + [True] * 100
     assert (shown["p104.failures"], shown["p104.mean"]) == (104, 0.5)
+
+
+class Watching:
+    """Asks each gauge for its number at the moment it is registered, as a sink may."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, Any] = {}
+
+    def onGaugeAdded(self, name: str, gauge: Any) -> None:  # noqa: N802 - Java's name
+        self.numbers[name] = gauge.getValue()
+
+    def equals(self, other: object) -> bool:
+        return other is self
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("on"):
+            return lambda *_: None
+        raise AttributeError(name)
+
+    class Java:
+        implements = ("com.codahale.metrics.MetricRegistryListener",)
+
+
+def test_a_figure_has_a_number_as_soon_as_sinks_see_it(spark: SparkSession, tmp_path: Path) -> None:
+    # A null is no number for Prometheus, which gives up the whole scrape then.
+    driver = field_of(spark, "io.holdfast.spark.HoldfastPlugin", "driver", None)
+    metrics = field_of(spark, f"{DRIVER}.HoldfastDriver", "regionalMetrics", driver)
+    registry = field_of(spark, f"{DRIVER}.RegionalMetrics", "registry", metrics)
+    ensure_callback_server_started(spark.sparkContext._gateway)
+    watching = Watching()
+    registry.addListener(watching)
+    try:
+        bridge = spark._jvm.io.holdfast.spark.RegionalBridge  # type: ignore[union-attr]
+        bridge.open("seen", str(tmp_path))
+        bridge.showMetrics("seen", "regional.seen.failures 7\nregional.seen.mean 0.5")
+        bridge.close("seen")
+    finally:
+        registry.removeListener(watching)
+    seen = {name: value for name, value in watching.numbers.items() if ".seen." in name}
+    assert seen == {"regional.seen.failures": 7, "regional.seen.mean": 0.5}

@@ -1,8 +1,9 @@
-"""Tables of Markdown."""
+"""Tables of Markdown, and documents in which they are made."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 def table(
@@ -17,3 +18,29 @@ def table(
 
 def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def with_tables(text: str, tables: Mapping[str, Iterable[str]]) -> str:
+    """A document with its tables made again, each between a comment that names it and an end.
+
+    Raises
+    ------
+    ValueError
+        If the place of a table is not there, or twice.
+    """
+    for name, made in tables.items():
+        place = re.compile(rf"(<!-- {name}, .*? -->\n).*?(<!-- end -->)", re.DOTALL)
+        lines = "\n".join(made).strip()
+        parts = place.split(text)
+        if len(parts) != 4:
+            raise ValueError(f"{len(parts) // 3} places for the table of {name}, expected one")
+        text = f"{parts[0]}{parts[1]}\n{lines}\n\n{parts[2]}{parts[3]}"
+    return text
+
+
+def cells_of(text: str) -> Iterator[list[str]]:
+    """The cells of each row of the tables of a document, heads left out."""
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    for row, below in zip(rows, [*rows[1:], ""], strict=True):
+        if not row.startswith("|---") and not below.startswith("|---"):
+            yield [cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]]

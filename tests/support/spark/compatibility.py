@@ -7,14 +7,13 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast._jars import SPARK_MINORS
 from support import TESTS
-from support.markdown import table
+from support.markdown import table, with_tables
 from support.spark.cases import CASES
 from support.spark.minors import minor_of
 from support.spark.results import FAILED, PASSED, Results, load
@@ -158,21 +157,8 @@ TABLES = {"operators": operators, "subjects": subjects, "upgrades": upgrades}
 
 
 def rendered(text: str, results: Results) -> str:
-    """A document with its tables made again.
-
-    Raises
-    ------
-    ValueError
-        If the place of a table is not there, or twice.
-    """
-    for name, make in TABLES.items():
-        place = re.compile(rf"(<!-- {name}, .*? -->\n).*?(<!-- end -->)", re.DOTALL)
-        lines = "\n".join(make(results)).strip()
-        parts = place.split(text)
-        if len(parts) != 4:
-            raise ValueError(f"{len(parts) // 3} places for the table of {name}, expected one")
-        text = f"{parts[0]}{parts[1]}\n{lines}\n\n{parts[2]}{parts[3]}"
-    return text
+    """A document with its tables made again."""
+    return with_tables(text, {name: make(results) for name, make in TABLES.items()})
 
 
 def main(document: Path = DOCUMENT) -> None:

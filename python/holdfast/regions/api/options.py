@@ -6,9 +6,9 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any, Final, Self
 
-from holdfast._checks import not_allowed, require_bool, require_duration, require_int
+from holdfast._checks import Allowed, not_allowed, require_allowed
 from holdfast._spark import DEFAULT_MAX_FILE_BYTES
 from holdfast.regions.coordinator import CoordinatorOptions, Staleness
 from holdfast.regions.protocol.orders import DEFAULT_CAPACITY_BATCHES, DEFAULT_THREADS, TaskOptions
@@ -16,7 +16,31 @@ from holdfast.regions.protocol.orders import DEFAULT_CAPACITY_BATCHES, DEFAULT_T
 DEFAULT_NAME = "pipeline"
 
 _MAX_NAME_BYTES = 1024
-_MAX_HISTORY_DAYS = 3650
+
+
+#: By option. Values are checked against it, and the reference of settings shows it.
+ALLOWED: Final[Mapping[str, Allowed]] = {
+    "name": Allowed("other", unit="bytes", least=1, most=_MAX_NAME_BYTES),
+    "regional": Allowed("flag"),
+    "max_failure_ratio": Allowed("other", unit="share", above=True, most=1),
+    "max_consecutive_failures": Allowed("integer", unit="checkpoints"),
+    "max_region_staleness": Allowed(
+        "other", unit="checkpoints, time", note="1 or more, 1 ms or more"
+    ),
+    "region_timeout": Allowed("time", above=True),
+    "task_grace": Allowed("time"),
+    "aligned_timeout": Allowed("time", optional=True, note="less than `region_timeout`"),
+    "max_in_flight_bytes": Allowed("integer", unit="bytes"),
+    "num_retained": Allowed("integer", unit="checkpoints", least=1),
+    "tolerable_failed_checkpoints": Allowed("integer", unit="attempts"),
+    "global_timeout": Allowed("time"),
+    "history_days": Allowed("integer", unit="days", least=1, most=3650),
+    "max_file_bytes": Allowed("integer", unit="bytes", least=1),
+    "bounded": Allowed("flag"),
+    "verify_state": Allowed("flag"),
+    "region_threads": Allowed("integer", unit="regions", least=1),
+    "channel_batches": Allowed("integer", unit="batches", least=1),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +50,7 @@ class PipelineOptions:
     Parameters
     ----------
     name : str, default "pipeline"
-        Name of the pipeline in owners and messages.
+        Name of the pipeline in messages, and of its state; the same after a restart.
     regional : bool, default True
         Whether a checkpoint may complete without some regions. Needs operators that all declare
         ``region_safe``.
@@ -106,23 +130,15 @@ class PipelineOptions:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not 1 <= len(self.name.encode()) <= _MAX_NAME_BYTES:
             raise not_allowed("name", self.name, f"a string of 1 to {_MAX_NAME_BYTES:,} bytes")
-        for option in ("regional", "bounded", "verify_state"):
-            require_bool(option, getattr(self, option))
-        for option in ("max_file_bytes", "region_threads", "channel_batches"):
-            require_int(option, getattr(self, option), at_least=1)
-        require_int("history_days", self.history_days, at_least=1, at_most=_MAX_HISTORY_DAYS)
-        require_duration("region_timeout", self.region_timeout, zero=False)
-        require_duration("task_grace", self.task_grace, zero=True)
-        require_duration("global_timeout", self.global_timeout, zero=True)
-        if self.aligned_timeout is not None:
-            require_duration("aligned_timeout", self.aligned_timeout, zero=True)
-            if self.aligned_timeout >= self.region_timeout:
-                raise not_allowed(
-                    "aligned_timeout",
-                    self.aligned_timeout,
-                    f"less than region_timeout={self.region_timeout!r}, at which a region counts "
-                    "as failed",
-                )
+        for option, allowed in ALLOWED.items():
+            require_allowed(option, getattr(self, option), allowed)
+        if self.aligned_timeout is not None and self.aligned_timeout >= self.region_timeout:
+            raise not_allowed(
+                "aligned_timeout",
+                self.aligned_timeout,
+                f"less than region_timeout={self.region_timeout!r}, at which a region counts as "
+                "failed",
+            )
         match self.max_region_staleness:
             case (int(), timedelta()):
                 pass
@@ -131,6 +147,7 @@ class PipelineOptions:
                     "a number of checkpoints and a timedelta, as in (10, timedelta(minutes=10))"
                 )
                 raise not_allowed("max_region_staleness", other, expected)
+        # The share of failures it checks itself.
         self.coordinator()
 
     @classmethod

@@ -149,6 +149,11 @@ class PipelineDriver:
         self._started.start()
 
     @property
+    def name(self) -> str:
+        """Name of the pipeline."""
+        return self._plan.pipeline
+
+    @property
     def latest(self) -> CheckpointMetadata:
         """Metadata of the latest completed checkpoint."""
         return self._attempts.latest

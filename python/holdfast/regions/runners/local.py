@@ -23,6 +23,7 @@ from holdfast.regions.coordinator import HistoryRecord, NotifyManagers
 from holdfast.regions.driver.managers import tell
 from holdfast.regions.driver.metrics import PipelineMetrics
 from holdfast.regions.driver.pipeline_driver import PipelineDriver
+from holdfast.regions.driver.query_html import SHOWN_ATTEMPTS, query_html
 from holdfast.regions.driver.task_runner import TasksLostError
 from holdfast.regions.protocol.answers import Answer
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, PipelinePlan
@@ -210,6 +211,7 @@ class LocalQuery:
         self._enumerator = enumerator
         # From here on, what was opened for the pipeline is closed by `close`.
         self._opened = opened.pop_all()
+        self._open = True
 
     def run_batch(self, partitions: Partitions, *, batch_id: int | None = None) -> None:
         """Run one batch to a completed checkpoint.
@@ -326,6 +328,15 @@ class LocalQuery:
         """
         return self._driver.history(last=last)
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: where the pipeline stands, and its newest attempts."""
+        return query_html(
+            self._driver.name,
+            "it runs in this process" if self._open else "it is closed",
+            self.latest,
+            self.history(last=SHOWN_ATTEMPTS),
+        )
+
     def metrics(self) -> PipelineMetrics:
         """Return what operators did since `open_local`, see `RegionalQuery.metrics`."""
         return self._driver.metrics()
@@ -340,6 +351,7 @@ class LocalQuery:
 
         Another thread that waits between two attempts at a batch gives the batch up.
         """
+        self._open = False
         self._driver.interrupt()
         self._opened.close()
 

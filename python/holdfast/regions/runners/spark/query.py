@@ -16,6 +16,7 @@ from holdfast.regions.coordinator import HistoryRecord
 from holdfast.regions.driver.history import history_rows, print_history
 from holdfast.regions.driver.metrics import PipelineMetrics
 from holdfast.regions.driver.pipeline_driver import PipelineDriver
+from holdfast.regions.driver.query_html import SHOWN_ATTEMPTS, query_html
 from holdfast.regions.runners.spark.jvm import jvm_answers
 from holdfast.regions.runners.spark.plan import batch_exchanges
 
@@ -162,6 +163,19 @@ class RegionalQuery:
             Print so many at most, the newest.
         """
         print_history(history_rows(self.history(last=last), checkpoint=self._folders.root))
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: where the pipeline stands, and its newest attempts."""
+        error = self._error
+        ended = (
+            "it has ended" if error is None else f"it ended with {type(error).__name__}: {error}"
+        )
+        return query_html(
+            self.name,
+            "it runs" if self.isActive else ended,
+            self.latest,
+            self.history(last=SHOWN_ATTEMPTS),
+        )
 
     def metrics(self) -> PipelineMetrics:
         """Return what operators did since this start of the pipeline, by operator and by region.

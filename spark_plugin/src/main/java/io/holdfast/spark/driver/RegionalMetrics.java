@@ -16,7 +16,12 @@ public final class RegionalMetrics {
 
   /** One figure. The registry's copy of the gauge is read by threads of sinks. */
   private static final class Figure implements Gauge<Number> {
+    /** Never null: Prometheus gives up a scrape that has a gauge without a number. */
     volatile Number value;
+
+    Figure(Number value) {
+      this.value = value;
+    }
 
     @Override
     public Number getValue() {
@@ -52,13 +57,14 @@ public final class RegionalMetrics {
     Map<String, Figure> figures = shown.computeIfAbsent(pipeline, name -> new HashMap<>());
     for (String line : lines.split("\n")) {
       int space = line.lastIndexOf(' ');
-      figures.computeIfAbsent(line.substring(0, space), this::registered).value =
-          number(line.substring(space + 1));
+      Number value = number(line.substring(space + 1));
+      figures.computeIfAbsent(line.substring(0, space), name -> registered(name, value)).value =
+          value;
     }
   }
 
-  private Figure registered(String name) {
-    Figure figure = new Figure();
+  private Figure registered(String name, Number value) {
+    Figure figure = new Figure(value);
     // Names of two pipelines may differ in a character that metrics do not have: the later one counts.
     registry.remove(name);
     // Spark copied the registry when the application began; it hears of what is added later.

@@ -1,0 +1,1 @@
+"""The tables of docs/reference, made of what the code declares."""

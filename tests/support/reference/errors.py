@@ -1,0 +1,43 @@
+"""What docs/reference/errors.md says, and where the messages that it shows come from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from support import TESTS
+
+DOCUMENT = TESTS.parent / "docs" / "reference" / "errors.md"
+
+#: What stands in a message of the page for a name, a path or a number.
+_VARIES = "…"
+
+_SOURCES = (
+    ("python/holdfast", "*.py"),
+    ("spark_plugin/src", "*.java"),
+    ("rust/core/src", "*.rs"),
+    ("rust/jni/src", "*.rs"),
+)
+#: Where a text goes on in the next line: Rust's backslash, literals side by side, Java's plus.
+_CONTINUED = re.compile(r"\\\n\s*|\"\s*(?:\+\s*)?[frb]?\"")
+
+
+def sources() -> str:
+    """The texts of the program, with literals that go on in another line put together."""
+    files = (file for folder, name in _SOURCES for file in (TESTS.parent / folder).rglob(name))
+    return "\n".join(_CONTINUED.sub("", file.read_text()) for file in sorted(files))
+
+
+def messages(text: str) -> Iterator[str]:
+    """The messages in tables whose head says ``message``."""
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        head, _, *rows = table.splitlines()
+        if "message" in head.split("|")[1]:
+            for row in rows:
+                yield re.findall(r"`([^`]*)`", row.split("|")[1])[-1]
+
+
+def parts(message: str) -> list[str]:
+    """What of a message does not vary."""
+    said = message.removeprefix("holdfast: ")
+    return [part for part in map(str.strip, said.split(_VARIES)) if len(part) > 2]

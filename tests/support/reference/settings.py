@@ -1,0 +1,176 @@
+"""The tables of docs/reference/settings.md.
+
+What an option means is in the docstring of what takes it, its default in the signature, and what it
+may be in ``ALLOWED``: the values that users give are checked against that.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from datetime import timedelta
+from typing import Any
+
+import holdfast
+from holdfast import _spark
+from holdfast._checks import Allowed
+from holdfast.regions import PipelineOptions, RegionalWriter
+from holdfast.regions.api import options
+from support import TESTS
+from support.markdown import table
+
+DOCUMENT = TESTS.parent / "docs" / "reference" / "settings.md"
+
+_SECTION = re.compile(r"^Parameters\n-+\n(.*?)(?=^\w[^\n]*\n-+\n|\Z)", re.MULTILINE | re.DOTALL)
+_PARAMETER = re.compile(r"^(\w+(?:, \w+)*) : ([^\n]*)\n((?:    [^\n]*\n|\n)*)", re.MULTILINE)
+
+
+def described(documented: Callable[..., Any]) -> dict[str, tuple[str, str]]:
+    """What a docstring says of each parameter: its type with its default, and its meaning."""
+    section = _SECTION.search(f"{inspect.getdoc(documented)}\n")
+    assert section is not None
+    found = {}
+    for names, kind, text in _PARAMETER.findall(section[1]):
+        said = re.sub(r"``(.*?)``", r"`\1`", " ".join(text.split()))
+        found.update(dict.fromkeys(names.split(", "), (kind, said)))
+    return found
+
+
+def meanings(documented: Callable[..., Any]) -> dict[str, str]:
+    """What a docstring says that each parameter means, in Markdown."""
+    return {name: meaning for name, (_, meaning) in described(documented).items()}
+
+
+def default(value: object, unit: str) -> str:
+    """A default as people write it."""
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return f"`{value}`"
+        case int() if unit == "bytes" and value >= 1024:
+            return size(value)
+        case timedelta():
+            return time(value)
+        case tuple():
+            return f"({', '.join(default(part, '') for part in value)})"
+        case str():
+            return f'`"{value}"`'
+        case _:
+            return str(value)
+
+
+def size(count: int) -> str:
+    """A number of bytes in the largest unit that divides it."""
+    names = ("bytes", "KiB", "MiB", "GiB", "TiB")
+    power = max(power for power in range(len(names)) if count % (1 << 10 * power) == 0)
+    return f"{count >> 10 * power:,} {names[power]}"
+
+
+def time(value: timedelta) -> str:
+    """A time in minutes, where these are whole, or in seconds."""
+    seconds = value.total_seconds()
+    return f"{seconds / 60:g} minutes" if seconds and seconds % 60 == 0 else f"{seconds:g} s"
+
+
+def bounds(allowed: Allowed) -> str:
+    """What an option may be, in words."""
+
+    def shown(count: int) -> str:
+        return size(count) if allowed.unit == "bytes" and count >= 1024 else f"{count:,}"
+
+    if allowed.kind == "flag":
+        return "`True`, `False`"
+    parts = [allowed.note] if allowed.note else []
+    if allowed.kind != "other" or not allowed.note:
+        if allowed.above:
+            upper = "" if allowed.most is None else f", at most {shown(allowed.most)}"
+            parts.insert(0, f"above {shown(allowed.least)}{upper}")
+        elif allowed.most is None:
+            parts.insert(0, f"{shown(allowed.least)} or more")
+        else:
+            parts.insert(0, f"{shown(allowed.least)} to {shown(allowed.most)}")
+    if allowed.optional:
+        parts.append("or `None`")
+    return ", ".join(parts)
+
+
+def of_stores() -> Iterator[str]:
+    """Options of `configure`, and the keys of Spark that they set."""
+    said = meanings(holdfast.spark_conf)
+    signature = inspect.signature(holdfast.spark_conf).parameters
+    written = holdfast.spark_conf()
+    yield from table(
+        ["option", "key", "default", "unit", "bounds of the option", "meaning"],
+        [
+            [
+                f"`{option}`",
+                f"`{key}`",
+                f"{default(signature[option].default, allowed.unit)} (`{written[key]}`)",
+                allowed.unit,
+                bounds(allowed),
+                said[option],
+            ]
+            for option, allowed in _spark.ALLOWED.items()
+            for key in [_spark.OPTION_KEYS[option]]
+        ],
+    )
+
+
+def of_queries() -> Iterator[str]:
+    """What `configure` sets for every query."""
+    yield from table(
+        ["key", "value"],
+        [
+            *([f"`{key}`", f"`{value}`"] for key, value in _spark.OF_QUERIES.items()),
+            ["`spark.plugins`", f"a list with `{_spark.PLUGIN}`"],
+            ["`spark.jars`", "a list with the two jars that `holdfast jar` prints"],
+            [f"`{_spark.UI_METRICS_KEY}`", f"a list with {', '.join(_spark.UI_METRICS)}"],
+        ],
+    )
+
+
+def of_start() -> Iterator[str]:
+    """Arguments of `start` that are no options."""
+    signature = inspect.signature(RegionalWriter.start).parameters
+    yield from table(
+        ["argument", "default", "meaning"],
+        [
+            [f"`{name}`", "has to be given" if absent else default(value, ""), meaning]
+            for name, meaning in meanings(RegionalWriter.start).items()
+            for value in [signature[name].default]
+            for absent in [value is inspect.Parameter.empty]
+        ],
+    )
+
+
+def of_pipelines() -> Iterator[str]:
+    """Options of `start` and `open_local`."""
+    said = meanings(PipelineOptions)
+    defaults = {field.name: field.default for field in fields(PipelineOptions)}
+    allowed: Mapping[str, Allowed] = options.ALLOWED
+    yield from table(
+        ["option", "default", "unit", "bounds", "meaning"],
+        [
+            [
+                f"`{option}`",
+                default(defaults[option], allowed[option].unit),
+                "`timedelta`" if allowed[option].kind == "time" else allowed[option].unit,
+                bounds(allowed[option]),
+                meaning,
+            ]
+            for option, meaning in said.items()
+        ],
+    )
+
+
+def tables() -> dict[str, Iterator[str]]:
+    """The tables, by the name in the comment that begins each."""
+    return {
+        "of stores": of_stores(),
+        "of queries": of_queries(),
+        "of start": of_start(),
+        "of pipelines": of_pipelines(),
+    }
