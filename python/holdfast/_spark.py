@@ -23,7 +23,7 @@ Compression = Literal["lz4", "none"]
 DEFAULT_MAX_FILE_BYTES: Final = 32 * 1024 * 1024
 MIN_MAX_FILE_BYTES: Final = 4 * 1024
 MAX_MAX_FILE_BYTES: Final = 1 << 40
-MIN_MAX_MEMORY_BYTES: Final = 1 << 20
+MIN_MEMORY_BYTES: Final = 1 << 20
 
 #: What Spark's Structured Streaming page shows of Holdfast, a graph each; the progress has more.
 UI_METRICS: Final = (
@@ -51,6 +51,7 @@ OPTION_KEYS: Final = {
     "max_file_bytes": f"{STORE}.holdfast.maxFileBytes",
     "compression": f"{STORE}.holdfast.compression",
     "max_memory_bytes": f"{STORE}.holdfast.maxMemoryBytes",
+    "target_memory_bytes": f"{STORE}.holdfast.targetMemoryBytes",
 }
 
 #: What these options may be; the reference of settings shows it.
@@ -61,7 +62,8 @@ ALLOWED: Final = {
     "compression": Allowed(
         "other", note=" or ".join(f"`{name}`" for name in get_args(Compression))
     ),
-    "max_memory_bytes": Allowed("other", unit="bytes", least=MIN_MAX_MEMORY_BYTES, optional=True),
+    "max_memory_bytes": Allowed("other", unit="bytes", least=MIN_MEMORY_BYTES, optional=True),
+    "target_memory_bytes": Allowed("other", unit="bytes", least=MIN_MEMORY_BYTES, optional=True),
 }
 
 #: What every query needs; Spark reads these when the query starts.
@@ -79,6 +81,7 @@ def spark_conf(
     max_file_bytes: int | str = DEFAULT_MAX_FILE_BYTES,
     compression: Compression = "lz4",
     max_memory_bytes: int | str | None = None,
+    target_memory_bytes: int | str | None = None,
     spark: str | None = None,
 ) -> dict[str, str]:
     """Return the Spark settings of Holdfast, for ``spark-defaults.conf`` or ``--conf``.
@@ -93,11 +96,14 @@ def spark_conf(
         How payloads are compressed on disk. Every build reads both.
     max_memory_bytes : int or str, optional
         Limit on the native memory that the state of one executor takes, 1 MiB or more, in bytes or
-        in Spark's notation. State in stores without column families may be larger: what batches do
-        not touch leaves memory once a base image holds it. A task that needs more fails with an
-        error that says so, instead of the whole executor being killed. Without it there is no
-        limit. Native memory is not part of the JVM's heap: leave room for it in
-        ``spark.executor.memoryOverhead``.
+        in Spark's notation. State may be larger: what batches do not touch leaves memory once a
+        base image holds it. A task that needs more fails with an error that says so, instead of the
+        whole executor being killed. Without it there is no limit. Native memory is not part of the
+        JVM's heap: leave room for it in ``spark.executor.memoryOverhead``.
+    target_memory_bytes : int or str, optional
+        Native memory of one executor from which on what batches do not touch leaves memory, 1 MiB
+        or more, in bytes or in Spark's notation. Without it three quarters of `max_memory_bytes`;
+        without that either, all state stays in memory.
     spark : str, optional
         Version of Spark that the settings are for, such as ``"4.0"``, where the driver runs another
         than the installed PySpark. See `plugin_jars`.
@@ -136,16 +142,8 @@ def spark_conf(
             "a number of bytes, or a size such as '64m', "
             f"from {MIN_MAX_FILE_BYTES} to {MAX_MAX_FILE_BYTES} bytes",
         )
-    memory_bytes = 0 if max_memory_bytes is None else _bytes(max_memory_bytes)
-    if memory_bytes is None or (
-        max_memory_bytes is not None and not MIN_MAX_MEMORY_BYTES <= memory_bytes <= _MAX_LONG
-    ):
-        raise not_allowed(
-            "max_memory_bytes",
-            max_memory_bytes,
-            "None, a number of bytes, or a size such as '8g', "
-            f"{MIN_MAX_MEMORY_BYTES} bytes or more",
-        )
+    limit_bytes = _memory_bytes("max_memory_bytes", max_memory_bytes)
+    target_bytes = _memory_bytes("target_memory_bytes", target_memory_bytes)
     require_one_of("compression", compression, get_args(Compression))
     return {
         "spark.jars": ",".join(map(str, plugin_jars(spark=spark))),
@@ -154,7 +152,8 @@ def spark_conf(
         UI_METRICS_KEY: ",".join(UI_METRICS),
         OPTION_KEYS["max_file_bytes"]: str(file_bytes),
         OPTION_KEYS["compression"]: compression,
-        OPTION_KEYS["max_memory_bytes"]: str(memory_bytes),
+        OPTION_KEYS["max_memory_bytes"]: str(limit_bytes),
+        OPTION_KEYS["target_memory_bytes"]: str(target_bytes),
     }
 
 
@@ -164,6 +163,7 @@ def configure(
     max_file_bytes: int | str | None = None,
     compression: Compression | None = None,
     max_memory_bytes: int | str | None = None,
+    target_memory_bytes: int | str | None = None,
 ) -> SparkSession.Builder:
     """Set everything Holdfast needs on a session builder.
 
@@ -177,7 +177,7 @@ def configure(
     ----------
     builder : pyspark.sql.SparkSession.Builder
         A builder whose session has not been created yet.
-    max_file_bytes, compression, max_memory_bytes : optional
+    max_file_bytes, compression, max_memory_bytes, target_memory_bytes : optional
         As in `spark_conf`. What is given replaces what the builder has.
 
     Returns
@@ -212,6 +212,7 @@ def configure(
         "max_file_bytes": max_file_bytes,
         "compression": compression,
         "max_memory_bytes": max_memory_bytes,
+        "target_memory_bytes": target_memory_bytes,
     }
     given = {option: value for option, value in given.items() if value is not None}
     settings = spark_conf(**given)
@@ -294,6 +295,20 @@ def _appended(present: object, added: str) -> str:
     """Append what a comma-separated list does not have yet."""
     entries = [part.strip() for part in str(present or "").split(",") if part.strip()]
     return ",".join(dict.fromkeys([*entries, *added.split(",")]))
+
+
+def _memory_bytes(option: str, size: int | str | None) -> int:
+    """Return an amount of memory in bytes, 0 for None."""
+    if size is None:
+        return 0
+    found = _bytes(size)
+    if found is None or not MIN_MEMORY_BYTES <= found <= _MAX_LONG:
+        raise not_allowed(
+            option,
+            size,
+            f"None, a number of bytes, or a size such as '8g', {MIN_MEMORY_BYTES} bytes or more",
+        )
+    return found
 
 
 def _bytes(size: object) -> int | None:

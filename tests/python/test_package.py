@@ -122,19 +122,25 @@ def test_conf_prints_only_settings_on_stdout() -> None:
         "none",
         "--max-memory-bytes",
         "4194304",
+        "--target-memory-bytes",
+        "2097152",
     )
     done = run_cli("conf", *options)
     assert done.returncode == 0
     assert dict(line.split(None, 1) for line in done.stdout.splitlines()) == holdfast.spark_conf(
-        max_file_bytes=65536, compression="none", max_memory_bytes=4194304
+        max_file_bytes=65536,
+        compression="none",
+        max_memory_bytes=4194304,
+        target_memory_bytes=2097152,
     )
     assert "append" in done.stderr
 
 
 def test_conf_takes_sizes_in_the_notation_of_spark() -> None:
-    done = run_cli("conf", "--max-file-bytes", "64m", "--max-memory-bytes", "8g", "--json")
+    sizes = ("--max-file-bytes", "64m", "--max-memory-bytes", "8g", "--target-memory-bytes", "5g")
+    done = run_cli("conf", *sizes, "--json")
     assert json.loads(done.stdout) == holdfast.spark_conf(
-        max_file_bytes=64 << 20, max_memory_bytes=8 << 30
+        max_file_bytes=64 << 20, max_memory_bytes=8 << 30, target_memory_bytes=5 << 30
     )
 
 

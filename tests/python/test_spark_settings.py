@@ -18,7 +18,10 @@ from holdfast import _jars, _spark
 
 STORE = "spark.sql.streaming.stateStore"
 UI_METRICS_KEY = "spark.sql.streaming.ui.enabledCustomMetricList"
-TUNING = {f"{STORE}.holdfast.{name}" for name in ("maxFileBytes", "compression", "maxMemoryBytes")}
+TUNING = {
+    f"{STORE}.holdfast.{name}"
+    for name in ("maxFileBytes", "compression", "maxMemoryBytes", "targetMemoryBytes")
+}
 
 
 @pytest.fixture
@@ -89,13 +92,20 @@ def test_spark_conf_holds_every_setting_as_text() -> None:
         f"{STORE}.holdfast.maxFileBytes": "33554432",
         f"{STORE}.holdfast.compression": "lz4",
         f"{STORE}.holdfast.maxMemoryBytes": "0",
+        f"{STORE}.holdfast.targetMemoryBytes": "0",
     }
 
 
 def test_options_reach_their_keys() -> None:
-    conf = holdfast.spark_conf(max_file_bytes=8192, compression="none", max_memory_bytes=1 << 30)
+    conf = holdfast.spark_conf(
+        max_file_bytes=8192,
+        compression="none",
+        max_memory_bytes=1 << 30,
+        target_memory_bytes=1 << 20,
+    )
     assert conf[f"{STORE}.holdfast.maxFileBytes"] == "8192"
     assert conf[f"{STORE}.holdfast.maxMemoryBytes"] == "1073741824"
+    assert conf[f"{STORE}.holdfast.targetMemoryBytes"] == "1048576"
     assert conf[f"{STORE}.holdfast.compression"] == "none"
 
 
@@ -120,7 +130,12 @@ def test_sizes_in_the_notation_of_spark_are_accepted(size: str, bytes: int) -> N
 def test_configure_returns_the_same_builder_with_everything_set(
     builder: SparkSession.Builder,
 ) -> None:
-    given = {"max_file_bytes": 8192, "compression": "none", "max_memory_bytes": 1 << 30}
+    given = {
+        "max_file_bytes": 8192,
+        "compression": "none",
+        "max_memory_bytes": 1 << 30,
+        "target_memory_bytes": 1 << 29,
+    }
     assert holdfast.configure(builder, **given) is builder  # type: ignore[arg-type]
     assert builder._options == holdfast.spark_conf(**given)  # type: ignore[arg-type]
 
@@ -199,10 +214,11 @@ def test_a_wrong_file_size_is_refused_with_option_value_and_range(value: object)
     assert repr(value) in str(caught.value)
 
 
+@pytest.mark.parametrize("option", ["max_memory_bytes", "target_memory_bytes"])
 @pytest.mark.parametrize("value", [0, 1023, -1, True, 1.5e9, 1 << 63, "1k", "lots", "0"])
-def test_a_memory_limit_out_of_range_is_refused(value: object) -> None:
-    with pytest.raises(ValueError, match=r"max_memory_bytes=.* 1048576 bytes or more"):
-        holdfast.spark_conf(max_memory_bytes=value)  # type: ignore[arg-type]
+def test_an_amount_of_memory_out_of_range_is_refused(value: object, option: str) -> None:
+    with pytest.raises(ValueError, match=rf"{option}=.* 1048576 bytes or more"):
+        holdfast.spark_conf(**{option: value})  # type: ignore[arg-type]
 
 
 def test_a_wrong_compression_is_refused_with_the_allowed_ones(

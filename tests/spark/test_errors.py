@@ -308,6 +308,7 @@ def test_state_beyond_the_memory_bound_fails_the_task_and_commits_nothing(
         ("maxFileBytes", "64 parsecs", "Found '64 parsecs'"),
         ("maxFileBytes", "0", "Found '0'"),
         ("maxMemoryBytes", "-1g", "Found '-1g'"),
+        ("targetMemoryBytes", "much", "Found 'much'"),
         ("compression", "snappy", "Found 'snappy'"),
     ],
 )

@@ -27,6 +27,7 @@ from support.spark.faults import (
     input_without,
     rows_of,
 )
+from support.spark.queries import EVICTING
 
 # Several Spark applications in a row: for when the machine is busy.
 pytestmark = pytest.mark.timeout(900)
@@ -40,6 +41,8 @@ ONE_EXECUTOR = "local-cluster[1,2,1024]"
 # What all but one partition write in them is soon needed no more.
 WASTEFUL_BATCHES = 18
 
+EVERY_POINT = [pytest.mark.full, pytest.mark.timeout(1500)]
+
 # All kills may hit one task, or fetches from the executors they hit may fail one stage.
 MANY_KILLS = {
     "spark__deploy__maxExecutorRetries": "-1",
@@ -49,16 +52,17 @@ MANY_KILLS = {
 
 
 @pytest.mark.parametrize(
-    "chain",
+    ("chain", "settings"),
     [
-        ["torn-image", "before-delete", "after-entry"],
-        pytest.param(WRITES + DRIVER, marks=[pytest.mark.full, pytest.mark.timeout(1500)]),
+        pytest.param(["torn-image", "before-delete", "after-entry"], EVICTING, id="some"),
+        pytest.param(WRITES + DRIVER, {}, id="all", marks=EVERY_POINT),
+        pytest.param(WRITES + DRIVER, EVICTING, id="all-evicting", marks=EVERY_POINT),
     ],
-    ids=["some", "all"],
 )
 def test_driver_killed_at_one_point_after_the_other(
-    world: World, spark: SparkSession, chain: Sequence[str]
+    world: World, spark: SparkSession, chain: Sequence[str], settings: dict[str, str]
 ) -> None:
+    world.settings = settings
     for point in chain:
         world.feed(DELETING_BATCHES if "delete" in point else BATCHES)
         world.arm(point)
@@ -71,16 +75,17 @@ def test_driver_killed_at_one_point_after_the_other(
 
 
 @pytest.mark.parametrize(
-    "chain",
+    ("chain", "settings"),
     [
-        ["torn-append", "after-append", "after-seal"],
-        pytest.param(WRITES, marks=[pytest.mark.full, pytest.mark.timeout(1500)]),
+        pytest.param(["torn-append", "after-append", "after-seal"], {}, id="some"),
+        pytest.param(WRITES, {}, id="all", marks=EVERY_POINT),
+        pytest.param(WRITES, EVICTING, id="all-evicting", marks=EVERY_POINT),
     ],
-    ids=["some", "all"],
 )
 def test_executors_killed_at_one_point_after_the_other(
-    world: World, spark: SparkSession, chain: Sequence[str]
+    world: World, spark: SparkSession, chain: Sequence[str], settings: dict[str, str]
 ) -> None:
+    world.settings = settings
     world.feed(BATCHES)
     job = world.start(CLUSTER, **MANY_KILLS)
     for point in chain:

@@ -11,7 +11,7 @@ cells are marked ``full``; ``make test-matrix`` runs all, which takes about an h
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,14 @@ from support.spark.gaps import gap_of
 from support.spark.minors import IS_NEWEST, is_older_than
 from support.spark.operator_cases import REMOVED
 from support.spark.operator_inputs import BATCHES, events
-from support.spark.queries import Batches, require_served_by, run, select_provider, settings
+from support.spark.queries import (
+    EVICTING,
+    Batches,
+    require_served_by,
+    run,
+    select_provider,
+    settings,
+)
 
 # Micro-batches with data, by number of partitions.
 BATCHES_ON = {1: BATCHES, 20: BATCHES, 200: BATCHES // 2}
@@ -88,10 +95,12 @@ def run_case(
     batches: int,
     restart: bool,
     folder: Path,
+    more: Mapping[str, str] | None = None,
+    progress: list[dict[str, Any]] | None = None,
 ) -> Batches:
     case = CASES[name]
-    wanted = {"spark.sql.shuffle.partitions": str(partitions), **case.settings}
-    progress: list[dict[str, Any]] = []
+    wanted = {"spark.sql.shuffle.partitions": str(partitions), **case.settings, **(more or {})}
+    progress = [] if progress is None else progress
     select_provider(spark, provider)
     try:
         with settings(spark, wanted):
@@ -213,3 +222,52 @@ def test_rows_equal_those_of_rocksdb_after_every_batch(
     assert len(expected) >= batches
     assert sum(map(len, expected.values())) > 0
     assert rows == expected
+
+
+#: By how many versions stay in memory: where none does, maintenance comes with every batch, and the
+#: next one is opened over what it wrote.
+IN_MEMORY = {
+    "loaded": {"spark.sql.streaming.maxBatchesToRetainInMemory": "0"},
+    "evicted": {},
+}
+
+#: One value per key, a scan in the order of event times, lists and timers in column families.
+COLD = {"windows-append", "join-full-append", "transformWithState-list-update"}
+
+#: Whose state has one key, which every batch writes.
+ALWAYS_WARM = {"limit-append"}
+
+
+def cold_cells() -> Iterator[object]:
+    for name in CASES:
+        for kept in IN_MEMORY:
+            in_ci = IS_NEWEST and name in COLD and kept == "loaded"
+            yield pytest.param(
+                name, kept, id=f"{name}-{kept}", marks=[] if in_ci else [pytest.mark.full]
+            )
+
+
+@pytest.mark.parametrize(("name", "kept"), list(cold_cells()))
+def test_rows_equal_those_of_rocksdb_where_keys_are_not_in_memory(
+    name: str, kept: str, spark: SparkSession, reference: Reference, tmp_path: Path
+) -> None:
+    if gap := gap_of(name, 1):
+        pytest.skip(gap.reason)
+    expected = reference.rows(name, batches=BATCHES, restart=True)
+    progress: list[dict[str, Any]] = []
+    rows = run_case(
+        spark,
+        name,
+        provider="holdfast",
+        partitions=1,
+        batches=BATCHES,
+        restart=True,
+        folder=tmp_path,
+        more={**EVICTING, **IN_MEMORY[kept]},
+        progress=progress,
+    )
+    assert rows == expected
+    operators = [operator for batch in progress for operator in batch["stateOperators"]]
+    reads = sum(operator["customMetrics"]["holdfastColdReads"] for operator in operators)
+    if kept == "loaded" and name not in ALWAYS_WARM:
+        assert reads > 0

@@ -38,6 +38,12 @@ def parser() -> argparse.ArgumentParser:
         metavar="SIZE",
         help="limit on native memory per executor, in bytes or as 8g (default: none)",
     )
+    conf.add_argument(
+        "--target-memory-bytes",
+        metavar="SIZE",
+        help="native memory per executor from which on what batches do not touch leaves it, in "
+        "bytes or as 6g (default: three quarters of the limit)",
+    )
     conf.set_defaults(run=settings.print_conf)
 
     jar = commands.add_parser("jar", help="print the paths of the Spark plugin's jars, for --jars")

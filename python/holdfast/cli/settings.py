@@ -16,6 +16,7 @@ def print_conf(arguments: argparse.Namespace) -> None:
         max_file_bytes=arguments.max_file_bytes,
         compression=arguments.compression,
         max_memory_bytes=arguments.max_memory_bytes,
+        target_memory_bytes=arguments.target_memory_bytes,
         spark=arguments.spark,
     )
     if arguments.json:

@@ -50,6 +50,8 @@ enum Step {
     CommitAndLoad,
     /// Commit, merge a base image from files, then load in another store.
     CommitAndMerge,
+    /// Commit, and merge a base image that commits build on after the next one only.
+    CommitAndMergeLate,
 }
 
 fn value() -> impl Strategy<Value = Vec<u8>> {
@@ -73,6 +75,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::CommitAndRewind),
         1 => Just(Step::CommitAndLoad),
         1 => Just(Step::CommitAndMerge),
+        1 => Just(Step::CommitAndMergeLate),
     ]
 }
 
@@ -244,57 +247,139 @@ fn apply(store: &mut StateStore, model: &mut Model, step: &Step) {
     }
 }
 
+/// One history: every step against maps. `evicts` says that stores keep in memory what they use, and
+/// leave all else in base images.
+fn play(steps: &[Step], max_bytes: usize, evicts: bool) -> StateStore {
+    let world = world();
+    let budget = Arc::new(MemoryBudget::unlimited());
+    budget.set_target_bytes(evicts.then_some(0));
+    let store = || {
+        let owner = Owner::new("", "0", "7", "default");
+        StateStore::within(owner, Layout::Columns, Arc::clone(&budget))
+    };
+    let load = |id: &CommitId| {
+        let mut store = store();
+        store
+            .open(world.storage.as_ref(), id.version, Some(id))
+            .unwrap();
+        store
+    };
+    let mut store = store();
+    store.open(world.storage.as_ref(), 0, None).unwrap();
+    let (mut now, mut committed) = (Model::new(), Model::new());
+    let mut id: Option<CommitId> = None;
+    let mut late = None;
+    store.begin().unwrap();
+    for (nth, step) in steps.iter().enumerate() {
+        match step {
+            Step::Abort => {
+                store.abort();
+                now = committed.clone();
+            }
+            Step::CommitAndRewind => {
+                store.commit(&world.writer).unwrap();
+                let (version, loads) = (id.map_or(0, |id| id.version), store.stats().loads);
+                store
+                    .open(world.storage.as_ref(), version, id.as_ref())
+                    .unwrap();
+                assert_eq!(store.stats().loads, loads, "served by undo");
+                now = committed.clone();
+            }
+            Step::Commit
+            | Step::CommitAndLoad
+            | Step::CommitAndMerge
+            | Step::CommitAndMergeLate => {
+                let new = store.commit(&world.writer).unwrap();
+                id = Some(new);
+                committed = now.clone();
+                // What is not durable is neither merged nor built on.
+                world.writer.sync().unwrap();
+                if let Some(image) = late.take() {
+                    store.accept(image);
+                }
+                let merges = matches!(step, Step::CommitAndMerge | Step::CommitAndMergeLate);
+                if merges
+                    && let Some(task) = store.base_image_task(&world.writer, 1, &HashSet::new())
+                {
+                    let image = task.run(world.storage.as_ref(), &world.writer).unwrap();
+                    world.writer.sync().unwrap();
+                    match step {
+                        Step::CommitAndMerge => store.accept(image),
+                        _ => late = Some(image),
+                    }
+                }
+                if matches!(step, Step::CommitAndLoad | Step::CommitAndMerge) {
+                    let mut loaded = load(&new);
+                    check(&mut loaded, &committed, max_bytes);
+                    if evicts && matches!(step, Step::CommitAndLoad) {
+                        store = load(&new);
+                        late = None;
+                    }
+                }
+            }
+            step => {
+                apply(&mut store, &mut now, step);
+                continue;
+            }
+        }
+        // Which brings everything into memory.
+        if !evicts || nth % 3 == 0 {
+            check(&mut store, &now, max_bytes);
+        }
+        store.mend(&world.writer).unwrap();
+        store.begin().unwrap();
+    }
+    check(&mut store, &now, max_bytes);
+    store
+}
+
+/// Every family with every key, in a base image.
+fn filled() -> Vec<Step> {
+    let values = |k: u8| vec![vec![k; 40], Vec::new(), vec![k; 5]];
+    let fill = |family: usize, k: u8| match family {
+        0 | 1 => Step::Put(family, k, vec![k; 30]),
+        _ => Step::PutList(family, k, values(k)),
+    };
+    let all = || (0..4).flat_map(move |family| (0..24).map(move |k| fill(family, k)));
+    let twice = all().chain([Step::Commit]).chain(all());
+    twice.chain([Step::CommitAndMerge, Step::Commit]).collect()
+}
+
+#[test]
+fn keys_that_are_not_in_memory_are_read_from_the_base_image() {
+    for steps in [vec![], vec![Step::Commit; 3], vec![Step::CommitAndLoad]] {
+        let steps = [filled(), steps].concat();
+        assert!(play(&steps, 100, true).stats().cold_reads > 0);
+        assert_eq!(play(&steps, 100, false).stats().cold_reads, 0);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
     fn the_content_equals_maps_through_sessions_aborts_rewinds_and_loads(
         steps in prop::collection::vec(step(), 1..120), max_bytes in 16usize..400
     ) {
-        let world = world();
-        let mut store = store(Layout::Columns);
-        store.open(world.storage.as_ref(), 0, None).unwrap();
-        let (mut now, mut committed) = (Model::new(), Model::new());
-        let mut id: Option<CommitId> = None;
-        store.begin().unwrap();
-        for step in &steps {
-            match step {
-                Step::Abort => {
-                    store.abort();
-                    now = committed.clone();
-                }
-                Step::CommitAndRewind => {
-                    store.commit(&world.writer).unwrap();
-                    let version = id.map_or(0, |id| id.version);
-                    store.open(world.storage.as_ref(), version, id.as_ref()).unwrap();
-                    prop_assert_eq!(store.stats().loads, 1, "served by undo");
-                    now = committed.clone();
-                }
-                Step::Commit | Step::CommitAndLoad | Step::CommitAndMerge => {
-                    let new = store.commit(&world.writer).unwrap();
-                    id = Some(new);
-                    committed = now.clone();
-                    // What is not durable is neither merged nor built on.
-                    world.writer.sync().unwrap();
-                    if matches!(step, Step::CommitAndMerge)
-                        && let Some(task) = store.base_image_task(&world.writer, 1, &HashSet::new())
-                    {
-                        let image = task.run(world.storage.as_ref(), &world.writer).unwrap();
-                        store.accept(image);
-                        world.writer.sync().unwrap();
-                    }
-                    if !matches!(step, Step::Commit) {
-                        check(&mut load(&world, &new), &committed, max_bytes);
-                    }
-                }
-                step => {
-                    apply(&mut store, &mut now, step);
-                    continue;
-                }
-            }
-            check(&mut store, &now, max_bytes);
-            store.begin().unwrap();
-        }
-        check(&mut store, &now, max_bytes);
+        play(&steps, max_bytes, false);
+    }
+
+    #[test]
+    fn the_content_equals_maps_where_keys_leave_memory(
+        steps in prop::collection::vec(step(), 1..120), max_bytes in 16usize..400
+    ) {
+        play(&[filled(), steps].concat(), max_bytes, true);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(10_000))]
+    /// `cargo test -p holdfast-core --test state_content -- --ignored` takes minutes.
+    #[test]
+    #[ignore = "10,000 histories"]
+    fn the_content_equals_maps_where_keys_leave_memory_in_many_histories(
+        steps in prop::collection::vec(step(), 1..120), max_bytes in 16usize..400
+    ) {
+        play(&[filled(), steps].concat(), max_bytes, true);
     }
 }
 

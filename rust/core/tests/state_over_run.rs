@@ -10,8 +10,8 @@ use std::sync::Arc;
 use common::{Entries, faulty, parse};
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::{
-    CommitId, FIRST_FAMILY, FamilyOptions, KeyRange, Layout, MemoryBudget, ScanBatch, ScanOf,
-    StateStore,
+    BaseImage, CommitId, FIRST_FAMILY, FamilyOptions, KeyRange, Layout, MemoryBudget, ScanBatch,
+    ScanOf, StateStore,
 };
 use holdfast_core::storage::{FaultyStorage, Operation, Storage};
 use holdfast_core::{ErrorKind, FileId, Owner, Result, Term};
@@ -85,15 +85,20 @@ impl World {
     /// Merges what is there to a base image, which the next session builds on: if it is due, or in any
     /// case.
     fn merge(&self, store: &mut StateStore, always: bool) {
+        if let Some(image) = self.merged(store, always) {
+            store.accept(image);
+        }
+    }
+
+    fn merged(&self, store: &mut StateStore, always: bool) -> Option<BaseImage> {
         self.writer.sync().unwrap();
         let files = self.storage.list().unwrap();
         let files = files.iter().filter(|_| always);
         let files: HashSet<_> = files.filter_map(|o| FileId::parse(&o.name)).collect();
-        if let Some(task) = store.base_image_task(&self.writer, 1, &files) {
-            let image = task.run(self.storage.as_ref(), &self.writer).unwrap();
-            self.writer.sync().unwrap();
-            store.accept(image);
-        }
+        let task = store.base_image_task(&self.writer, 1, &files)?;
+        let image = task.run(self.storage.as_ref(), &self.writer).unwrap();
+        self.writer.sync().unwrap();
+        Some(image)
     }
 }
 
@@ -186,6 +191,8 @@ enum Step {
     /// Commit, then go on in another store.
     CommitAndLoad,
     CommitAndMerge,
+    /// Commit, and merge a base image that the next session but one builds on.
+    CommitAndMergeLate,
     /// Commit, then a load that a damaged base image forces to write a new one.
     CommitAndReplay,
 }
@@ -202,8 +209,13 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::CommitAndRewind),
         1 => Just(Step::CommitAndLoad),
         2 => Just(Step::CommitAndMerge),
+        2 => Just(Step::CommitAndMergeLate),
         1 => Just(Step::CommitAndReplay),
     ]
+}
+
+fn goes_on_elsewhere(step: &Step) -> bool {
+    matches!(step, Step::CommitAndLoad | Step::CommitAndReplay)
 }
 
 /// One history: every step against a map.
@@ -222,6 +234,7 @@ fn play(steps: &[Step], max_bytes: usize, ordered: bool) {
     world.merge(&mut store, true);
     let mut committed = now.clone();
     let mut open: Option<(Scan, Model)> = None;
+    let mut late = None;
     world.begin(&mut store);
     let reads = world.storage.calls(Operation::Read);
     check(&mut store, &now, max_bytes, ordered);
@@ -267,13 +280,17 @@ fn play(steps: &[Step], max_bytes: usize, ordered: bool) {
                 assert_eq!(store.stats().loads, loads, "served by undo");
                 now = committed.clone();
             }
-            Step::Commit | Step::CommitAndLoad | Step::CommitAndMerge | Step::CommitAndReplay => {
+            _ => {
                 let before = id;
                 id = store.commit(&world.writer).unwrap();
                 committed = now.clone();
                 world.writer.sync().unwrap();
+                if let Some(image) = late.take().filter(|_| !goes_on_elsewhere(step)) {
+                    store.accept(image);
+                }
                 match step {
                     Step::CommitAndMerge => world.merge(&mut store, true),
+                    Step::CommitAndMergeLate => late = world.merged(&mut store, true),
                     Step::CommitAndLoad => store = world.load(&id),
                     Step::CommitAndReplay => {
                         store = world.store();
@@ -509,4 +526,27 @@ fn a_damaged_block_is_reported_with_its_place_and_the_state_is_rebuilt_around_it
         store.get(FIRST_FAMILY, &number(39_999)).unwrap(),
         Some(value(39_999).as_slice())
     );
+}
+
+#[test]
+fn where_what_changed_fills_the_memory_a_base_image_is_due_sooner() {
+    let due = |target| {
+        let world = world(false, 64 * MIB);
+        let (mut store, _) = grown(&world, 20_000);
+        world.budget.set_target_bytes(Some(target));
+        for batch in 0..3u64 {
+            world.begin(&mut store);
+            for n in 0..1_000 {
+                store.put(FIRST_FAMILY, &number(n), &value(batch)).unwrap();
+            }
+            store.commit(&world.writer).unwrap();
+        }
+        world.begin(&mut store);
+        store.abort();
+        world.writer.sync().unwrap();
+        let files = HashSet::new();
+        store.base_image_task(&world.writer, 2, &files).is_some()
+    };
+    assert!(due(0), "most of what is in memory is in no base image");
+    assert!(!due(32 * MIB));
 }

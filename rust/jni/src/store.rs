@@ -28,16 +28,19 @@ static STORES: Handles<Store> = Handles::new("state store");
 /// Native memory of all stores of this process.
 static MEMORY: LazyLock<Arc<MemoryBudget>> = LazyLock::new(Arc::default);
 
-/// `Native.limitMemory(long bytes)`: limits the memory of all stores of this process; 0 is no limit.
+/// `Native.limitMemory(long limit, long target)`: limits the memory of all stores of this process; 0 is
+/// no limit, and a target of three quarters of it.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_limitMemory<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
-    bytes: jlong,
+    limit: jlong,
+    target: jlong,
 ) {
     primitive(env, || {
-        let limit = u64::try_from(bytes).ok().filter(|limit| *limit > 0);
-        MEMORY.set_limit_bytes(limit.unwrap_or(u64::MAX));
+        let given = |bytes: jlong| u64::try_from(bytes).ok().filter(|bytes| *bytes > 0);
+        MEMORY.set_limit_bytes(given(limit).unwrap_or(u64::MAX));
+        MEMORY.set_target_bytes(given(target));
         Ok(())
     });
 }
@@ -699,10 +702,10 @@ extern "system" fn Java_io_holdfast_spark_Native_writeBaseImage<'local>(
 }
 
 /// `record StoreStats(long keys, long memoryBytes, long loads, long rewinds, long writtenBytes, long
-/// emptyCommits, long rebuilds, long changelogs)`.
+/// emptyCommits, long rebuilds, long changelogs, long coldReads)`.
 const STORE_STATS: LongRecord = LongRecord {
     class: jni_str!("io/holdfast/spark/store/StoreStats"),
-    constructor: jni_sig!("(JJJJJJJJ)V"),
+    constructor: jni_sig!("(JJJJJJJJJ)V"),
 };
 
 /// `Native.storeStats(long store): StoreStats`.
@@ -725,6 +728,7 @@ extern "system" fn Java_io_holdfast_spark_Native_storeStats<'local>(
                 stats.empty_commits,
                 stats.rebuilds,
                 stats.commits,
+                stats.cold_reads,
             ])
         })?;
         STORE_STATS.object(env, &values)

@@ -28,6 +28,9 @@ STATE = "spark.sql.streaming.stateStore."
 VERIFIED = {STATE + "rowChecksum.readVerificationRatio": "1"}
 CHECKSUMS = {**VERIFIED, STATE + "rowChecksum.enabled": "true"}
 
+# Nothing stays in memory that a base image has, and there is one as soon as there can be.
+EVICTING = {STATE + "holdfast.targetMemoryBytes": "1", STATE + "minDeltasForSnapshot": "1"}
+
 
 def builder(master: str, warehouse: Path) -> SparkSession.Builder:
     """Settings that every test session has, without Holdfast."""

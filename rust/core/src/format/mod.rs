@@ -18,7 +18,7 @@ pub(crate) use entry::{EntryAt, parse_entry, put_entry, shared_bytes};
 pub(crate) use footer::encode_footer;
 pub use frame::FORMAT_VERSION;
 pub use index::{read_index, read_sealed_index};
-pub(crate) use run::{Group, RunEncoder, RunReader};
+pub(crate) use run::{Block, Group, RunEncoder, RunReader};
 pub use segment::{SegmentReader, read_any_head, read_head, read_segment};
 pub(crate) use segment::{decode_segment, encode_file_header, encode_segment};
 pub(crate) use stream::SegmentStream;

@@ -76,7 +76,8 @@ impl SegmentWriter {
 
 impl RunWriter<'_> {
     /// Adds an entry whose key is `prefix` and then `key`; `None` removes the key. Keys come in
-    /// ascending order.
+    /// ascending order. The run knows of each prefix that is not empty how many keys it has: that is
+    /// how readers find the tables of a store with column families.
     ///
     /// # Errors
     /// `InvalidInput` for a key that is not greater than the one before; those of storage.

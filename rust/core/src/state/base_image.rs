@@ -3,6 +3,7 @@
 //! Maintenance reads the previous base image and the changelogs after it and merges them into a
 //! run, newest change first. The live table and its writer are not involved.
 
+use super::content::Layout;
 use super::entry_stream::EntryStream;
 use super::merge::Merge;
 use crate::error::Result;
@@ -18,6 +19,7 @@ const READ_AHEAD_BYTES: u64 = 1 << 20;
 #[derive(Clone, Debug)]
 pub struct BaseImageTask {
     pub(super) owner: Owner,
+    pub(super) layout: Layout,
     /// Oldest first: an optional base image, then changelogs.
     pub(super) lineage: Vec<SegmentRef>,
     /// Version whose content the lineage is.
@@ -64,7 +66,8 @@ impl BaseImageTask {
         while let Some((key, change)) = merge.next().map_err(|e| e.context(&self.owner))? {
             // Nothing older lies below: what is gone needs no mention.
             if let Some(value) = change.value() {
-                run.push(&[], key, Some(value))?;
+                let (table, key) = self.layout.split(key)?;
+                run.push(table, key, Some(value))?;
             }
         }
         Ok(BaseImage {

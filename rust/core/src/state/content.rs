@@ -4,13 +4,14 @@
 //! has a directory of names, one table per family, and a second one for families with several values
 //! per key; on disk all of them share one space of keys, whose first two bytes name the table.
 
+use std::sync::Arc;
+
+use super::below::OpenRun;
 use super::entries::{Change, ChangeWriter};
 use super::entry_stream::EntryStream;
 use super::family::{Family, FamilyOptions};
 use super::table::Table;
 use crate::error::{Error, Result};
-use crate::format::RunReader;
-use crate::ids::SegmentRef;
 use crate::segment::RunWriter;
 
 /// Families are numbered from 1; two numbers on disk for each, below 2^16, and 0 for the directory.
@@ -29,6 +30,23 @@ pub enum Layout {
     Columns,
 }
 
+impl Layout {
+    /// Parts a key on disk into the prefix of its table, which is empty in a store without column
+    /// families, and its key there.
+    ///
+    /// # Errors
+    /// `Corrupt` for a key that no table can have.
+    pub(super) fn split(self, key: &[u8]) -> Result<(&[u8], &[u8])> {
+        match self {
+            Self::Plain(_) => Ok((&[], key)),
+            Self::Columns => {
+                let (_, own) = split_key(key)?;
+                Ok((key.strip_suffix(own).unwrap_or_default(), own))
+            }
+        }
+    }
+}
+
 /// All tables of one store.
 #[derive(Debug)]
 pub struct Families {
@@ -37,18 +55,28 @@ pub struct Families {
     directory: Table,
     /// By number, from [`FIRST_FAMILY`]. May hold families that an abort took back: they are empty.
     families: Vec<Family>,
+    /// What has the keys that are not in memory.
+    run: Option<Arc<OpenRun>>,
+    /// Reads of runs before this one.
+    past_reads: u64,
+    /// Versions that changed something since the store lies over a run, in ascending order, and the
+    /// sessions that made them.
+    marks: Vec<(u64, u32)>,
 }
 
 impl Families {
     pub(super) fn new(layout: Layout) -> Self {
         let families = match layout {
-            Layout::Plain(options) => vec![Family::new(options)],
+            Layout::Plain(options) => vec![Family::new(options, 0)],
             Layout::Columns => Vec::new(),
         };
         Self {
             layout,
             directory: Table::default(),
             families,
+            run: None,
+            past_reads: 0,
+            marks: Vec::new(),
         }
     }
 
@@ -121,7 +149,7 @@ impl Families {
                 "column family {name:?} is one too many: a store can make {MAX_FAMILIES}"
             )));
         }
-        self.families.push(Family::new(options));
+        self.push_family(options);
         self.directory
             .put(name.as_bytes(), &encode_entry(number, options))?;
         Ok(number)
@@ -148,7 +176,8 @@ impl Families {
     /// Bytes taken from the allocator.
     pub fn memory_bytes(&self) -> usize {
         let tables: usize = self.tables().map(|(_, table)| table.memory_bytes()).sum();
-        tables + self.families.iter().map(Family::begun_bytes).sum::<usize>()
+        let begun: usize = self.families.iter().map(Family::begun_bytes).sum();
+        tables + begun + self.run.as_ref().map_or(0, |run| run.memory_bytes())
     }
 
     pub(super) fn begin(&mut self) {
@@ -253,64 +282,18 @@ impl Families {
         Ok((table, key))
     }
 
-    /// The table that can be put over a run: that of a store without column families, where each key
-    /// has one value.
-    fn table_over_run(&mut self) -> Option<&mut Table> {
-        match self.can_rest_on_run() {
-            true => self.families.first_mut().map(Family::heads_mut),
-            false => None,
-        }
-    }
-
-    /// Whether keys may stay in a run.
-    pub(super) fn can_rest_on_run(&self) -> bool {
-        let family = self
-            .families
-            .first()
-            .filter(|_| matches!(self.layout, Layout::Plain(_)));
-        family.is_some_and(Family::can_rest_on_run)
-    }
-
-    /// The run that has keys which are not in memory.
-    pub(super) fn run_below(&self) -> Option<SegmentRef> {
-        self.families.first()?.heads().run_below()
-    }
-
-    /// Puts an empty store over a run, instead of loading it.
-    pub(super) fn open_over(&mut self, run: RunReader) {
-        if let Some(table) = self.table_over_run() {
-            table.open_over(run);
-        }
-        self.begin();
-    }
-
-    /// Says that this is the content of a version now, for [`Families::rest_on`].
-    pub(super) fn mark(&mut self, version: u64) {
-        if let Some(table) = self.table_over_run() {
-            table.mark(version);
-        }
-    }
-
-    /// Keys may stay in a run from now on that has the content of `version`. To be called between two
-    /// sessions.
-    pub(super) fn rest_on(&mut self, run: RunReader, version: u64) {
-        if let Some(table) = self.table_over_run() {
-            table.rest_on(run, version);
-        }
-    }
-
-    /// Gives up what a run has as well and the last session did not touch. To be called between two
-    /// sessions.
-    pub(super) fn evict(&mut self) {
-        if let Some(table) = self.table_over_run() {
-            table.evict();
-        }
-    }
-
     fn make_up_to(&mut self, number: u32) {
         while self.families.len() < number as usize {
-            self.families.push(Family::new(FamilyOptions::default()));
+            self.push_family(FamilyOptions::default());
         }
+    }
+
+    fn push_family(&mut self, options: FamilyOptions) {
+        let mut family = Family::new(options, self.directory.session());
+        if self.run.is_some() {
+            family.each(&mut Table::keep_removed);
+        }
+        self.families.push(family);
     }
 
     /// Makes the families that the directory names be as it says.
@@ -418,6 +401,9 @@ fn values(options: FamilyOptions) -> &'static str {
 fn no_family(number: u32) -> Error {
     Error::invalid_input(format!("there is no column family number {number}"))
 }
+
+#[path = "content_over_run.rs"]
+mod over_run;
 
 #[cfg(test)]
 mod tests {

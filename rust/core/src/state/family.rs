@@ -10,7 +10,7 @@
 
 use std::collections::HashSet;
 
-use super::arena::RecordAt;
+use super::arena::{Record, RecordAt};
 use super::order::KeyRange;
 use super::scan::Scan;
 use super::table::Table;
@@ -83,15 +83,16 @@ pub struct Family {
 }
 
 impl Family {
-    pub(super) fn new(options: FamilyOptions) -> Self {
-        let mut heads = Table::default();
+    /// An empty family whose tables count sessions from `session` on.
+    pub(super) fn new(options: FamilyOptions, session: u32) -> Self {
+        let mut heads = Table::from_session(session);
         if options.ordered {
             heads.keep_order();
         }
         Self {
             options,
             heads,
-            elements: Table::default(),
+            elements: Table::from_session(session),
             begun: HashSet::new(),
             begun_bytes: 0,
         }
@@ -124,17 +125,16 @@ impl Family {
         self.heads.page_bytes() + self.elements.page_bytes()
     }
 
-    /// Whether its keys may be in a run only: where each has one value.
-    pub(super) fn can_rest_on_run(&self) -> bool {
-        !self.options.several_values
-    }
-
-    /// Reads `key` if it is in a run only.
+    /// Reads what [`Family::get`] needs of `key` if that is in a run only.
     ///
     /// # Errors
     /// As [`Table::fault_in`].
     pub(super) fn fault_in(&mut self, key: &[u8]) -> Result<()> {
-        self.heads.fault_in(key)
+        self.heads.fault_in(key)?;
+        if self.elements.is_over_run() && self.heads.get(key).is_some() {
+            self.elements.fault_in(&element_key(key, 0))?;
+        }
+        Ok(())
     }
 
     /// The value of `key`, the first one of a list, if it is in memory; see
@@ -165,7 +165,7 @@ impl Family {
     /// As [`Family::put`]; for a family with one value per key.
     pub(super) fn put_list(&mut self, key: &[u8], values: &[&[u8]]) -> Result<()> {
         self.need_lists()?;
-        let before = self.elements_of(key)?;
+        let before = self.fault_in_list(key)?;
         self.write_elements(key, 0, values)?;
         let after = values.len() as u64;
         for position in after..before {
@@ -181,6 +181,7 @@ impl Family {
     /// As [`Family::put_list`].
     pub(super) fn append(&mut self, key: &[u8], values: &[&[u8]]) -> Result<()> {
         self.need_lists()?;
+        self.heads.fault_in(key)?;
         let before = self.elements_of(key)?;
         self.write_elements(key, before, values)?;
         if before == 0 && !values.is_empty() && self.begun.insert(key.to_vec()) {
@@ -195,7 +196,7 @@ impl Family {
     /// `Corrupt` when the number of elements cannot be read; those of reading a key that is not in memory.
     pub(super) fn remove(&mut self, key: &[u8]) -> Result<bool> {
         if self.options.several_values {
-            for position in 0..self.elements_of(key)? {
+            for position in 0..self.fault_in_list(key)? {
                 self.elements.remove(&element_key(key, position));
             }
             self.begun.remove(key);
@@ -208,6 +209,9 @@ impl Family {
     pub(super) fn clear(&mut self) -> Result<()> {
         self.forget_begun();
         for table in [&mut self.heads, &mut self.elements] {
+            for key in table.cold_keys(KeyRange::All)? {
+                table.fault_in(&key)?;
+            }
             for at in table.select(KeyRange::All)? {
                 if let Some(key) = table.record(at).map(|record| record.key.to_vec()) {
                     table.remove(&key);
@@ -218,27 +222,37 @@ impl Family {
     }
 
     /// A scan of the keys in `range`. `every_value` asks for an entry per value of a list, else there
-    /// is one per key, with its first value.
+    /// is one per key, with its first value. Lists that it hands out are read into memory.
     ///
     /// # Errors
-    /// `InvalidInput` for a range of a family that is not ordered.
+    /// `InvalidInput` for a range of a family that is not ordered; those of reading.
     pub(super) fn scan(&mut self, range: KeyRange<'_>, every_value: bool) -> Result<Scan> {
-        if let Some(pass) = self.heads.pass(range)? {
-            return Ok(Scan::of_pass(pass));
+        if !self.options.several_values {
+            return Ok(match self.heads.pass(range)? {
+                Some(pass) => Scan::of_pass(pass),
+                None => Scan::of_keys(self.heads.select(range)?),
+            });
+        }
+        for key in self.heads.cold_keys(range)? {
+            self.heads.fault_in(&key)?;
         }
         let heads = self.heads.select(range)?;
-        if !self.options.several_values {
-            return Ok(Scan::of_keys(heads));
+        let most = if every_value { u64::MAX } else { 1 };
+        if self.elements.is_over_run() {
+            for head in &heads {
+                if let Some(Record { key, value }) = self.heads.record(*head) {
+                    let (key, count) = (key.to_vec(), decode_count(value)?);
+                    self.fault_in_elements(&key, count.min(most))?;
+                }
+            }
         }
         self.elements.pin();
         let mut entries = Vec::with_capacity(heads.len());
         for head in heads {
-            let Some(record) = self.heads.record(head) else {
-                continue;
-            };
-            let count = decode_count(record.value)?;
-            let wanted = if every_value { count } else { count.min(1) };
-            self.add_elements(head, record.key, wanted, &mut entries)?;
+            if let Some(Record { key, value }) = self.heads.record(head) {
+                let count = decode_count(value)?;
+                self.add_elements(head, key, count.min(most), &mut entries)?;
+            }
         }
         Ok(Scan::of_elements(entries))
     }
@@ -249,6 +263,7 @@ impl Family {
     /// `InvalidInput` for a family with one value per key.
     pub(super) fn scan_values(&mut self, key: &[u8]) -> Result<Scan> {
         self.need_lists()?;
+        self.fault_in_list(key)?;
         self.heads.pin();
         self.elements.pin();
         let mut entries = Vec::new();
@@ -288,6 +303,10 @@ impl Family {
         (&self.heads, &self.elements)
     }
 
+    pub(super) fn tables_mut(&mut self) -> (&mut Table, &mut Table) {
+        (&mut self.heads, &mut self.elements)
+    }
+
     /// Element keys whose removal in a changelog says how lists of the session were begun.
     pub(super) fn marks(&self) -> Vec<Vec<u8>> {
         if self.begun.is_empty() {
@@ -325,6 +344,28 @@ impl Family {
         Err(Error::invalid_input(
             "this column family has one value per key, not a list",
         ))
+    }
+
+    /// Reads a list if it is in a run only; returns its length.
+    fn fault_in_list(&mut self, key: &[u8]) -> Result<u64> {
+        self.heads.fault_in(key)?;
+        let count = self.elements_of(key)?;
+        if self.elements.is_over_run() {
+            self.fault_in_elements(key, count)?;
+        }
+        Ok(count)
+    }
+
+    /// Reads the first elements of a list, as far as there are any, if they are in a run only.
+    fn fault_in_elements(&mut self, key: &[u8], count: u64) -> Result<()> {
+        for position in 0..count {
+            let element = element_key(key, position);
+            self.elements.fault_in(&element)?;
+            if self.elements.find_record(&element).is_none() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn elements_of(&self, key: &[u8]) -> Result<u64> {

@@ -37,34 +37,43 @@ impl StateStore {
             // commits and maintenance write. When this fails, the next session tries again.
             let _ = self.write_base_image(writer);
         }
-        self.prepare_run(writer);
-        Ok(())
+        self.prepare_run(writer)
     }
 
-    /// Where memory is short, opens a base image that is new in the lineage: the next session puts the
-    /// store over it, and what it has may leave memory.
-    fn prepare_run(&mut self, writer: &SegmentWriter) {
+    /// Where memory is short: a store that lies over no run is loaded anew over its base image, so that
+    /// what that has needs no memory. One that lies over a run has the next session move to a base image
+    /// that is new in the lineage.
+    fn prepare_run(&mut self, writer: &SegmentWriter) -> Result<()> {
         self.settle_image(writer);
         let base = self.at.as_ref().and_then(|at| at.lineage.first().copied());
-        let is_new = |base: &SegmentRef| self.families.run_below() != Some(*base);
+        let below = self.families.run_below();
+        let is_new = |base: &SegmentRef| ![below, self.looked_at].contains(&Some(*base));
         let (Some(at), Some(base)) = (&self.at, base.filter(is_new)) else {
-            return;
+            return Ok(());
         };
+        let floor = at.lineage_floor;
         let wanted = self.memory.is_short(0)
             && self.families.can_rest_on_run()
             && writer.durability(&base) == Durability::Durable;
         if !wanted {
-            return;
+            return Ok(());
         }
-        // A base image of an older build, or one that is damaged, stays what it is: loads find it.
+        // What is no run, or is damaged, stays what it is: loads find damage.
         let run = RunReader::open(writer.storage(), &base, &self.owner).ok();
         let run = run.filter(|run| run.head().lineage.is_empty());
-        self.next_run = run.map(|run| (run, at.lineage_floor.0));
+        if below.is_some() {
+            self.next_run = run.map(|run| (run, floor.0));
+        } else if run.is_some() {
+            self.load_anew(writer.storage())?;
+        }
+        self.looked_at = Some(base);
+        Ok(())
     }
 
     /// The merge that is due: at least `min_changelogs` durable ones lie above the base image, and
     /// either they are half its size, so that a load is not much longer than it must be and images
-    /// cost at most three times what commits write, or there are `MAX_WAIT` times as many. Also as
+    /// cost at most three times what commits write, or there are `MAX_WAIT` times as many, or memory is
+    /// short and what takes it can leave it for a base image only. Also as
     /// soon as any segment lies in one of the `wasteful` files, which go once no version needs a
     /// segment in them. `None` while an earlier image waits for its file to become durable.
     pub fn base_image_task(
@@ -83,10 +92,13 @@ impl StateStore {
         let (base, changelogs) = from.lineage.split_first()?;
         let bytes: u64 = changelogs.iter().map(|segment| segment.len).sum();
         let due = changelogs.len() >= least
-            && (bytes >= base.len / 2 || changelogs.len() >= least.saturating_mul(MAX_WAIT));
+            && (bytes >= base.len / 2
+                || changelogs.len() >= least.saturating_mul(MAX_WAIT)
+                || self.is_starved);
         let pins = |segment: &SegmentRef| wasteful.contains(&segment.file);
         (due || from.lineage.iter().any(pins)).then(|| BaseImageTask {
             owner: self.owner.clone(),
+            layout: self.layout(),
             lineage: from.lineage.clone(),
             // Not when it last changed, but how far it is known not to have: what is older is not
             // needed any more once commits build on the image.

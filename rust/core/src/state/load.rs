@@ -23,6 +23,8 @@ pub(super) struct Load<'a> {
     /// Memory that is limited: a run that does not fit stays where it is, and its keys are read when
     /// they are asked for.
     pub memory: Option<&'a MemoryShare>,
+    /// A run stays where it is even if it fits: memory is short without it.
+    pub is_short: bool,
     /// One message per base image that could not be read and was worked around.
     pub rebuilt: Vec<String>,
 }
@@ -86,16 +88,26 @@ impl Load<'_> {
         }
     }
 
+    /// Applies a lineage, oldest first. What is damaged is not worked around.
+    ///
+    /// # Errors
+    /// As [`Load::run`].
+    pub fn apply_lineage(&mut self, lineage: &[SegmentRef]) -> Result<()> {
+        let Some((base, changelogs)) = lineage.split_first() else {
+            return Ok(());
+        };
+        self.apply_base(base)?;
+        changelogs
+            .iter()
+            .try_for_each(|segment| self.apply(segment))
+    }
+
     /// Applies the first segment of a lineage, or leaves it below.
     fn apply_base(&mut self, reference: &SegmentRef) -> Result<()> {
         if self.opened_over(reference) {
             return Ok(());
         }
-        let stream = self.stream(reference)?;
-        let version = stream.head().created.0;
-        self.apply_stream(reference, stream)?;
-        self.content.mark(version);
-        Ok(())
+        self.apply(reference)
     }
 
     /// Puts the content over a run, if the segment is one and is to stay below. Of one that cannot be
@@ -108,13 +120,16 @@ impl Load<'_> {
         let run = run.filter(|run| {
             let head = run.head();
             let bytes = head.payload_bytes + head.entries * SLOT_BYTES;
-            head.lineage.is_empty() && memory.is_short(bytes)
+            head.lineage.is_empty() && (self.is_short || memory.is_short(bytes))
         });
         let Some(run) = run else {
             return false;
         };
-        self.content.open_over(run);
-        true
+        let opened = self.content.open_over(run);
+        if opened.is_err() {
+            *self.content = Families::new(self.content.layout());
+        }
+        opened.unwrap_or(false)
     }
 
     /// Applies a segment page by page. After an error the content is that of no version.

@@ -1,4 +1,4 @@
-//! Memory that all stores of a process share, and a limit on it.
+//! Memory that all stores of a process share: a target that they keep to, and a limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,11 @@ use crate::error::{Error, ErrorKind, Result};
 pub struct MemoryBudget {
     used_bytes: AtomicU64,
     limit_bytes: AtomicU64,
+    /// [`UNSET`] for three quarters of the limit.
+    target_bytes: AtomicU64,
 }
+
+const UNSET: u64 = u64::MAX;
 
 impl Default for MemoryBudget {
     fn default() -> Self {
@@ -26,7 +30,8 @@ impl MemoryBudget {
     pub const fn unlimited() -> Self {
         Self {
             used_bytes: AtomicU64::new(0),
-            limit_bytes: AtomicU64::new(u64::MAX),
+            limit_bytes: AtomicU64::new(UNSET),
+            target_bytes: AtomicU64::new(UNSET),
         }
     }
 
@@ -38,6 +43,19 @@ impl MemoryBudget {
     /// Changes the limit; stores that are above it already fail when they grow again.
     pub fn set_limit_bytes(&self, limit_bytes: u64) {
         self.limit_bytes.store(limit_bytes, Ordering::Relaxed);
+    }
+
+    /// From how many bytes on stores keep in memory what they use, and leave the rest where it is
+    /// durable. Without a target of its own three quarters of the limit; without a limit either, all
+    /// state stays in memory.
+    pub fn set_target_bytes(&self, target_bytes: Option<u64>) {
+        self.target_bytes
+            .store(target_bytes.unwrap_or(UNSET), Ordering::Relaxed);
+    }
+
+    fn target_bytes(&self) -> Option<u64> {
+        let set = |bytes: &AtomicU64| Some(bytes.load(Ordering::Relaxed)).filter(|b| *b != UNSET);
+        set(&self.target_bytes).or_else(|| set(&self.limit_bytes).map(|limit| limit / 4 * 3))
     }
 
     fn replace(&self, before: u64, now: u64) -> u64 {
@@ -63,16 +81,17 @@ impl MemoryShare {
         Self { budget, bytes: 0 }
     }
 
-    /// Whether there is a limit at all.
-    pub(super) fn is_limited(&self) -> bool {
-        self.budget.limit_bytes.load(Ordering::Relaxed) != u64::MAX
+    /// Whether there is a target at all.
+    pub(super) fn has_target(&self) -> bool {
+        self.budget.target_bytes().is_some()
     }
 
-    /// Whether `more` bytes would bring the process beyond three quarters of its limit: from there on
-    /// stores keep in memory what they use, and leave the rest where it is durable.
+    /// Whether `more` bytes would bring the process beyond its target.
     pub(super) fn is_short(&self, more: u64) -> bool {
-        let limit = self.budget.limit_bytes.load(Ordering::Relaxed);
-        self.is_limited() && self.budget.used_bytes().saturating_add(more) > limit / 4 * 3
+        let used = self.budget.used_bytes().saturating_add(more);
+        self.budget
+            .target_bytes()
+            .is_some_and(|target| used > target)
     }
 
     /// Counts what the store takes now. Growth above the limit is counted and reported.

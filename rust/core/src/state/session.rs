@@ -32,10 +32,12 @@ impl StateStore {
         if let Some((run, version)) = self.next_run.take() {
             self.families.rest_on(run, version);
         }
-        if self.memory.is_short(0) {
+        let is_short = self.memory.is_short(0);
+        if is_short {
             self.families.evict();
         }
         self.count_memory()?;
+        self.is_starved = is_short && self.memory.is_short(0) && self.families.is_mostly_dirty();
         self.in_session = true;
         Ok(())
     }
@@ -91,7 +93,8 @@ impl StateStore {
     /// `InvalidInput` outside a session.
     pub fn remove_family(&mut self, name: &str) -> Result<bool> {
         self.need_session()?;
-        self.families.drop_family(name)
+        let dropped = self.families.drop_family(name);
+        self.trust(dropped)
     }
 
     /// Ends the session: appends what changed and returns the id of the next version. Without
@@ -109,7 +112,9 @@ impl StateStore {
                 self.owner
             )));
         };
-        let mut next = match self.families.changes() {
+        let changes = self.families.changes();
+        let changed = changes.is_some();
+        let mut next = match changes {
             None => {
                 self.stats.empty_commits += 1;
                 at.unchanged()
@@ -131,7 +136,8 @@ impl StateStore {
             }
         };
         self.families.commit();
-        self.families.mark(next.id.version);
+        let floor = next.lineage_floor.0;
+        self.families.mark(next.id.version, floor, changed);
         // What was committed stays committed: a limit that this exceeds stops the next session.
         let _ = self.count_memory();
         self.in_session = false;

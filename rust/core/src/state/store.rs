@@ -14,7 +14,7 @@ use super::open_scans::{OpenScans, ScanBatch, ScanOf};
 use super::position::Position;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{RunReader, SegmentReader, read_head};
-use crate::ids::{CheckpointId, Owner};
+use crate::ids::{CheckpointId, Owner, SegmentRef};
 use crate::storage::Storage;
 
 /// Counters of one store since it was made.
@@ -32,6 +32,8 @@ pub struct StoreStats {
     pub rebuilds: u64,
     /// Commits that wrote a segment.
     pub commits: u64,
+    /// Blocks of base images that were read because their keys were not in memory.
+    pub cold_reads: u64,
 }
 
 /// State of one owner. All calls come from one thread at a time.
@@ -52,6 +54,10 @@ pub struct StateStore {
     pub(super) image_waits: bool,
     /// The base image that the next session puts the store over, and the version that it has.
     pub(super) next_run: Option<(RunReader, u64)>,
+    /// The base image that was last looked at as one to lie over.
+    pub(super) looked_at: Option<SegmentRef>,
+    /// Most of what the last session left in memory is in no run.
+    pub(super) is_starved: bool,
     /// A run was found to be damaged while its keys were read: the next load reads all of it, and goes
     /// around the damage where it can.
     distrusts_runs: bool,
@@ -78,6 +84,8 @@ impl StateStore {
             pending_image: None,
             image_waits: false,
             next_run: None,
+            looked_at: None,
+            is_starved: false,
             distrusts_runs: false,
             stats: StoreStats::default(),
             warning: None,
@@ -101,7 +109,10 @@ impl StateStore {
 
     /// Counters.
     pub fn stats(&self) -> StoreStats {
-        self.stats
+        StoreStats {
+            cold_reads: self.stats.cold_reads + self.families.cold_reads(),
+            ..self.stats
+        }
     }
 
     /// The damage that the last load worked around, for the log. The second call returns nothing.
@@ -281,7 +292,7 @@ impl StateStore {
     ///
     /// # Errors
     /// `InvalidInput` without such a family, for a range of a family that is not ordered, for values
-    /// of a family with one value per key, and for one open scan too many.
+    /// of a family with one value per key, and for one open scan too many; as [`StateStore::get`].
     pub fn scan(
         &mut self,
         family: u32,
@@ -290,6 +301,7 @@ impl StateStore {
         out: &mut Vec<u8>,
     ) -> Result<ScanBatch> {
         let content = self.families.family_mut(family)?;
+        let before = content.page_bytes();
         let begun = match what {
             ScanOf::Keys(range) => content.scan(range, false),
             ScanOf::Values(range) => content.scan(range, true),
@@ -299,7 +311,11 @@ impl StateStore {
             let entries = scan.fill(content, max_bytes, out)?;
             Ok((scan, entries))
         });
+        let grew = content.page_bytes() != before;
         let (scan, entries) = self.trust(filled)?;
+        if grew {
+            self.count_memory()?;
+        }
         if scan.is_over() {
             return Ok(ScanBatch {
                 scan: None,
@@ -345,8 +361,10 @@ impl StateStore {
         self.at = None;
         self.before = None;
         self.scans.clear();
+        self.stats = self.stats();
         self.families = Families::new(self.families.layout());
         self.next_run = None;
+        self.looked_at = None;
         self.count_less_memory();
     }
 
@@ -370,6 +388,32 @@ impl StateStore {
         )))
     }
 
+    /// Loads the content that the store has once more, by the lineage that the next commit builds on.
+    ///
+    /// # Errors
+    /// As [`StateStore::open`]; the store has no version then.
+    pub(super) fn load_anew(&mut self, storage: &dyn Storage) -> Result<()> {
+        let Some(at) = self.at.take() else {
+            return Ok(());
+        };
+        self.forget_content();
+        let mut load = Load {
+            segments: SegmentReader::new(storage),
+            owner: &self.owner,
+            content: &mut self.families,
+            memory: Some(&self.memory),
+            is_short: true,
+            rebuilt: Vec::new(),
+        };
+        let loaded = load.apply_lineage(&at.lineage);
+        loaded.inspect_err(|_| self.forget_content())?;
+        self.families.mark(at.id.version, at.lineage_floor.0, true);
+        self.count_memory()?;
+        self.at = Some(at);
+        self.stats.loads += 1;
+        Ok(())
+    }
+
     fn load(&mut self, storage: &dyn Storage, wanted: CommitId) -> Result<()> {
         // Until the load is complete the content belongs to no version.
         self.forget_content();
@@ -380,12 +424,13 @@ impl StateStore {
             },
             Some(reference) => {
                 let distrusts = std::mem::take(&mut self.distrusts_runs);
-                let memory = Some(&self.memory).filter(|memory| memory.is_limited() && !distrusts);
+                let memory = Some(&self.memory).filter(|memory| memory.has_target() && !distrusts);
                 let mut load = Load {
                     segments: SegmentReader::new(storage),
                     owner: &self.owner,
                     content: &mut self.families,
                     memory,
+                    is_short: false,
                     rebuilt: Vec::new(),
                 };
                 let loaded = load.run(&reference, wanted.replaced);
@@ -400,7 +445,8 @@ impl StateStore {
                 Position::read(wanted, reference, head, rebuilt)
             }
         };
-        self.families.mark(position.id.version);
+        let floor = position.lineage_floor.0;
+        self.families.mark(position.id.version, floor, true);
         self.count_memory()?;
         self.at = Some(position);
         self.stats.loads += 1;

@@ -110,14 +110,32 @@ pub(super) struct Table {
     order: Option<Order>,
     /// A scan of this session may read any record that was there when it was made.
     pinned: bool,
-    /// The run that has what has no slot. With one, a key that was removed keeps a dead slot for as
-    /// long as the run may have it.
+    /// The run that has what has no slot.
     below: Option<Below>,
-    /// Versions, and the sessions that made them.
-    marks: Vec<(u64, u32)>,
+    /// The store lies over a run. A key that was removed keeps a dead slot then, for as long as a run
+    /// that the store comes to lie over may have it.
+    keeps_removed: bool,
 }
 
 impl Table {
+    /// An empty table that counts its sessions from `session` on, as the others of its store do.
+    pub(super) fn from_session(session: u32) -> Self {
+        Self {
+            session,
+            ..Self::default()
+        }
+    }
+
+    /// Keeps dead slots of removed keys from now on.
+    pub(super) fn keep_removed(&mut self) {
+        self.keeps_removed = true;
+    }
+
+    /// Number of the session that is open, or was last begun or ended.
+    pub(super) fn session(&self) -> u32 {
+        self.session
+    }
+
     /// Keeps the order of the keys from now on, for scans of ranges.
     pub(super) fn keep_order(&mut self) {
         if self.order.is_some() {
@@ -164,7 +182,6 @@ impl Table {
             + self.undo.capacity() * size_of::<Undo>()
             + self.free.capacity() * size_of::<u32>()
             + self.order.as_ref().map_or(0, Order::memory_bytes)
-            + self.below.as_ref().map_or(0, Below::memory_bytes)
     }
 
     /// Value of `key`.
@@ -227,7 +244,7 @@ impl Table {
     pub(super) fn begin(&mut self) {
         for undo in std::mem::take(&mut self.undo) {
             let slot = self.slots.get(undo.slot as usize);
-            if self.below.is_none() && slot.is_some_and(Slot::is_dead) {
+            if !self.keeps_removed && slot.is_some_and(Slot::is_dead) {
                 self.unlink(undo.slot);
             }
         }
@@ -442,7 +459,7 @@ impl Table {
     /// Writes the whole content to `out`, sorted by key, each key behind `prefix`.
     pub(super) fn snapshot(&self, prefix: &[u8], out: &mut RunWriter<'_>) -> Result<()> {
         if let Some(below) = &self.below {
-            return self.snapshot_over_run(below.run(), prefix, out);
+            return self.snapshot_over_run(below, prefix, out);
         }
         let numbers = match &self.order {
             Some(order) => order.slots(KeyRange::All, |number| self.key_of(number)),
@@ -573,7 +590,6 @@ impl Table {
         }
         // Numbers begin again: no slot may look touched by the session that starts now.
         self.session = 1;
-        self.marks.clear();
         for slot in &mut self.slots {
             slot.stamp = slot.stamp.in_session(0);
         }

@@ -4,34 +4,24 @@
 //! keys stays right. A slot is *clean* while the run has the same value; only such a one may be given up.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use super::{Slot, Stamp, Table, find_in, hash_of};
 use crate::error::Result;
-use crate::format::RunReader;
-use crate::ids::SegmentRef;
 use crate::segment::RunWriter;
 use crate::state::arena::RecordAt;
 use crate::state::below::{Below, RunCursor};
 use crate::state::order::{KeyRange, Order, sort_by_key};
 
 impl Table {
-    /// The run below it.
-    pub(in crate::state) fn run_below(&self) -> Option<SegmentRef> {
-        let below = self.below.as_ref()?;
-        Some(below.run().reference())
+    /// Puts an empty table over what a run has of it.
+    pub(in crate::state) fn open_over(&mut self, below: Option<Below>) {
+        self.below = below;
+        self.keep_removed();
     }
 
-    /// Puts an empty table over a run.
-    pub(in crate::state) fn open_over(&mut self, run: RunReader) {
-        self.below = Some(Below::new(run));
-    }
-
-    /// Says that the table has the content of a version now, for [`Table::rest_on`].
-    pub(in crate::state) fn mark(&mut self, version: u64) {
-        self.marks.retain(|(marked, _)| *marked < version);
-        // The session that made it is over.
-        self.marks.push((version, self.session.saturating_sub(1)));
+    /// Whether some of its keys may be in a run only.
+    pub(in crate::state) fn is_over_run(&self) -> bool {
+        self.below.is_some()
     }
 
     /// Gives a key a slot that it has in the run alone.
@@ -39,14 +29,14 @@ impl Table {
     /// # Errors
     /// As [`Below::find`]; nothing has changed then.
     pub(in crate::state) fn fault_in(&mut self, key: &[u8]) -> Result<()> {
-        let Some(below) = &mut self.below else {
+        let Some(below) = &self.below else {
             return Ok(());
         };
         let hash = hash_of(key);
         if find_in(&self.index, &self.slots, &self.arena, hash, key).is_some() {
             return Ok(());
         }
-        if let Some(value) = below.find(key)?.map(<[u8]>::to_vec) {
+        if let Some(value) = below.find(key)? {
             let record = self.push_record(key, &value)?;
             // Not of this session: there is nothing to undo.
             let stamp = Stamp::clean(self.session.wrapping_sub(1));
@@ -58,7 +48,7 @@ impl Table {
 
     /// Counts a key that gets a slot without its value in the run.
     pub(super) fn leave_run(&mut self, key: &[u8]) -> Result<bool> {
-        let found = match &mut self.below {
+        let found = match &self.below {
             Some(below) => below.find(key)?.is_some(),
             None => false,
         };
@@ -84,33 +74,31 @@ impl Table {
         Ok(())
     }
 
-    /// Puts the table over a run that has the content of `version`, between two sessions: what was not
-    /// touched since is clean. False where it is not known what was.
-    pub(in crate::state) fn rest_on(&mut self, run: RunReader, version: u64) -> bool {
-        let mark = self.marks.iter().find(|(marked, _)| *marked == version);
-        let Some((_, session)) = mark.copied() else {
-            return false;
-        };
+    /// Puts the table over what a run has of it, between two sessions: what was not touched after
+    /// `session`, from which the run has its content, is clean.
+    pub(in crate::state) fn rest_on(&mut self, below: Option<Below>, session: u32) {
         let keys = self.len();
         for number in 0..self.slots.len() as u32 {
             let Some(slot) = self.slots.get_mut(number as usize) else {
                 continue;
             };
-            // What is clean was so in that version, too.
-            if slot.record.is_none() || slot.stamp.session() > session {
+            if slot.record.is_none() {
                 continue;
             }
-            if slot.is_dead() {
+            // What is clean was so in that content, too.
+            let is_in_run = slot.stamp.session() <= session;
+            if slot.is_dead() && is_in_run {
                 self.unlink(number);
-            } else {
+            } else if is_in_run && below.is_some() {
                 slot.stamp = Stamp::clean(slot.stamp.session());
+            } else if slot.stamp.is_clean() && below.is_none() {
+                slot.stamp = Stamp::live(slot.stamp.session());
             }
         }
-        let mut below = Below::new(run);
-        below.unlinked = (keys - self.len) as u64;
-        self.below = Some(below);
-        self.marks.retain(|(marked, _)| *marked >= version);
-        true
+        self.below = below;
+        if let Some(below) = &mut self.below {
+            below.unlinked = (keys - self.len) as u64;
+        }
     }
 
     /// Gives up what is clean and was not touched in the last session, between two sessions.
@@ -144,15 +132,27 @@ impl Table {
         self.index_slots();
     }
 
-    /// The keys in `range`, in their order where the table keeps it.
+    /// Numbers of its keys in memory, and of those among them that no run has with that value.
+    pub(in crate::state) fn in_memory(&self) -> (usize, usize) {
+        let linked = self.slots.iter().filter(|slot| !slot.record.is_none());
+        let dirty = linked.clone().filter(|slot| !slot.stamp.is_clean()).count();
+        (linked.count(), dirty)
+    }
+
+    /// The keys in `range`, in their order where the table keeps it; `None` where all of them are in
+    /// memory.
     ///
     /// # Errors
     /// As [`Below::find`], and as [`Table::select`].
     pub(in crate::state) fn pass(&mut self, range: KeyRange<'_>) -> Result<Option<Pass>> {
-        let Some(run) = self.below.as_ref().map(Below::run) else {
+        if self.below.is_none() {
+            return Ok(None);
+        }
+        let mut hot = self.select(range)?;
+        let Some(below) = &self.below else {
             return Ok(None);
         };
-        let mut hot = self.select(range)?;
+        let cursor = below.cursor(range)?;
         // What is clean comes from the run.
         let table = &*self;
         hot.retain(|at| table.is_dirty_record(*at));
@@ -160,16 +160,32 @@ impl Table {
             in_order: self.order.is_some(),
             hot,
             next: 0,
-            cursor: RunCursor::new(run, range)?,
+            cursor,
             seen_undo: self.undo.len(),
             cleaned: HashSet::new(),
         }))
     }
 
+    /// The keys in `range` that are in the run, in their order; those with a slot, too.
+    ///
+    /// # Errors
+    /// As [`Table::pass`].
+    pub(in crate::state) fn cold_keys(&mut self, range: KeyRange<'_>) -> Result<Vec<Vec<u8>>> {
+        let mut keys = Vec::new();
+        if let Some(below) = &self.below {
+            let mut cursor = below.cursor(range)?;
+            while let Some((key, _)) = cursor.entry() {
+                keys.push(key.to_vec());
+                cursor.advance()?;
+            }
+        }
+        Ok(keys)
+    }
+
     /// Writes the whole content of a table over a run to `out`, sorted by key, behind `prefix`.
     pub(super) fn snapshot_over_run(
         &self,
-        run: Arc<RunReader>,
+        below: &Below,
         prefix: &[u8],
         out: &mut RunWriter<'_>,
     ) -> Result<()> {
@@ -180,7 +196,7 @@ impl Table {
             in_order: true,
             hot: records.map(|slot| slot.record).collect(),
             next: 0,
-            cursor: RunCursor::new(run, KeyRange::All)?,
+            cursor: below.cursor(KeyRange::All)?,
             seen_undo: self.undo.len(),
             cleaned: HashSet::new(),
         };

@@ -8,7 +8,8 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::filter::filter_of;
 use super::{
-    BlockMessage, DirectoryMessage, GroupEntry, GroupMessage, TRAILER_BYTES, Totals, put_block,
+    BlockMessage, DirectoryMessage, GroupEntry, GroupMessage, TRAILER_BYTES, TableMessage, Totals,
+    put_block,
 };
 use crate::error::{Error, Result};
 use crate::format::entry::{MAX_LENGTHS_BYTES, put_entry, shared_bytes};
@@ -53,6 +54,8 @@ pub(crate) struct RunEncoder {
     /// That of the entry that is being added.
     key: Vec<u8>,
     last_key: Vec<u8>,
+    /// Length of what tells the tables apart.
+    prefix_bytes: usize,
     group: GroupMessage,
     group_index_bytes: usize,
     group_start: u64,
@@ -100,6 +103,7 @@ impl RunEncoder {
             separator: Vec::new(),
             key: Vec::new(),
             last_key: Vec::new(),
+            prefix_bytes: 0,
             group: GroupMessage::default(),
             group_index_bytes: 0,
             group_start: 0,
@@ -111,10 +115,11 @@ impl RunEncoder {
         })
     }
 
-    /// Adds an entry whose key is `prefix` and then `key`; `None` removes the key.
+    /// Adds an entry whose key is `prefix` and then `key`; `None` removes the key. Keys behind a prefix
+    /// that is not empty are counted by it. All prefixes of a run have one length.
     ///
     /// # Errors
-    /// `InvalidInput` when the key is not greater than the one before.
+    /// `InvalidInput` when the key is not greater than the one before, or a prefix has another length.
     pub fn push(&mut self, prefix: &[u8], key: &[u8], value: Option<&[u8]>) -> Result<()> {
         let need = prefix.len() + key.len() + value.map_or(0, <[u8]>::len) + MAX_LENGTHS_BYTES;
         if !self.block.is_empty() && self.block.len() + need > BLOCK_BYTES {
@@ -128,6 +133,12 @@ impl RunEncoder {
                 "the entries of a run must come in ascending order of their keys",
             ));
         }
+        if self.totals.entries > 0 && prefix.len() != self.prefix_bytes {
+            return Err(Error::invalid_input(
+                "the prefixes of the tables of a run must have one length",
+            ));
+        }
+        self.prefix_bytes = prefix.len();
         if self.block.is_empty() {
             let shared = shared_bytes(&self.last_key, &self.key);
             let shortest = self.key.get(..=shared).unwrap_or(&self.key);
@@ -137,7 +148,19 @@ impl RunEncoder {
         put_entry(&mut self.block, prefix, key, value);
         self.hashes.push(xxh3_64(&self.last_key));
         self.totals.entries += 1;
+        self.count_behind(prefix);
         Ok(())
+    }
+
+    fn count_behind(&mut self, prefix: &[u8]) {
+        match self.directory.tables.last_mut() {
+            Some(table) if table.prefix == prefix => table.keys += 1,
+            _ if prefix.is_empty() => {}
+            _ => self.directory.tables.push(TableMessage {
+                prefix: prefix.to_vec(),
+                keys: 1,
+            }),
+        }
     }
 
     /// Frames that were made since the last call.

@@ -15,14 +15,14 @@ mod reader;
 mod walk;
 
 pub(crate) use encode::RunEncoder;
-pub(crate) use reader::{Group, RunReader};
+pub(crate) use reader::{Block, Group, RunReader};
 pub(super) use walk::{Event, RunWalk};
 
 use prost::Message;
 
 use super::Compression;
 use super::frame::{self, FrameKind, HEADER_BYTES, MAX_BODY_BYTES, VERSION_OF_RUNS, split};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Body of the trailer: length of the directory 8, groups 8, entries 8, bytes of entries 8, length of
 /// the segment 8, root 16.
@@ -84,11 +84,38 @@ struct GroupEntry {
     hash: u64,
 }
 
+/// How many keys begin so: those of one table of a store with column families.
+#[derive(Clone, PartialEq, Message)]
+struct TableMessage {
+    #[prost(bytes = "vec", tag = "1")]
+    prefix: Vec<u8>,
+    #[prost(uint64, tag = "2")]
+    keys: u64,
+}
+
 /// All groups, in the order of their keys.
 #[derive(Clone, PartialEq, Message)]
 struct DirectoryMessage {
     #[prost(message, repeated, tag = "1")]
     groups: Vec<GroupEntry>,
+    /// In the order of their keys; none where keys are not told apart by their beginnings.
+    #[prost(message, repeated, tag = "2")]
+    tables: Vec<TableMessage>,
+}
+
+impl DirectoryMessage {
+    /// # Errors
+    /// `Corrupt` where the tables have not `entries` keys together.
+    fn check_tables(&self, entries: u64) -> Result<()> {
+        let keys = self.tables.iter().map(|table| table.keys);
+        let keys = keys.fold(0, u64::saturating_add);
+        if self.tables.is_empty() || keys == entries {
+            return Ok(());
+        }
+        Err(Error::corrupt(format!(
+            "directory of a run: {keys} keys in its tables, {entries} in the run"
+        )))
+    }
 }
 
 /// What the trailer says.

@@ -4,7 +4,7 @@ use prost::Message;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::filter::KeyFilter;
-use super::{DirectoryMessage, GroupEntry, GroupMessage, TRAILER_BYTES, Totals};
+use super::{DirectoryMessage, GroupEntry, GroupMessage, TRAILER_BYTES, TableMessage, Totals};
 use crate::error::{Error, Result};
 use crate::format::frame::{self, FrameKind};
 use crate::format::segment::{at, check_head_owner, describe_at, split_head};
@@ -22,6 +22,7 @@ pub(crate) struct RunReader {
     reference: SegmentRef,
     head: SegmentHead,
     groups: Vec<GroupEntry>,
+    tables: Vec<TableMessage>,
 }
 
 /// A group of blocks: its index and filter. Memory: what the group takes in the file, about 128 KiB and
@@ -111,12 +112,16 @@ impl RunReader {
             let text = format!("directory of a run cannot be decoded: {e}");
             about(directory, Error::corrupt(text))
         })?;
+        message
+            .check_tables(totals.entries)
+            .map_err(|e| about(directory, e))?;
         Ok(Self {
             input,
             location,
             reference,
             head,
             groups: message.groups,
+            tables: message.tables,
         })
     }
 
@@ -128,6 +133,24 @@ impl RunReader {
     /// The segment that it is.
     pub fn reference(&self) -> SegmentRef {
         self.reference
+    }
+
+    /// Number of keys that begin with the prefix of a table, or of all keys for the empty one; `None`
+    /// where the run was written without counting them.
+    pub fn keys_behind(&self, prefix: &[u8]) -> Option<u64> {
+        if prefix.is_empty() {
+            return Some(self.head.entries);
+        }
+        if self.tables.is_empty() && self.head.entries > 0 {
+            return None;
+        }
+        let table = self.tables.iter().find(|table| table.prefix == prefix);
+        Some(table.map_or(0, |table| table.keys))
+    }
+
+    /// Prefixes of the tables whose keys were counted, in their order.
+    pub fn prefixes(&self) -> impl Iterator<Item = &[u8]> {
+        self.tables.iter().map(|table| table.prefix.as_slice())
     }
 
     /// Number of groups.

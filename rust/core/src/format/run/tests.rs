@@ -31,9 +31,10 @@ fn encoder(compression: Compression) -> RunEncoder {
 fn encode(entries: &[Entry], compression: Compression) -> (Vec<u8>, u128) {
     let mut encoder = encoder(compression);
     let mut bytes = Vec::new();
+    // Keys come in two parts, the first of one length in all of them.
+    let shortest = entries.iter().map(|(key, _)| key.len()).min().unwrap_or(0);
     for (number, (key, value)) in entries.iter().enumerate() {
-        // Keys come in two parts, in any proportion.
-        let (prefix, key) = key.split_at(number % (key.len() + 1));
+        let (prefix, key) = key.split_at(shortest.min(2));
         encoder.push(prefix, key, value.as_deref()).unwrap();
         if number % 3 == 0 {
             bytes.extend_from_slice(encoder.frames());
@@ -481,6 +482,51 @@ fn keys_out_of_order_are_refused() {
         // As a prefix and no key.
         let error = encoder.push(second.as_bytes(), b"", None).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
-        encoder.push(b"b", b"c", Some(b"")).unwrap();
+        encoder.push(b"", b"bc", Some(b"")).unwrap();
+    }
+}
+
+#[test]
+fn keys_are_counted_by_the_table_that_they_begin_with() {
+    let mut tables = encoder(Compression::Lz4);
+    for (prefix, keys) in [(b"\0\0", 3u32), (b"\0\x02", 50_000), (b"\0\x04", 1)] {
+        for key in 0..keys {
+            tables
+                .push(prefix, &key.to_be_bytes(), Some(b"value"))
+                .unwrap();
+        }
+    }
+    let error = tables.push(b"", b"\0\x05", None).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    tables.finish().unwrap();
+    let run = reader(tables.frames()).unwrap();
+    assert!(run.prefixes().eq([b"\0\0", b"\0\x02", b"\0\x04"]));
+    let counts = [b"\0\0", b"\0\x01", b"\0\x02", b"\0\x04"].map(|p| run.keys_behind(p));
+    assert_eq!(counts, [Some(3), Some(0), Some(50_000), Some(1)]);
+    assert_eq!(run.keys_behind(b""), Some(50_004));
+    // A run that was written without them.
+    let mut plain = encoder(Compression::Lz4);
+    plain.push(b"", b"\0\0key", Some(b"value")).unwrap();
+    plain.finish().unwrap();
+    let run = reader(plain.frames()).unwrap();
+    assert_eq!(run.keys_behind(b""), Some(1));
+    assert_eq!(run.keys_behind(b"\0\0"), None);
+}
+
+#[test]
+fn tables_that_have_not_the_keys_of_the_run_are_refused() {
+    let table = |keys| TableMessage {
+        prefix: vec![0, 2],
+        keys,
+    };
+    let directory = |tables| DirectoryMessage {
+        groups: Vec::new(),
+        tables,
+    };
+    assert!(directory(vec![table(3), table(4)]).check_tables(7).is_ok());
+    assert!(directory(Vec::new()).check_tables(7).is_ok());
+    for wrong in [6, u64::MAX] {
+        let error = directory(vec![table(wrong), table(4)]).check_tables(7);
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::Corrupt);
     }
 }

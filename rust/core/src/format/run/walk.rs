@@ -36,8 +36,8 @@ pub(crate) struct RunWalk {
     /// Blocks of entries whose group has not come yet: where they are, and what they must be there.
     blocks: VecDeque<(u64, BlockMessage)>,
     groups: Vec<GroupEntry>,
-    /// Stored length, once it has come.
-    directory_bytes: Option<u64>,
+    /// With its stored length, once it has come.
+    directory: Option<(DirectoryMessage, u64)>,
     payload_bytes: u64,
 }
 
@@ -61,7 +61,7 @@ impl RunWalk {
             body: Vec::new(),
             blocks: VecDeque::new(),
             groups: Vec::new(),
-            directory_bytes: None,
+            directory: None,
             payload_bytes: 0,
         }
     }
@@ -80,8 +80,7 @@ impl RunWalk {
             FrameKind::Entries | FrameKind::Group | FrameKind::Directory
         );
         let expected = self.open.as_ref().map(|block| block.kind);
-        if !is_known || self.directory_bytes.is_some() || expected.is_some_and(|k| k != frame.kind)
-        {
+        if !is_known || self.directory.is_some() || expected.is_some_and(|k| k != frame.kind) {
             return Err(Error::corrupt(format!(
                 "a {:?} frame where a run has none: expected {}",
                 frame.kind,
@@ -130,8 +129,9 @@ impl RunWalk {
         }
         let body = std::mem::take(&mut self.body);
         if block.kind == FrameKind::Directory {
-            self.directory_bytes = Some(block.stored_bytes);
-            return self.check_directory(&body);
+            let directory = self.read_directory(&body)?;
+            self.directory = Some((directory, block.stored_bytes));
+            return Ok(());
         }
         let group = GroupMessage::decode(body.as_slice())
             .map_err(|e| Error::corrupt(format!("group of a run cannot be decoded: {e}")))?;
@@ -166,7 +166,7 @@ impl RunWalk {
         first.ok_or_else(|| Error::corrupt("a group without blocks"))
     }
 
-    fn check_directory(&mut self, body: &[u8]) -> Result<()> {
+    fn read_directory(&self, body: &[u8]) -> Result<DirectoryMessage> {
         let directory = DirectoryMessage::decode(body)
             .map_err(|e| Error::corrupt(format!("directory of a run cannot be decoded: {e}")))?;
         if !self.blocks.is_empty() || directory.groups != self.groups {
@@ -178,13 +178,17 @@ impl RunWalk {
                 self.blocks.len()
             )));
         }
-        Ok(())
+        Ok(directory)
     }
 
     fn end(&mut self, stored: &[u8], frame: &Frame<'_>) -> Result<Event> {
         let expected = Totals::from_body(frame.body)?;
+        let directory = self.directory.as_ref();
+        if let Some((directory, _)) = directory {
+            directory.check_tables(expected.entries)?;
+        }
         let found = Totals {
-            directory_bytes: self.directory_bytes.unwrap_or(0),
+            directory_bytes: directory.map_or(0, |(_, bytes)| *bytes),
             groups: self.groups.len() as u64,
             payload_bytes: self.payload_bytes,
             stored_bytes: self.offset + stored.len() as u64,

@@ -28,7 +28,13 @@ public final class HoldfastConf {
         "maxMemoryBytes",
         "0",
         "Limit on the native memory that the state of one executor takes, 0 for none: a number of"
-            + " bytes, or as Spark writes sizes (4g).");
+            + " bytes, or as Spark writes sizes (4g)."),
+    TARGET_MEMORY_BYTES(
+        "targetMemoryBytes",
+        "0",
+        "Native memory from which on stores keep only what batches use, and leave the rest in base"
+            + " images, 0 for three quarters of maxMemoryBytes: a number of bytes, or as Spark writes"
+            + " sizes (3g).");
 
     final String key;
     final String defaultValue;
@@ -72,10 +78,14 @@ public final class HoldfastConf {
   /** 0 for no limit. */
   final long maxMemoryBytes;
 
+  /** 0 for three quarters of the limit, if there is one. */
+  final long targetMemoryBytes;
+
   /** Reads the settings that travelled with a state store. */
   public HoldfastConf(Map<String, String> values) {
     maxFileBytes = bytes(values, Setting.MAX_FILE_BYTES, 1);
     maxMemoryBytes = bytes(values, Setting.MAX_MEMORY_BYTES, 0);
+    targetMemoryBytes = bytes(values, Setting.TARGET_MEMORY_BYTES, 0);
     String named = text(values, Setting.COMPRESSION);
     compression = Compression.named(named).orElseThrow(() -> wrong(Setting.COMPRESSION, named));
   }

@@ -87,8 +87,11 @@ public final class Native {
 
   public static native void closeFolder(long folder);
 
-  /** Limits the native memory of all stores of this process, in bytes; 0 is no limit. */
-  static native void limitMemory(long bytes);
+  /**
+   * Limits the native memory of all stores of this process, in bytes; 0 is no limit. From the target
+   * on stores keep only what they use; 0 is three quarters of the limit.
+   */
+  static native void limitMemory(long limit, long target);
 
   /** Bytes of native memory that all stores of this process have taken. */
   public static native long usedMemory();

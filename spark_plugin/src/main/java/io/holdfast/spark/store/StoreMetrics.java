@@ -42,6 +42,9 @@ public final class StoreMetrics {
               sum("holdfastChangelogs", "Holdfast: commits that wrote a changelog"),
               stats -> stats.counters().changelogs()),
           new OfStore(
+              sum("holdfastColdReads", "Holdfast: reads of base images for keys not in memory"),
+              stats -> stats.counters().coldReads()),
+          new OfStore(
               timing("holdfastLoadMs", "Holdfast: time to load versions from physical files"),
               TimedStats::loadMs),
           new OfStore(

@@ -10,6 +10,7 @@ package io.holdfast.spark.store;
  * @param emptyCommits commits that wrote nothing
  * @param rebuilds versions rebuilt because a base image was damaged
  * @param changelogs commits that wrote one
+ * @param coldReads blocks of base images that were read because keys were not in memory
  */
 public record StoreStats(
     long keys,
@@ -19,4 +20,5 @@ public record StoreStats(
     long writtenBytes,
     long emptyCommits,
     long rebuilds,
-    long changelogs) {}
+    long changelogs,
+    long coldReads) {}

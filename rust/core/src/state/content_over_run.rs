@@ -1,0 +1,134 @@
+//! The tables of a store over a run: what has no slot in its table is in the run.
+//!
+//! The directory of column families stays in memory. Every other table has the keys of the run that
+//! begin with its prefix; a table of which the run has no key stands on its own.
+
+use std::sync::Arc;
+
+use super::{DIRECTORY, Families, Layout, Prefix, split_key};
+use crate::error::Result;
+use crate::format::RunReader;
+use crate::ids::SegmentRef;
+use crate::state::below::{Below, OpenRun, RunCursor};
+use crate::state::order::KeyRange;
+use crate::state::table::Table;
+
+impl Families {
+    /// Whether keys may stay in a run. In a store without column families a list of values has no
+    /// table of its own on disk.
+    pub(in crate::state) fn can_rest_on_run(&self) -> bool {
+        match self.layout {
+            Layout::Plain(options) => !options.several_values,
+            Layout::Columns => true,
+        }
+    }
+
+    /// The run that has keys which are not in memory.
+    pub(in crate::state) fn run_below(&self) -> Option<SegmentRef> {
+        self.run.as_ref().map(|run| run.reference())
+    }
+
+    /// Blocks of entries that were read because their keys were not in memory.
+    pub fn cold_reads(&self) -> u64 {
+        self.past_reads + self.run.as_ref().map_or(0, |run| run.reads())
+    }
+
+    /// Puts an empty store over a run, instead of loading it; false where the run cannot serve that.
+    ///
+    /// # Errors
+    /// `Corrupt` where it is damaged; those of storage. The content is that of no version then.
+    pub(in crate::state) fn open_over(&mut self, run: RunReader) -> Result<bool> {
+        let run = Arc::new(OpenRun::new(run));
+        if !self.knows_tables(&run) {
+            return Ok(false);
+        }
+        if let Layout::Columns = self.layout {
+            let directory = Prefix::new(DIRECTORY);
+            let mut entries = RunCursor::new(&run, &directory.0, KeyRange::All)?;
+            while let Some((name, entry)) = entries.entry() {
+                self.directory.append(name, entry)?;
+                entries.advance()?;
+            }
+            self.directory.index_appended();
+            self.read_directory()?;
+            for prefix in run.prefixes() {
+                self.make_up_to(u32::from(split_key(prefix)?.0 / 2));
+            }
+        }
+        self.put_over(&run, |table, below| table.open_over(below));
+        self.begin();
+        Ok(true)
+    }
+
+    /// Says that this is the content of `version` now, for [`Families::rest_on`], which will not be
+    /// asked for any version before `floor`. `changed` says whether the version before had another.
+    /// Nothing happens in a store that lies over no run.
+    pub(in crate::state) fn mark(&mut self, version: u64, floor: u64, changed: bool) {
+        // The session that made it is over.
+        if self.run.is_none() {
+            return;
+        }
+        let session = self.directory.session().saturating_sub(1);
+        self.marks
+            .retain(|(marked, made)| *marked < version && *made <= session);
+        if changed {
+            self.marks.push((version, session));
+        }
+        let needed = self.marks.partition_point(|(marked, _)| *marked <= floor);
+        self.marks.drain(..needed.saturating_sub(1));
+    }
+
+    /// Moves a store that lies over a run to one that has the content of `version`. To be called
+    /// between two sessions. Nothing happens where it is not known what was changed since, removed keys
+    /// included: so a store that lies over none is to be opened over its first one.
+    pub(in crate::state) fn rest_on(&mut self, run: RunReader, version: u64) {
+        let run = Arc::new(OpenRun::new(run));
+        let since = self.marks.partition_point(|(marked, _)| *marked <= version);
+        let mark = since.checked_sub(1).and_then(|last| self.marks.get(last));
+        // Sessions are numbered anew after many.
+        let mark = mark.filter(|(_, session)| *session <= self.directory.session());
+        let Some((_, session)) = mark.copied() else {
+            return;
+        };
+        if !self.knows_tables(&run) {
+            return;
+        }
+        self.past_reads = self.cold_reads();
+        self.put_over(&run, |table, below| table.rest_on(below, session));
+    }
+
+    /// Gives up what a run has as well and the last session did not touch. To be called between two
+    /// sessions.
+    pub(in crate::state) fn evict(&mut self) {
+        self.each(Table::evict);
+    }
+
+    /// Whether no run has the value of most keys that are in memory, so that only another base image
+    /// lets them leave.
+    pub(in crate::state) fn is_mostly_dirty(&self) -> bool {
+        let tables = self.tables().map(|(_, table)| table.in_memory());
+        let (keys, dirty) = tables.fold((0, 0), |sum, table| (sum.0 + table.0, sum.1 + table.1));
+        dirty > keys / 2
+    }
+
+    /// Whether the run says how many keys each table has.
+    fn knows_tables(&self, run: &OpenRun) -> bool {
+        match self.layout {
+            Layout::Plain(_) => true,
+            Layout::Columns => run.keys_behind(&Prefix::new(DIRECTORY).0).is_some(),
+        }
+    }
+
+    fn put_over(&mut self, run: &Arc<OpenRun>, act: impl Fn(&mut Table, Option<Below>)) {
+        let layout = self.layout;
+        for (number, family) in (1u16..).zip(&mut self.families) {
+            let (heads, elements) = family.tables_mut();
+            act(heads, Below::of(run, Prefix::new(number * 2).bytes(layout)));
+            if let Layout::Columns = layout {
+                let prefix = Prefix::new(number * 2 + 1);
+                act(elements, Below::of(run, prefix.bytes(layout)));
+            }
+        }
+        self.run = Some(Arc::clone(run));
+    }
+}
