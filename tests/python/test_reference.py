@@ -83,7 +83,7 @@ def test_the_bounds_of_an_option_are_those_that_are_declared(option: str) -> Non
         assert getattr(PipelineOptions(**{option: value}), option) is None
 
 
-@pytest.mark.parametrize("option", ["max_file_bytes", "max_memory_bytes"])
+@pytest.mark.parametrize("option", ["max_file_bytes", "max_memory_bytes", "target_memory_bytes"])
 def test_the_bounds_of_a_size_of_stores_are_those_that_are_declared(option: str) -> None:
     allowed, key = _spark.ALLOWED[option], _spark.OPTION_KEYS[option]
     most = [] if allowed.most is None else [allowed.most]

@@ -64,10 +64,10 @@ impl Families {
     /// asked for any version before `floor`. `changed` says whether the version before had another.
     /// Nothing happens in a store that lies over no run.
     pub(in crate::state) fn mark(&mut self, version: u64, floor: u64, changed: bool) {
-        // The session that made it is over.
         if self.run.is_none() {
             return;
         }
+        // The session that made it is over.
         let session = self.directory.session().saturating_sub(1);
         self.marks
             .retain(|(marked, made)| *marked < version && *made <= session);

@@ -63,8 +63,8 @@ impl StateStore {
         let run = run.filter(|run| run.head().lineage.is_empty());
         if below.is_some() {
             self.next_run = run.map(|run| (run, floor.0));
-        } else if run.is_some() {
-            self.load_anew(writer.storage())?;
+        } else if let Some(run) = run {
+            self.load_over(writer.storage(), run)?;
         }
         self.looked_at = Some(base);
         Ok(())

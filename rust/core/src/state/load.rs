@@ -5,7 +5,7 @@ use super::content::Families;
 use super::entry_stream::EntryStream;
 use super::memory::MemoryShare;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{SegmentHead, SegmentReader, SegmentStream};
+use crate::format::{RunReader, SegmentHead, SegmentReader, SegmentStream};
 use crate::ids::{Owner, SegmentRef};
 
 /// What is read at once. On remote storage every read is a round trip.
@@ -23,8 +23,6 @@ pub(super) struct Load<'a> {
     /// Memory that is limited: a run that does not fit stays where it is, and its keys are read when
     /// they are asked for.
     pub memory: Option<&'a MemoryShare>,
-    /// A run stays where it is even if it fits: memory is short without it.
-    pub is_short: bool,
     /// One message per base image that could not be read and was worked around.
     pub rebuilt: Vec<String>,
 }
@@ -88,15 +86,16 @@ impl Load<'_> {
         }
     }
 
-    /// Applies a lineage, oldest first. What is damaged is not worked around.
+    /// Applies a lineage, oldest first, whose first segment is `run` and stays below where it can.
+    /// What is damaged is not worked around.
     ///
     /// # Errors
-    /// As [`Load::run`].
-    pub fn apply_lineage(&mut self, lineage: &[SegmentRef]) -> Result<()> {
-        let Some((base, changelogs)) = lineage.split_first() else {
-            return Ok(());
-        };
-        self.apply_base(base)?;
+    /// As [`Load::run`]; the content is that of no version then.
+    pub fn run_over(&mut self, run: RunReader, changelogs: &[SegmentRef]) -> Result<()> {
+        let base = run.reference();
+        if !self.content.open_over(run)? {
+            self.apply(&base)?;
+        }
         changelogs
             .iter()
             .try_for_each(|segment| self.apply(segment))
@@ -120,7 +119,7 @@ impl Load<'_> {
         let run = run.filter(|run| {
             let head = run.head();
             let bytes = head.payload_bytes + head.entries * SLOT_BYTES;
-            head.lineage.is_empty() && (self.is_short || memory.is_short(bytes))
+            head.lineage.is_empty() && memory.is_short(bytes)
         });
         let Some(run) = run else {
             return false;

@@ -388,11 +388,11 @@ impl StateStore {
         )))
     }
 
-    /// Loads the content that the store has once more, by the lineage that the next commit builds on.
+    /// Loads the content that the store has once more, over `run`, which the next commit builds on.
     ///
     /// # Errors
     /// As [`StateStore::open`]; the store has no version then.
-    pub(super) fn load_anew(&mut self, storage: &dyn Storage) -> Result<()> {
+    pub(super) fn load_over(&mut self, storage: &dyn Storage, run: RunReader) -> Result<()> {
         let Some(at) = self.at.take() else {
             return Ok(());
         };
@@ -401,11 +401,11 @@ impl StateStore {
             segments: SegmentReader::new(storage),
             owner: &self.owner,
             content: &mut self.families,
-            memory: Some(&self.memory),
-            is_short: true,
+            memory: None,
             rebuilt: Vec::new(),
         };
-        let loaded = load.apply_lineage(&at.lineage);
+        let changelogs = at.lineage.get(1..).unwrap_or_default();
+        let loaded = load.run_over(run, changelogs);
         loaded.inspect_err(|_| self.forget_content())?;
         self.families.mark(at.id.version, at.lineage_floor.0, true);
         self.count_memory()?;
@@ -430,7 +430,6 @@ impl StateStore {
                     owner: &self.owner,
                     content: &mut self.families,
                     memory,
-                    is_short: false,
                     rebuilt: Vec::new(),
                 };
                 let loaded = load.run(&reference, wanted.replaced);

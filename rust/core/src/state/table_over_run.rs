@@ -145,14 +145,11 @@ impl Table {
     /// # Errors
     /// As [`Below::find`], and as [`Table::select`].
     pub(in crate::state) fn pass(&mut self, range: KeyRange<'_>) -> Result<Option<Pass>> {
-        if self.below.is_none() {
-            return Ok(None);
-        }
-        let mut hot = self.select(range)?;
         let Some(below) = &self.below else {
             return Ok(None);
         };
         let cursor = below.cursor(range)?;
+        let mut hot = self.select(range)?;
         // What is clean comes from the run.
         let table = &*self;
         hot.retain(|at| table.is_dirty_record(*at));
