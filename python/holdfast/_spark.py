@@ -25,6 +25,8 @@ MIN_MAX_FILE_BYTES: Final = 4 * 1024
 MAX_MAX_FILE_BYTES: Final = 1 << 40
 MIN_MEMORY_BYTES: Final = 1 << 20
 
+DEFAULT_LOCAL_CACHE_BYTES: Final = 1 << 30
+
 #: What Spark's Structured Streaming page shows of Holdfast, a graph each; the progress has more.
 UI_METRICS: Final = (
     "holdfastFilesCreated",
@@ -52,6 +54,7 @@ OPTION_KEYS: Final = {
     "compression": f"{STORE}.holdfast.compression",
     "max_memory_bytes": f"{STORE}.holdfast.maxMemoryBytes",
     "target_memory_bytes": f"{STORE}.holdfast.targetMemoryBytes",
+    "local_cache_bytes": f"{STORE}.holdfast.localCacheBytes",
 }
 
 #: What these options may be; the reference of settings shows it.
@@ -64,6 +67,7 @@ ALLOWED: Final = {
     ),
     "max_memory_bytes": Allowed("other", unit="bytes", least=MIN_MEMORY_BYTES, optional=True),
     "target_memory_bytes": Allowed("other", unit="bytes", least=MIN_MEMORY_BYTES, optional=True),
+    "local_cache_bytes": Allowed("other", unit="bytes", least=0),
 }
 
 #: What every query needs; Spark reads these when the query starts.
@@ -82,6 +86,7 @@ def spark_conf(
     compression: Compression = "lz4",
     max_memory_bytes: int | str | None = None,
     target_memory_bytes: int | str | None = None,
+    local_cache_bytes: int | str = DEFAULT_LOCAL_CACHE_BYTES,
     spark: str | None = None,
 ) -> dict[str, str]:
     """Return the Spark settings of Holdfast, for ``spark-defaults.conf`` or ``--conf``.
@@ -104,6 +109,11 @@ def spark_conf(
         Native memory of one executor from which on what batches do not touch leaves memory, 1 MiB
         or more, in bytes or in Spark's notation. Without it three quarters of `max_memory_bytes`;
         without that either, all state stays in memory.
+    local_cache_bytes : int or str, default 1 GiB
+        Local disk of one executor for what it wrote to and read from a checkpoint on HDFS or an
+        object store, in bytes or in Spark's notation, 0 for none. In use where state may leave
+        memory. It lies in Spark's folder for local files (``spark.local.dir``), and goes when the
+        executor ends.
     spark : str, optional
         Version of Spark that the settings are for, such as ``"4.0"``, where the driver runs another
         than the installed PySpark. See `plugin_jars`.
@@ -144,6 +154,13 @@ def spark_conf(
         )
     limit_bytes = _memory_bytes("max_memory_bytes", max_memory_bytes)
     target_bytes = _memory_bytes("target_memory_bytes", target_memory_bytes)
+    cache_bytes = _bytes(local_cache_bytes)
+    if cache_bytes is None or not 0 <= cache_bytes <= _MAX_LONG:
+        raise not_allowed(
+            "local_cache_bytes",
+            local_cache_bytes,
+            "a number of bytes, or a size such as '10g', 0 or more",
+        )
     require_one_of("compression", compression, get_args(Compression))
     return {
         "spark.jars": ",".join(map(str, plugin_jars(spark=spark))),
@@ -154,6 +171,7 @@ def spark_conf(
         OPTION_KEYS["compression"]: compression,
         OPTION_KEYS["max_memory_bytes"]: str(limit_bytes),
         OPTION_KEYS["target_memory_bytes"]: str(target_bytes),
+        OPTION_KEYS["local_cache_bytes"]: str(cache_bytes),
     }
 
 
@@ -164,6 +182,7 @@ def configure(
     compression: Compression | None = None,
     max_memory_bytes: int | str | None = None,
     target_memory_bytes: int | str | None = None,
+    local_cache_bytes: int | str | None = None,
 ) -> SparkSession.Builder:
     """Set everything Holdfast needs on a session builder.
 
@@ -177,7 +196,7 @@ def configure(
     ----------
     builder : pyspark.sql.SparkSession.Builder
         A builder whose session has not been created yet.
-    max_file_bytes, compression, max_memory_bytes, target_memory_bytes : optional
+    max_file_bytes, compression, max_memory_bytes, target_memory_bytes, local_cache_bytes : optional
         As in `spark_conf`. What is given replaces what the builder has.
 
     Returns
@@ -213,6 +232,7 @@ def configure(
         "compression": compression,
         "max_memory_bytes": max_memory_bytes,
         "target_memory_bytes": target_memory_bytes,
+        "local_cache_bytes": local_cache_bytes,
     }
     given = {option: value for option, value in given.items() if value is not None}
     settings = spark_conf(**given)

@@ -124,6 +124,8 @@ def test_conf_prints_only_settings_on_stdout() -> None:
         "4194304",
         "--target-memory-bytes",
         "2097152",
+        "--local-cache-bytes",
+        "0",
     )
     done = run_cli("conf", *options)
     assert done.returncode == 0
@@ -132,15 +134,19 @@ def test_conf_prints_only_settings_on_stdout() -> None:
         compression="none",
         max_memory_bytes=4194304,
         target_memory_bytes=2097152,
+        local_cache_bytes=0,
     )
     assert "append" in done.stderr
 
 
 def test_conf_takes_sizes_in_the_notation_of_spark() -> None:
     sizes = ("--max-file-bytes", "64m", "--max-memory-bytes", "8g", "--target-memory-bytes", "5g")
-    done = run_cli("conf", *sizes, "--json")
+    done = run_cli("conf", *sizes, "--local-cache-bytes", "9g", "--json")
     assert json.loads(done.stdout) == holdfast.spark_conf(
-        max_file_bytes=64 << 20, max_memory_bytes=8 << 30, target_memory_bytes=5 << 30
+        max_file_bytes=64 << 20,
+        max_memory_bytes=8 << 30,
+        target_memory_bytes=5 << 30,
+        local_cache_bytes=9 << 30,
     )
 
 

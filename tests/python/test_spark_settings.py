@@ -20,7 +20,10 @@ STORE = "spark.sql.streaming.stateStore"
 UI_METRICS_KEY = "spark.sql.streaming.ui.enabledCustomMetricList"
 TUNING = {
     f"{STORE}.holdfast.{name}"
-    for name in ("maxFileBytes", "compression", "maxMemoryBytes", "targetMemoryBytes")
+    for name in (
+        *("maxFileBytes", "compression"),
+        *("maxMemoryBytes", "targetMemoryBytes", "localCacheBytes"),
+    )
 }
 
 
@@ -93,6 +96,7 @@ def test_spark_conf_holds_every_setting_as_text() -> None:
         f"{STORE}.holdfast.compression": "lz4",
         f"{STORE}.holdfast.maxMemoryBytes": "0",
         f"{STORE}.holdfast.targetMemoryBytes": "0",
+        f"{STORE}.holdfast.localCacheBytes": "1073741824",
     }
 
 
@@ -102,10 +106,12 @@ def test_options_reach_their_keys() -> None:
         compression="none",
         max_memory_bytes=1 << 30,
         target_memory_bytes=1 << 20,
+        local_cache_bytes="10g",
     )
     assert conf[f"{STORE}.holdfast.maxFileBytes"] == "8192"
     assert conf[f"{STORE}.holdfast.maxMemoryBytes"] == "1073741824"
     assert conf[f"{STORE}.holdfast.targetMemoryBytes"] == "1048576"
+    assert conf[f"{STORE}.holdfast.localCacheBytes"] == str(10 << 30)
     assert conf[f"{STORE}.holdfast.compression"] == "none"
 
 
@@ -135,6 +141,7 @@ def test_configure_returns_the_same_builder_with_everything_set(
         "compression": "none",
         "max_memory_bytes": 1 << 30,
         "target_memory_bytes": 1 << 29,
+        "local_cache_bytes": 0,
     }
     assert holdfast.configure(builder, **given) is builder  # type: ignore[arg-type]
     assert builder._options == holdfast.spark_conf(**given)  # type: ignore[arg-type]
@@ -219,6 +226,13 @@ def test_a_wrong_file_size_is_refused_with_option_value_and_range(value: object)
 def test_an_amount_of_memory_out_of_range_is_refused(value: object, option: str) -> None:
     with pytest.raises(ValueError, match=rf"{option}=.* 1048576 bytes or more"):
         holdfast.spark_conf(**{option: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [-1, True, None, 1.5, 1 << 63, "all", "-1k"])
+def test_a_wrong_size_of_the_local_cache_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match=r"local_cache_bytes=.* 0 or more") as caught:
+        holdfast.spark_conf(local_cache_bytes=value)  # type: ignore[arg-type]
+    assert repr(value) in str(caught.value)
 
 
 def test_a_wrong_compression_is_refused_with_the_allowed_ones(

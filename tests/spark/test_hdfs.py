@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from hashlib import sha512
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from support.spark.faults import ALL_EXECUTORS, CLUSTER, LOCAL, World
 from support.spark.java_side import check_conformance
 from support.spark.mini_hdfs import MiniHdfs
 from support.spark.object_stores import Store
-from support.spark.queries import STATE, canonical, drain, source, write_batch
+from support.spark.queries import EVICTING, STATE, canonical, drain, source, write_batch
 from support.spark.remote_folder import RemoteFolder, RemotePath
 
 BATCHES = 5
@@ -101,6 +102,55 @@ def test_rows_equal_sparks_own_provider_and_20_partitions_share_a_file(
     assert len(objects[1]) <= 2, "the executor may go on with its file"
     state = spark.read.format("statestore").load(checkpoint.uri)
     assert state.count() == len({row[0] for rows in runs["hdfs"].values() for row in rows})
+
+
+def cache_hits(spark: SparkSession) -> int:
+    """Reads of remote state that this JVM's executor answered from its local disk."""
+    return int(spark._jvm.io.holdfast.spark.Native.localCache()[1])  # type: ignore[union-attr]
+
+
+def bytes_read(checkpoint: RemoteFolder) -> int:
+    """Bytes that this JVM has read from HDFS so far."""
+    statistics = checkpoint.file_system().getAllStatistics()
+    return sum(of.getBytesRead() for of in statistics if of.getScheme() == "hdfs")
+
+
+def test_keys_that_are_not_in_memory_come_from_the_local_disk(
+    spark: SparkSession,
+    settings: Callable[[str, str], None],
+    checkpoint: RemoteFolder,
+    tmp_path: Path,
+) -> None:
+    # Nothing stays in memory between two batches, and every key is read when it is asked for.
+    settings("spark.sql.streaming.maxBatchesToRetainInMemory", "0")
+    for key, value in EVICTING.items():
+        settings(key, value)
+    # Hardly to be compressed.
+    texts = {key: sha512(key.to_bytes(8)).hexdigest() * 2 for key in range(8000)}
+    touched = [range(8000), *(range(first, 8000, 500) for first in range(6))]
+    expected = dict.fromkeys(texts, 0)
+    read = {}
+    for cached in ("1g", "0"):
+        settings(STATE + "holdfast.localCacheBytes", cached)
+        where = f"{checkpoint.uri}-{cached}"
+        hits, before = cache_hits(spark), bytes_read(checkpoint)
+        rows: dict[int, list[tuple[object, ...]]] = {}
+        folder = tmp_path / f"input-{cached}"
+        folder.mkdir()
+        for batch, keys in enumerate(touched):
+            write_batch(folder, batch, [{"key": key, "text": texts[key]} for key in keys])
+            grouped = source(spark, folder).groupBy("key")
+            counted = grouped.agg(F.count("*").alias("n"), F.max("text").alias("text"))
+            drain(counted, checkpoint=where, mode="update", into=rows)
+        read[cached] = bytes_read(checkpoint) - before
+        assert (cache_hits(spark) > hits) == (cached != "0")
+        counts = dict(expected)
+        for batch, keys in enumerate(touched):
+            for key in keys:
+                counts[key] += 1
+            assert sorted(rows[batch]) == [(key, counts[key], texts[key]) for key in keys]
+    # All of it was written by this executor: it has no need to read any of it again.
+    assert 0 < read["1g"] < read["0"] / 4
 
 
 @pytest.mark.full

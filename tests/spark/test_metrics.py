@@ -273,7 +273,8 @@ def test_executor_and_driver_publish_totals_to_sparks_metrics_system(published: 
     assert last["segments"] == JOB_SEGMENTS, "what maintenance wrote after the last task included"
     assert last["storedBytes"] == sum(stored)
     assert last["filesCreated"] == 1
-    names = {"memoryBytes", "filesSealed", "appendMs", "sealMs", "loadMs"}
+    names = {"cacheBytes", "cacheHits", "cacheMisses"}
+    names |= {"memoryBytes", "filesSealed", "appendMs", "sealMs", "loadMs"}
     assert names | {"closedFileBytes", "pinnedBytes"} <= last.keys()
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import holdfast
 from holdfast._jars import UnsupportedSparkError
-from holdfast._spark import DEFAULT_MAX_FILE_BYTES
+from holdfast._spark import DEFAULT_LOCAL_CACHE_BYTES, DEFAULT_MAX_FILE_BYTES
 from holdfast.cli import checkpoints, doctor, folders, history, settings
 
 USAGE_ERROR = 2
@@ -43,6 +43,13 @@ def parser() -> argparse.ArgumentParser:
         metavar="SIZE",
         help="native memory per executor from which on what batches do not touch leaves it, in "
         "bytes or as 6g (default: three quarters of the limit)",
+    )
+    conf.add_argument(
+        "--local-cache-bytes",
+        default=DEFAULT_LOCAL_CACHE_BYTES,
+        metavar="SIZE",
+        help="local disk per executor for state of a remote checkpoint that may leave memory, in "
+        "bytes or as 10g, 0 for none (default: %(default)s)",
     )
     conf.set_defaults(run=settings.print_conf)
 

@@ -2,12 +2,13 @@
 //! files.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, LazyLock};
 
 use holdfast_core::format::Compression;
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::BaseImage;
-use holdfast_core::storage::{LocalStorage, Storage};
+use holdfast_core::storage::{CachedStorage, LocalCache, LocalStorage, Storage};
 use holdfast_core::{Error, OwnerTag, Term};
 use jni::objects::{JClass, JLongArray, JObject, JObjectArray, JString};
 use jni::sys::{jint, jlong};
@@ -73,6 +74,37 @@ pub(crate) fn storage(
     })
 }
 
+/// Pages of remote files, of all folders of state stores of this process.
+static CACHE: LazyLock<Arc<LocalCache>> = LazyLock::new(Arc::default);
+
+/// `Native.keepLocally(String dir, long bytes)`: bounds the local cache and says where it is; less than a
+/// page turns it off.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_keepLocally<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    dir: JString<'local>,
+    bytes: jlong,
+) {
+    with_env(env, |env| {
+        let dir = dir.try_to_string(env)?;
+        let bytes = u64::try_from(bytes).unwrap_or(0);
+        Ok(CACHE.keep_in(Path::new(&dir), bytes)?)
+    });
+}
+
+/// `Native.localCache(): long[]`: bytes in the local cache, its hits and its misses.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_localCache<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+) -> JLongArray<'local> {
+    with_env(env, |env| {
+        let counts = [CACHE.used_bytes(), CACHE.hits(), CACHE.misses()];
+        java_longs(env, &counts.map(|count| count as jlong))
+    })
+}
+
 /// `Native.openFolder(String dir, HadoopFiles files, long term, long maxFileBytes, int
 /// compression): long`. Term 0 opens for reading only.
 #[unsafe(no_mangle)]
@@ -86,7 +118,10 @@ extern "system" fn Java_io_holdfast_spark_Native_openFolder<'local>(
     compression_code: jint,
 ) -> jlong {
     with_env(env, |env| {
-        let storage = storage(env, &dir, &files)?;
+        let mut storage = storage(env, &dir, &files)?;
+        if !files.is_null() {
+            storage = Arc::new(CachedStorage::new(storage, Arc::clone(&CACHE)));
+        }
         let term = Term(u64::try_from(term).unwrap_or(0));
         let writer = if term == Term(0) {
             None

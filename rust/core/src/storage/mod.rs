@@ -1,20 +1,24 @@
 //! Where bytes live. One trait; the tests of every backend run the conformance suite, which the
 //! feature `testing` adds.
 
+mod cached;
 #[cfg(feature = "testing")]
 pub mod conformance;
 #[cfg(feature = "testing")]
 mod faulty;
 mod local;
+mod local_cache;
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
 
+pub use cached::CachedStorage;
 #[cfg(feature = "testing")]
 pub use faulty::{FaultyStorage, Operation};
 pub use local::LocalStorage;
+pub use local_cache::LocalCache;
 
 /// What a backend can promise. One that learns this from its first object promises nothing before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

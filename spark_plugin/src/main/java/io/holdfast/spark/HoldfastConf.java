@@ -34,7 +34,12 @@ public final class HoldfastConf {
         "0",
         "Native memory from which on stores keep only what batches use, and leave the rest in base"
             + " images, 0 for three quarters of maxMemoryBytes: a number of bytes, or as Spark writes"
-            + " sizes (3g).");
+            + " sizes (3g)."),
+    LOCAL_CACHE_BYTES(
+        "localCacheBytes",
+        Long.toString(1L << 30),
+        "Local disk of one executor for what it wrote to and read from a remote checkpoint while state"
+            + " may leave memory, 0 for none: a number of bytes, or as Spark writes sizes (10g).");
 
     final String key;
     final String defaultValue;
@@ -81,13 +86,21 @@ public final class HoldfastConf {
   /** 0 for three quarters of the limit, if there is one. */
   final long targetMemoryBytes;
 
+  private final long localCacheBytes;
+
   /** Reads the settings that travelled with a state store. */
   public HoldfastConf(Map<String, String> values) {
     maxFileBytes = bytes(values, Setting.MAX_FILE_BYTES, 1);
     maxMemoryBytes = bytes(values, Setting.MAX_MEMORY_BYTES, 0);
     targetMemoryBytes = bytes(values, Setting.TARGET_MEMORY_BYTES, 0);
+    localCacheBytes = bytes(values, Setting.LOCAL_CACHE_BYTES, 0);
     String named = text(values, Setting.COMPRESSION);
     compression = Compression.named(named).orElseThrow(() -> wrong(Setting.COMPRESSION, named));
+  }
+
+  /** Local disk for remote state; 0 where no state leaves memory, so that it is read once. */
+  public long localCacheBytes() {
+    return maxMemoryBytes > 0 || targetMemoryBytes > 0 ? localCacheBytes : 0;
   }
 
   /** What is wrong with a checkpoint of another format than 2. */

@@ -93,6 +93,16 @@ public final class Native {
    */
   static native void limitMemory(long limit, long target);
 
+  /**
+   * Keeps pages of remote files in a nameless file in the folder {@code dir}.
+   *
+   * @param bytes bound of the file; less than 256 KiB for none
+   */
+  public static native void keepLocally(String dir, long bytes);
+
+  /** Bytes in the local cache, reads that found a page there, and reads of remote files. */
+  public static native long[] localCache();
+
   /** Bytes of native memory that all stores of this process have taken. */
   public static native long usedMemory();
 

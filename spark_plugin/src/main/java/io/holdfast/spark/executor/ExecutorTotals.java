@@ -19,8 +19,15 @@ public final class ExecutorTotals {
    * @param written sums over all managers so far. Asked for when Spark reads a gauge: maintenance
    *     writes without a task that could report it.
    */
-  void register(MetricRegistry registry, LongSupplier memoryBytes, Supplier<WriterStats> written) {
+  void register(
+      MetricRegistry registry,
+      LongSupplier memoryBytes,
+      Supplier<WriterStats> written,
+      Supplier<LocalCache.Totals> cached) {
     gauge(registry, "memoryBytes", memoryBytes);
+    gauge(registry, "cacheBytes", () -> cached.get().bytes());
+    gauge(registry, "cacheHits", () -> cached.get().hits());
+    gauge(registry, "cacheMisses", () -> cached.get().misses());
     gauge(registry, "filesCreated", () -> written.get().filesCreated());
     gauge(registry, "filesSealed", () -> written.get().filesSealed());
     gauge(registry, "segments", () -> written.get().segments());

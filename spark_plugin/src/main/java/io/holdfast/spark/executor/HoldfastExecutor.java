@@ -36,7 +36,10 @@ public final class HoldfastExecutor implements ExecutorPlugin {
     stores = new StoreManagers(driver, endpoint.link());
     regional = new RegionalManagers(driver, endpoint.link());
     regional.start();
-    stores.totals().register(context.metricRegistry(), stores::memoryBytes, stores::written);
+    stores
+        .totals()
+        .register(
+            context.metricRegistry(), stores::memoryBytes, stores::written, stores::cached);
     started.accept(this);
   }
 

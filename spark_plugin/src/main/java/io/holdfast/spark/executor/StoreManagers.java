@@ -132,6 +132,7 @@ public final class StoreManagers {
   private final DriverLink driver;
   private final ExecutorLink link;
   private final ExecutorTotals totals = new ExecutorTotals();
+  private final LocalCache cache = new LocalCache();
   private final ManagerPool<Manager> managers = new ManagerPool<>();
 
   /** Managers that others have taken the place of: the last user closes them. */
@@ -171,6 +172,11 @@ public final class StoreManagers {
     return nativeLoaded ? Native.usedMemory() : 0;
   }
 
+  /** What the local cache did so far. */
+  LocalCache.Totals cached() {
+    return nativeLoaded ? cache.totals() : new LocalCache.Totals(0, 0, 0);
+  }
+
   /** What was written so far, by maintenance as well. */
   synchronized WriterStats written() {
     WriterStats sum = writtenBefore;
@@ -198,6 +204,9 @@ public final class StoreManagers {
         // ... or it may have been deleted, to begin again.
         Native.leaveDeletedFile(manager.handle);
       }
+    }
+    if (!folder.isLocal()) {
+      cache.keep(conf.localCacheBytes());
     }
     manager.run = run;
     manager.users++;

@@ -1,0 +1,280 @@
+//! A storage whose objects are read through a cache on a local disk.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::local_cache::{LocalCache, PAGE_BYTES, PageKey, object_key};
+use super::{AppendFile, Capabilities, ObjectMeta, ReadFile, Storage, SyncFile, check_range};
+use crate::error::Result;
+
+/// Reads ahead at most so many pages: 4 MiB.
+const MAX_AHEAD_PAGES: u64 = 16;
+
+/// Remote storage behind a [`LocalCache`]: what this process appends to objects is put there, and what
+/// it reads is fetched by whole pages. Readers that go on where they stopped fetch more and more ahead.
+///
+/// Names are never used again for other content. Objects are still opened remotely, so that one that is
+/// gone is not found.
+#[derive(Debug)]
+pub struct CachedStorage {
+    remote: Arc<dyn Storage>,
+    cache: Arc<LocalCache>,
+}
+
+impl CachedStorage {
+    /// `remote` behind `cache`, which other storages may share.
+    pub fn new(remote: Arc<dyn Storage>, cache: Arc<LocalCache>) -> Self {
+        Self { remote, cache }
+    }
+
+    fn key(&self, name: &str) -> u128 {
+        object_key(&self.remote.location(), name)
+    }
+}
+
+impl Storage for CachedStorage {
+    fn location(&self) -> String {
+        self.remote.location()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.remote.capabilities()
+    }
+
+    fn create(&self, name: &str) -> Result<Box<dyn AppendFile>> {
+        let remote = self.remote.create(name)?;
+        let object = self.key(name);
+        self.cache.forget_object(object);
+        Ok(Box::new(CachedFile {
+            remote,
+            object,
+            cache: Some(Arc::clone(&self.cache)),
+            page: Vec::new(),
+            number: 0,
+        }))
+    }
+
+    fn open(&self, name: &str) -> Result<Box<dyn ReadFile>> {
+        Ok(Box::new(CachedReader {
+            remote: self.remote.open(name)?,
+            object: self.key(name),
+            cache: Arc::clone(&self.cache),
+            ahead: Mutex::default(),
+        }))
+    }
+
+    fn len(&self, name: &str) -> Result<u64> {
+        self.remote.len(name)
+    }
+
+    fn sync(&self, name: &str) -> Result<()> {
+        self.remote.sync(name)
+    }
+
+    fn delete(&self, name: &str) -> Result<()> {
+        self.cache.forget_object(self.key(name));
+        self.remote.delete(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.cache.forget_object(self.key(from));
+        self.remote.rename(from, to)
+    }
+
+    fn list(&self) -> Result<Vec<ObjectMeta>> {
+        self.remote.list()
+    }
+}
+
+#[derive(Debug)]
+struct CachedReader {
+    remote: Box<dyn ReadFile>,
+    object: u128,
+    cache: Arc<LocalCache>,
+    ahead: Mutex<Ahead>,
+}
+
+/// How far a reader reads ahead.
+#[derive(Debug, Default)]
+struct Ahead {
+    /// The page behind what was fetched last.
+    next: u64,
+    pages: u64,
+}
+
+impl Ahead {
+    /// Pages to fetch from `first` on, where one must be.
+    fn from(&mut self, first: u64) -> u64 {
+        let goes_on = first > 0 && first == self.next;
+        self.pages = if goes_on {
+            (self.pages * 2).min(MAX_AHEAD_PAGES)
+        } else {
+            1
+        };
+        self.pages
+    }
+}
+
+impl CachedReader {
+    /// The page `first`, and what is to be fetched with it: up to page `last`, which is wanted as well,
+    /// or further ahead. Ends where the cache goes on.
+    fn fetch(&self, first: u64, last: u64) -> Result<Vec<u8>> {
+        let pages = self.remote.size_bytes().div_ceil(PAGE_BYTES);
+        let ahead = self.ahead.lock().from(first);
+        let end = (last + 1).max(first + ahead).min(pages);
+        let is_here = |number: &u64| self.cache.has(PageKey::new(self.object, *number));
+        let end = (first + 1..end).find(is_here).unwrap_or(end);
+        let bytes = match self.fetch_pages(first, end) {
+            // What nobody has asked for yet must not fail anybody.
+            Err(_) if end > last + 1 => self.fetch_pages(first, last + 1)?,
+            fetched => fetched?,
+        };
+        self.ahead.lock().next = first + (bytes.len() as u64).div_ceil(PAGE_BYTES);
+        for (number, page) in (first..).zip(bytes.chunks(PAGE_BYTES as usize)) {
+            self.cache.put(PageKey::new(self.object, number), page);
+        }
+        Ok(bytes)
+    }
+
+    fn fetch_pages(&self, first: u64, end: u64) -> Result<Vec<u8>> {
+        let from = first * PAGE_BYTES;
+        let to = self.remote.size_bytes().min(end * PAGE_BYTES);
+        self.cache.count_miss();
+        self.remote.read(from, to.saturating_sub(from))
+    }
+}
+
+impl ReadFile for CachedReader {
+    fn size_bytes(&self) -> u64 {
+        self.remote.size_bytes()
+    }
+
+    fn read(&self, offset: u64, len: u64) -> Result<Vec<u8>> {
+        let end = offset.saturating_add(len);
+        // What remote storage says of reads beyond the end names the object.
+        let is_inside = check_range("", self.size_bytes(), offset, len).is_ok();
+        if len == 0 || !is_inside || !self.cache.is_on() {
+            return self.remote.read(offset, len);
+        }
+        let last = (end - 1) / PAGE_BYTES;
+        let mut out = Vec::with_capacity(len as usize);
+        let mut position = offset;
+        while position < end {
+            let number = position / PAGE_BYTES;
+            let page = number * PAGE_BYTES;
+            let until = end.min(page + PAGE_BYTES);
+            let (from, to) = ((position - page) as usize, (until - page) as usize);
+            let key = PageKey::new(self.object, number);
+            if self.cache.get(key, from, to, &mut out) {
+                position = until;
+                continue;
+            }
+            let fetched = self.fetch(number, last)?;
+            let wanted = fetched.get(from..).unwrap_or_default();
+            let wanted = wanted.get(..(end - position) as usize).unwrap_or(wanted);
+            out.extend_from_slice(wanted);
+            position += wanted.len() as u64;
+        }
+        Ok(out)
+    }
+}
+
+/// An object whose bytes go to the cache as they are appended.
+#[derive(Debug)]
+struct CachedFile {
+    remote: Box<dyn AppendFile>,
+    object: u128,
+    /// `None` once it is not certain what is in the object.
+    cache: Option<Arc<LocalCache>>,
+    /// What was appended of the page `number`.
+    page: Vec<u8>,
+    number: u64,
+}
+
+impl CachedFile {
+    fn keep(&mut self, mut bytes: &[u8]) {
+        let Some(cache) = self.cache.as_ref().filter(|cache| cache.is_on()) else {
+            // What follows would not begin at the beginning of a page.
+            self.cache = None;
+            return;
+        };
+        while !bytes.is_empty() {
+            let room = PAGE_BYTES as usize - self.page.len();
+            let (now, later) = bytes.split_at(room.min(bytes.len()));
+            self.page.extend_from_slice(now);
+            bytes = later;
+            if self.page.len() == PAGE_BYTES as usize {
+                cache.put(PageKey::new(self.object, self.number), &self.page);
+                self.page.clear();
+                self.number += 1;
+            }
+        }
+    }
+
+    /// Others may read what is durable, though more follows in the same page.
+    fn keep_rest(&self) {
+        if let Some(cache) = &self.cache {
+            keep_page(cache, PageKey::new(self.object, self.number), &self.page);
+        }
+    }
+
+    fn distrust(&mut self) {
+        if let Some(cache) = self.cache.take() {
+            cache.forget_object(self.object);
+        }
+    }
+}
+
+impl AppendFile for CachedFile {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        let appended = self.remote.append(bytes);
+        match appended {
+            Ok(()) => self.keep(bytes),
+            Err(_) => self.distrust(),
+        }
+        appended
+    }
+
+    fn cut(&mut self, len: u64) -> Result<()> {
+        self.distrust();
+        self.remote.cut(len)
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        let synced = self.remote.sync();
+        match synced {
+            Ok(()) => self.keep_rest(),
+            Err(_) => self.distrust(),
+        }
+        synced
+    }
+
+    fn syncer(&self) -> Option<Arc<dyn SyncFile>> {
+        self.remote.syncer()
+    }
+
+    fn finish(self: Box<Self>) -> Result<()> {
+        let Self {
+            remote,
+            object,
+            cache,
+            page,
+            number,
+        } = *self;
+        let finished = remote.finish();
+        if let Some(cache) = cache {
+            match finished {
+                Ok(()) => keep_page(&cache, PageKey::new(object, number), &page),
+                Err(_) => cache.forget_object(object),
+            }
+        }
+        finished
+    }
+}
+
+fn keep_page(cache: &LocalCache, key: PageKey, page: &[u8]) {
+    if !page.is_empty() {
+        cache.put(key, page);
+    }
+}

@@ -1,0 +1,38 @@
+package io.holdfast.spark.executor;
+
+import io.holdfast.spark.HoldfastException;
+import io.holdfast.spark.Native;
+import java.nio.file.Path;
+import org.apache.spark.SparkEnv;
+import org.apache.spark.util.Utils;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/** Pages of remote files on the executor's local disk, in Spark's own folder for such files. */
+final class LocalCache {
+  private static final Logger LOG = LoggerFactory.getLogger(LocalCache.class);
+
+  private long bytes;
+
+  /** What it did so far. */
+  record Totals(long bytes, long hits, long misses) {}
+
+  /** Bounds the cache; 0 turns it off. Without a disk to write to there is none. */
+  synchronized void keep(long wanted) {
+    if (wanted == bytes) {
+      return;
+    }
+    bytes = wanted;
+    String dir = Path.of(Utils.getLocalDir(SparkEnv.get().conf()), "holdfast").toString();
+    try {
+      Native.keepLocally(dir, wanted);
+    } catch (HoldfastException e) {
+      LOG.warn("State is read without a local cache: every read goes to the checkpoint", e);
+    }
+  }
+
+  Totals totals() {
+    long[] found = Native.localCache();
+    return new Totals(found[0], found[1], found[2]);
+  }
+}
