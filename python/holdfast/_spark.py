@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from holdfast._checks import Allowed, not_allowed, require_one_of
+from holdfast._checks import Allowed, not_allowed, require_bool, require_one_of
 from holdfast._jars import plugin_jars
 from holdfast._sessions import (
     PLUGIN,
@@ -52,6 +52,7 @@ OPTION_KEYS: Final = {
     "compression": f"{STORE}.holdfast.compression",
     "max_memory_bytes": f"{STORE}.holdfast.maxMemoryBytes",
     "target_memory_bytes": f"{STORE}.holdfast.targetMemoryBytes",
+    "change_journal": f"{STORE}.holdfast.changeJournal",
 }
 
 #: What these options may be; the reference of settings shows it.
@@ -64,6 +65,7 @@ ALLOWED: Final = {
     ),
     "max_memory_bytes": Allowed("other", unit="bytes", least=MIN_MEMORY_BYTES, optional=True),
     "target_memory_bytes": Allowed("other", unit="bytes", least=MIN_MEMORY_BYTES, optional=True),
+    "change_journal": Allowed("flag"),
 }
 
 #: What every query needs; Spark reads these when the query starts.
@@ -82,6 +84,7 @@ def spark_conf(
     compression: Compression = "lz4",
     max_memory_bytes: int | str | None = None,
     target_memory_bytes: int | str | None = None,
+    change_journal: bool = False,
     spark: str | None = None,
 ) -> dict[str, str]:
     """Return the Spark settings of Holdfast, for ``spark-defaults.conf`` or ``--conf``.
@@ -104,6 +107,11 @@ def spark_conf(
         Native memory of one executor from which on what batches do not touch leaves memory, 1 MiB
         or more, in bytes or in Spark's notation. Without it three quarters of `max_memory_bytes`;
         without that either, all state stays in memory.
+    change_journal : bool, default False
+        Record every put, append and removal of a batch beside what became of each key. Spark's
+        ``readChangeFeed`` then shows them all, as with Spark's own providers: also a value that the
+        same batch replaced. A batch that changes a key more than once, or changes lists, writes
+        every operation a second time, and holds them in native memory until it commits.
     spark : str, optional
         Version of Spark that the settings are for, such as ``"4.0"``, where the driver runs another
         than the installed PySpark. See `plugin_jars`.
@@ -145,6 +153,7 @@ def spark_conf(
     limit_bytes = _memory_bytes("max_memory_bytes", max_memory_bytes)
     target_bytes = _memory_bytes("target_memory_bytes", target_memory_bytes)
     require_one_of("compression", compression, get_args(Compression))
+    require_bool("change_journal", change_journal)
     return {
         "spark.jars": ",".join(map(str, plugin_jars(spark=spark))),
         "spark.plugins": PLUGIN,
@@ -154,6 +163,7 @@ def spark_conf(
         OPTION_KEYS["compression"]: compression,
         OPTION_KEYS["max_memory_bytes"]: str(limit_bytes),
         OPTION_KEYS["target_memory_bytes"]: str(target_bytes),
+        OPTION_KEYS["change_journal"]: str(change_journal).lower(),
     }
 
 
@@ -164,6 +174,7 @@ def configure(
     compression: Compression | None = None,
     max_memory_bytes: int | str | None = None,
     target_memory_bytes: int | str | None = None,
+    change_journal: bool | None = None,
 ) -> SparkSession.Builder:
     """Set everything Holdfast needs on a session builder.
 
@@ -177,7 +188,7 @@ def configure(
     ----------
     builder : pyspark.sql.SparkSession.Builder
         A builder whose session has not been created yet.
-    max_file_bytes, compression, max_memory_bytes, target_memory_bytes : optional
+    max_file_bytes, compression, max_memory_bytes, target_memory_bytes, change_journal : optional
         As in `spark_conf`. What is given replaces what the builder has.
 
     Returns
@@ -213,6 +224,7 @@ def configure(
         "compression": compression,
         "max_memory_bytes": max_memory_bytes,
         "target_memory_bytes": target_memory_bytes,
+        "change_journal": change_journal,
     }
     given = {option: value for option, value in given.items() if value is not None}
     settings = spark_conf(**given)

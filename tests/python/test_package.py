@@ -124,6 +124,7 @@ def test_conf_prints_only_settings_on_stdout() -> None:
         "4194304",
         "--target-memory-bytes",
         "2097152",
+        "--change-journal",
     )
     done = run_cli("conf", *options)
     assert done.returncode == 0
@@ -132,6 +133,7 @@ def test_conf_prints_only_settings_on_stdout() -> None:
         compression="none",
         max_memory_bytes=4194304,
         target_memory_bytes=2097152,
+        change_journal=True,
     )
     assert "append" in done.stderr
 

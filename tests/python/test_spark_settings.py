@@ -20,7 +20,13 @@ STORE = "spark.sql.streaming.stateStore"
 UI_METRICS_KEY = "spark.sql.streaming.ui.enabledCustomMetricList"
 TUNING = {
     f"{STORE}.holdfast.{name}"
-    for name in ("maxFileBytes", "compression", "maxMemoryBytes", "targetMemoryBytes")
+    for name in (
+        "maxFileBytes",
+        "compression",
+        "maxMemoryBytes",
+        "targetMemoryBytes",
+        "changeJournal",
+    )
 }
 
 
@@ -93,6 +99,7 @@ def test_spark_conf_holds_every_setting_as_text() -> None:
         f"{STORE}.holdfast.compression": "lz4",
         f"{STORE}.holdfast.maxMemoryBytes": "0",
         f"{STORE}.holdfast.targetMemoryBytes": "0",
+        f"{STORE}.holdfast.changeJournal": "false",
     }
 
 
@@ -102,11 +109,13 @@ def test_options_reach_their_keys() -> None:
         compression="none",
         max_memory_bytes=1 << 30,
         target_memory_bytes=1 << 20,
+        change_journal=True,
     )
     assert conf[f"{STORE}.holdfast.maxFileBytes"] == "8192"
     assert conf[f"{STORE}.holdfast.maxMemoryBytes"] == "1073741824"
     assert conf[f"{STORE}.holdfast.targetMemoryBytes"] == "1048576"
     assert conf[f"{STORE}.holdfast.compression"] == "none"
+    assert conf[f"{STORE}.holdfast.changeJournal"] == "true"
 
 
 @pytest.mark.parametrize(
@@ -135,6 +144,7 @@ def test_configure_returns_the_same_builder_with_everything_set(
         "compression": "none",
         "max_memory_bytes": 1 << 30,
         "target_memory_bytes": 1 << 29,
+        "change_journal": True,
     }
     assert holdfast.configure(builder, **given) is builder  # type: ignore[arg-type]
     assert builder._options == holdfast.spark_conf(**given)  # type: ignore[arg-type]
@@ -219,6 +229,12 @@ def test_a_wrong_file_size_is_refused_with_option_value_and_range(value: object)
 def test_an_amount_of_memory_out_of_range_is_refused(value: object, option: str) -> None:
     with pytest.raises(ValueError, match=rf"{option}=.* 1048576 bytes or more"):
         holdfast.spark_conf(**{option: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [0, 1, "true", None])
+def test_a_flag_that_is_neither_true_nor_false_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match=r"change_journal=.* expected True or False"):
+        holdfast.spark_conf(change_journal=value)  # type: ignore[arg-type]
 
 
 def test_a_wrong_compression_is_refused_with_the_allowed_ones(

@@ -44,6 +44,11 @@ def parser() -> argparse.ArgumentParser:
         help="native memory per executor from which on what batches do not touch leaves it, in "
         "bytes or as 6g (default: three quarters of the limit)",
     )
+    conf.add_argument(
+        "--change-journal",
+        action="store_true",
+        help="record every put and removal of a batch for the change feed of Spark's state reader",
+    )
     conf.set_defaults(run=settings.print_conf)
 
     jar = commands.add_parser("jar", help="print the paths of the Spark plugin's jars, for --jars")

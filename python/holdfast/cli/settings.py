@@ -17,6 +17,7 @@ def print_conf(arguments: argparse.Namespace) -> None:
         compression=arguments.compression,
         max_memory_bytes=arguments.max_memory_bytes,
         target_memory_bytes=arguments.target_memory_bytes,
+        change_journal=arguments.change_journal,
         spark=arguments.spark,
     )
     if arguments.json:

@@ -34,7 +34,12 @@ public final class HoldfastConf {
         "0",
         "Native memory from which on stores keep only what batches use, and leave the rest in base"
             + " images, 0 for three quarters of maxMemoryBytes: a number of bytes, or as Spark writes"
-            + " sizes (3g).");
+            + " sizes (3g)."),
+    CHANGE_JOURNAL(
+        "changeJournal",
+        "false",
+        "Whether batches record every change of state for the change feed of the state reader, those"
+            + " that the same batch replaced included: true or false.");
 
     final String key;
     final String defaultValue;
@@ -81,11 +86,15 @@ public final class HoldfastConf {
   /** 0 for three quarters of the limit, if there is one. */
   final long targetMemoryBytes;
 
+  /** Whether commits record every operation. */
+  final boolean changeJournal;
+
   /** Reads the settings that travelled with a state store. */
   public HoldfastConf(Map<String, String> values) {
     maxFileBytes = bytes(values, Setting.MAX_FILE_BYTES, 1);
     maxMemoryBytes = bytes(values, Setting.MAX_MEMORY_BYTES, 0);
     targetMemoryBytes = bytes(values, Setting.TARGET_MEMORY_BYTES, 0);
+    changeJournal = flag(values, Setting.CHANGE_JOURNAL);
     String named = text(values, Setting.COMPRESSION);
     compression = Compression.named(named).orElseThrow(() -> wrong(Setting.COMPRESSION, named));
   }
@@ -102,6 +111,15 @@ public final class HoldfastConf {
 
   private static String text(Map<String, String> values, Setting setting) {
     return values.getOrDefault(setting.key, setting.defaultValue).trim();
+  }
+
+  private static boolean flag(Map<String, String> values, Setting setting) {
+    String text = text(values, setting);
+    boolean isTrue = text.equalsIgnoreCase("true");
+    if (isTrue || text.equalsIgnoreCase("false")) {
+      return isTrue;
+    }
+    throw wrong(setting, text);
   }
 
   private static long bytes(Map<String, String> values, Setting setting, long least) {
