@@ -374,10 +374,10 @@ VALUE_COLUMNS = ("value", "user_map_value", "list_element")
     ("name", "options", "keys", "repeats"),
     [
         ("aggregation", {}, ["key"], False),
-        ("windows", {}, ["key"], False),
+        ("windows", {}, ["key"], True),
         ("join", {"storeName": "left-keyWithIndexToValue"}, ["key"], True),
         ("join", {"storeName": "right-keyToNumValues"}, ["key"], True),
-        ("transformWithState", {"stateVarName": "n"}, ["key"], False),
+        ("transformWithState", {"stateVarName": "n"}, ["key"], True),
         ("transformWithState", {"stateVarName": "slots"}, ["key", "user_map_key"], True),
         ("transformWithState", {"stateVarName": "values"}, ["key"], True),
         ("transformWithState", {"stateVarName": "latest"}, ["key"], True),
