@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from holdfast._checks import Allowed, not_allowed, require_one_of
+from holdfast._checks import Allowed, not_allowed, require_bool, require_one_of
 from holdfast._jars import plugin_jars
 from holdfast._sessions import (
     PLUGIN,
@@ -55,6 +55,7 @@ OPTION_KEYS: Final = {
     "max_memory_bytes": f"{STORE}.holdfast.maxMemoryBytes",
     "target_memory_bytes": f"{STORE}.holdfast.targetMemoryBytes",
     "local_cache_bytes": f"{STORE}.holdfast.localCacheBytes",
+    "change_journal": f"{STORE}.holdfast.changeJournal",
 }
 
 #: What these options may be; the reference of settings shows it.
@@ -68,6 +69,7 @@ ALLOWED: Final = {
     "max_memory_bytes": Allowed("other", unit="bytes", least=MIN_MEMORY_BYTES, optional=True),
     "target_memory_bytes": Allowed("other", unit="bytes", least=MIN_MEMORY_BYTES, optional=True),
     "local_cache_bytes": Allowed("other", unit="bytes", least=0),
+    "change_journal": Allowed("flag"),
 }
 
 #: What every query needs; Spark reads these when the query starts.
@@ -87,6 +89,7 @@ def spark_conf(
     max_memory_bytes: int | str | None = None,
     target_memory_bytes: int | str | None = None,
     local_cache_bytes: int | str = DEFAULT_LOCAL_CACHE_BYTES,
+    change_journal: bool = False,
     spark: str | None = None,
 ) -> dict[str, str]:
     """Return the Spark settings of Holdfast, for ``spark-defaults.conf`` or ``--conf``.
@@ -114,6 +117,11 @@ def spark_conf(
         object store, in bytes or in Spark's notation, 0 for none. In use where state may leave
         memory. It lies in Spark's folder for local files (``spark.local.dir``), and goes when the
         executor ends.
+    change_journal : bool, default False
+        Record every put, append and removal of a batch beside what became of each key. Spark's
+        ``readChangeFeed`` then shows them all, as with Spark's own providers: also a value that the
+        same batch replaced. A batch that changes a key more than once, or changes lists, writes
+        every operation a second time, and holds them in native memory until it commits.
     spark : str, optional
         Version of Spark that the settings are for, such as ``"4.0"``, where the driver runs another
         than the installed PySpark. See `plugin_jars`.
@@ -162,6 +170,7 @@ def spark_conf(
             "a number of bytes, or a size such as '10g', 0 or more",
         )
     require_one_of("compression", compression, get_args(Compression))
+    require_bool("change_journal", change_journal)
     return {
         "spark.jars": ",".join(map(str, plugin_jars(spark=spark))),
         "spark.plugins": PLUGIN,
@@ -172,6 +181,7 @@ def spark_conf(
         OPTION_KEYS["max_memory_bytes"]: str(limit_bytes),
         OPTION_KEYS["target_memory_bytes"]: str(target_bytes),
         OPTION_KEYS["local_cache_bytes"]: str(cache_bytes),
+        OPTION_KEYS["change_journal"]: str(change_journal).lower(),
     }
 
 
@@ -183,6 +193,7 @@ def configure(
     max_memory_bytes: int | str | None = None,
     target_memory_bytes: int | str | None = None,
     local_cache_bytes: int | str | None = None,
+    change_journal: bool | None = None,
 ) -> SparkSession.Builder:
     """Set everything Holdfast needs on a session builder.
 
@@ -196,7 +207,9 @@ def configure(
     ----------
     builder : pyspark.sql.SparkSession.Builder
         A builder whose session has not been created yet.
-    max_file_bytes, compression, max_memory_bytes, target_memory_bytes, local_cache_bytes : optional
+    max_file_bytes, compression, max_memory_bytes : optional
+        As in `spark_conf`. What is given replaces what the builder has.
+    target_memory_bytes, local_cache_bytes, change_journal : optional
         As in `spark_conf`. What is given replaces what the builder has.
 
     Returns
@@ -233,6 +246,7 @@ def configure(
         "max_memory_bytes": max_memory_bytes,
         "target_memory_bytes": target_memory_bytes,
         "local_cache_bytes": local_cache_bytes,
+        "change_journal": change_journal,
     }
     given = {option: value for option, value in given.items() if value is not None}
     settings = spark_conf(**given)

@@ -126,6 +126,7 @@ def test_conf_prints_only_settings_on_stdout() -> None:
         "2097152",
         "--local-cache-bytes",
         "0",
+        "--change-journal",
     )
     done = run_cli("conf", *options)
     assert done.returncode == 0
@@ -135,6 +136,7 @@ def test_conf_prints_only_settings_on_stdout() -> None:
         max_memory_bytes=4194304,
         target_memory_bytes=2097152,
         local_cache_bytes=0,
+        change_journal=True,
     )
     assert "append" in done.stderr
 

@@ -23,6 +23,7 @@ TUNING = {
     for name in (
         *("maxFileBytes", "compression"),
         *("maxMemoryBytes", "targetMemoryBytes", "localCacheBytes"),
+        "changeJournal",
     )
 }
 
@@ -97,6 +98,7 @@ def test_spark_conf_holds_every_setting_as_text() -> None:
         f"{STORE}.holdfast.maxMemoryBytes": "0",
         f"{STORE}.holdfast.targetMemoryBytes": "0",
         f"{STORE}.holdfast.localCacheBytes": "1073741824",
+        f"{STORE}.holdfast.changeJournal": "false",
     }
 
 
@@ -107,12 +109,14 @@ def test_options_reach_their_keys() -> None:
         max_memory_bytes=1 << 30,
         target_memory_bytes=1 << 20,
         local_cache_bytes="10g",
+        change_journal=True,
     )
     assert conf[f"{STORE}.holdfast.maxFileBytes"] == "8192"
     assert conf[f"{STORE}.holdfast.maxMemoryBytes"] == "1073741824"
     assert conf[f"{STORE}.holdfast.targetMemoryBytes"] == "1048576"
     assert conf[f"{STORE}.holdfast.localCacheBytes"] == str(10 << 30)
     assert conf[f"{STORE}.holdfast.compression"] == "none"
+    assert conf[f"{STORE}.holdfast.changeJournal"] == "true"
 
 
 @pytest.mark.parametrize(
@@ -142,6 +146,7 @@ def test_configure_returns_the_same_builder_with_everything_set(
         "max_memory_bytes": 1 << 30,
         "target_memory_bytes": 1 << 29,
         "local_cache_bytes": 0,
+        "change_journal": True,
     }
     assert holdfast.configure(builder, **given) is builder  # type: ignore[arg-type]
     assert builder._options == holdfast.spark_conf(**given)  # type: ignore[arg-type]
@@ -233,6 +238,12 @@ def test_a_wrong_size_of_the_local_cache_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match=r"local_cache_bytes=.* 0 or more") as caught:
         holdfast.spark_conf(local_cache_bytes=value)  # type: ignore[arg-type]
     assert repr(value) in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [0, 1, "true", None])
+def test_a_flag_that_is_neither_true_nor_false_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match=r"change_journal=.* expected True or False"):
+        holdfast.spark_conf(change_journal=value)  # type: ignore[arg-type]
 
 
 def test_a_wrong_compression_is_refused_with_the_allowed_ones(

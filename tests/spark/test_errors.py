@@ -310,6 +310,7 @@ def test_state_beyond_the_memory_bound_fails_the_task_and_commits_nothing(
         ("maxMemoryBytes", "-1g", "Found '-1g'"),
         ("targetMemoryBytes", "much", "Found 'much'"),
         ("compression", "snappy", "Found 'snappy'"),
+        ("changeJournal", "yes", "Found 'yes'"),
     ],
 )
 def test_a_wrong_setting_is_refused_when_the_query_starts(

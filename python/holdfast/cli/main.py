@@ -51,6 +51,11 @@ def parser() -> argparse.ArgumentParser:
         help="local disk per executor for state of a remote checkpoint that may leave memory, in "
         "bytes or as 10g, 0 for none (default: %(default)s)",
     )
+    conf.add_argument(
+        "--change-journal",
+        action="store_true",
+        help="record every put and removal of a batch for the change feed of Spark's state reader",
+    )
     conf.set_defaults(run=settings.print_conf)
 
     jar = commands.add_parser("jar", help="print the paths of the Spark plugin's jars, for --jars")

@@ -18,6 +18,7 @@ def print_conf(arguments: argparse.Namespace) -> None:
         max_memory_bytes=arguments.max_memory_bytes,
         target_memory_bytes=arguments.target_memory_bytes,
         local_cache_bytes=arguments.local_cache_bytes,
+        change_journal=arguments.change_journal,
         spark=arguments.spark,
     )
     if arguments.json:

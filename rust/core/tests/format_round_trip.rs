@@ -40,6 +40,7 @@ fn any_head() -> impl Strategy<Value = SegmentHead> {
                 kind: SegmentKind::from_tag(kind).unwrap(),
                 lineage,
                 replaced,
+                journal: None,
                 payload_bytes: 0,
                 entries,
             }

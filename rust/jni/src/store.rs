@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, LazyLock};
 
 use holdfast_core::state::{
-    ChangeKind, CommitId, FamilyOfInterest, FamilyOptions, KeyRange, Layout, MemoryBudget,
-    ScanBatch, ScanOf, StateStore, find_own, for_each_change, read_changelog,
+    CommitId, FamilyOfInterest, FamilyOptions, KeyRange, Layout, MemoryBudget, ScanBatch, ScanOf,
+    StateStore, find_own, read_changes,
 };
 use holdfast_core::{Error, Owner};
 use jni::objects::{JByteArray, JClass, JLongArray, JObject, JObjectArray, JString};
@@ -84,8 +84,8 @@ fn options(bits: jint) -> FamilyOptions {
 }
 
 /// `Native.openStore(long folder, String operator, String partition, String store,
-/// boolean columns, int options): long`. `options` are those of the one family of a store without
-/// column families.
+/// boolean columns, int options, boolean journal): long`. `options` are those of the one family of a
+/// store without column families; `journal` says that sessions record every operation.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_openStore<'local>(
     env: EnvUnowned<'local>,
@@ -96,6 +96,7 @@ extern "system" fn Java_io_holdfast_spark_Native_openStore<'local>(
     store: JString<'local>,
     columns: jboolean,
     option_bits: jint,
+    journal: jboolean,
 ) -> jlong {
     with_env(env, |env| {
         let layout = if columns {
@@ -112,6 +113,7 @@ extern "system" fn Java_io_holdfast_spark_Native_openStore<'local>(
         let folder = FOLDERS.get(folder)?;
         let image = folder.images.lock().remove(&owner.tag());
         let mut state = StateStore::within(owner, layout, Arc::clone(&MEMORY));
+        state.record_operations(journal);
         if let Some(image) = image {
             state.accept(image);
         }
@@ -258,8 +260,8 @@ extern "system" fn Java_io_holdfast_spark_Native_replay<'local>(
 
 /// `Native.changes(long store, long version, String[] ids, int family, int options): byte[]`: what
 /// the commit of a version changed in one family, as `kind u8, key_len u32, value_len u32, key,
-/// value`; kind is 0 for put, 1 for remove, 2 for append. `ids` are those of the version, of all
-/// stores of the partition.
+/// value`; kind is 0 for put, 1 for remove, 2 for append. Where the commit recorded every operation,
+/// they are all there. `ids` are those of the version, of all stores of the partition.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_changes<'local>(
     env: EnvUnowned<'local>,
@@ -277,18 +279,13 @@ extern "system" fn Java_io_holdfast_spark_Native_changes<'local>(
         let state = store.state.lock();
         let storage = store.folder.storage.as_ref();
         let mut bytes = Vec::new();
-        if let Some(changelog) = read_changelog(storage, state.owner(), version, &ids)? {
+        if let Some(changes) = read_changes(storage, state.owner(), version, &ids)? {
             let interest = FamilyOfInterest {
                 number: family as u32,
                 several_values: options(option_bits).several_values,
             };
-            let payload = &changelog.payload;
-            for_each_change(payload, state.layout(), interest, |kind, key, value| {
-                bytes.push(match kind {
-                    ChangeKind::Put => 0,
-                    ChangeKind::Remove => 1,
-                    ChangeKind::Append => 2,
-                });
+            changes.for_each(state.layout(), interest, |kind, key, value| {
+                bytes.push(kind.tag());
                 bytes.extend_from_slice(&(key.len() as u32).to_le_bytes());
                 bytes.extend_from_slice(&(value.len() as u32).to_le_bytes());
                 bytes.extend_from_slice(key);

@@ -51,7 +51,7 @@ public final class BigObject {
   }
 
   private static long openStore(long manager) {
-    return Native.openStore(manager, "0", "0", "default", false, 0);
+    return Native.openStore(manager, "0", "0", "default", false, 0, false);
   }
 
   /** The value that a commit gives to a key. */

@@ -3,7 +3,7 @@
 use prost::Message;
 
 use super::frame::{Frame, FrameKind, split};
-use super::{IndexEntry, SegmentHead, SegmentKind};
+use super::{IndexEntry, JournalRef, SegmentHead, SegmentKind};
 use crate::error::{Error, Result};
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef, Term};
 
@@ -34,6 +34,8 @@ pub(super) struct HeadMessage {
     pub entries: u64,
     #[prost(bytes = "vec", tag = "7")]
     pub replaced: Vec<u8>,
+    #[prost(bytes = "vec", tag = "8")]
+    pub journal: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -104,6 +106,32 @@ fn kind_from(tag: u32) -> Result<SegmentKind> {
         .ok_or_else(|| Error::corrupt(format!("segment kind: expected 1 to 5, found {tag}")))
 }
 
+/// Field of a head that names its journal: length 8, digest 16; empty without one.
+pub(super) fn journal_bytes(journal: Option<JournalRef>) -> Vec<u8> {
+    journal.map_or_else(Vec::new, |JournalRef { len, digest }| {
+        [len.to_le_bytes().as_slice(), &digest.to_le_bytes()].concat()
+    })
+}
+
+fn journal_from(bytes: &[u8]) -> Result<Option<JournalRef>> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let about = |e: Error| e.context("journal of a segment");
+    let (len, rest) = split::<8>(bytes).map_err(about)?;
+    let (digest, rest) = split::<16>(rest).map_err(about)?;
+    if !rest.is_empty() {
+        return Err(Error::corrupt(format!(
+            "journal of a segment: expected 24 bytes, found {}",
+            bytes.len()
+        )));
+    }
+    Ok(Some(JournalRef {
+        len: u64::from_le_bytes(len),
+        digest: u128::from_le_bytes(digest),
+    }))
+}
+
 impl TryFrom<HeadMessage> for SegmentHead {
     type Error = Error;
 
@@ -129,6 +157,7 @@ impl TryFrom<HeadMessage> for SegmentHead {
             kind: kind_from(message.kind)?,
             lineage: lineage?,
             replaced,
+            journal: journal_from(&message.journal)?,
             payload_bytes: message.payload_bytes,
             entries: message.entries,
         })
@@ -149,6 +178,7 @@ impl SegmentHead {
             replaced: self
                 .replaced
                 .map_or_else(Vec::new, |r| r.to_bytes().to_vec()),
+            journal: journal_bytes(self.journal),
         };
         message.encode_to_vec()
     }

@@ -12,6 +12,7 @@ mod segment;
 mod stream;
 mod window;
 
+use crate::error::{Error, Result};
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 
 pub(crate) use entry::{EntryAt, parse_entry, put_entry, shared_bytes};
@@ -19,8 +20,10 @@ pub(crate) use footer::encode_footer;
 pub use frame::FORMAT_VERSION;
 pub use index::{read_index, read_sealed_index};
 pub(crate) use run::{Block, Group, RunEncoder, RunReader};
+pub(crate) use segment::{
+    EncodedSegment, decode_segment, encode_file_header, encode_segment, encode_with_journal,
+};
 pub use segment::{SegmentReader, read_any_head, read_head, read_segment};
-pub(crate) use segment::{decode_segment, encode_file_header, encode_segment};
 pub(crate) use stream::SegmentStream;
 pub(crate) use window::read_frames;
 
@@ -114,6 +117,38 @@ pub struct NewSegment<'a> {
     pub entries: u64,
 }
 
+/// The journal of a changelog: a segment of its own, directly before it in the same file, with every
+/// operation of the commit in its order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalRef {
+    /// Length of its frames in bytes, as stored.
+    pub len: u64,
+    /// As [`SegmentRef::digest`].
+    pub digest: u128,
+}
+
+impl JournalRef {
+    /// Where the journal of a changelog lies.
+    ///
+    /// # Errors
+    /// `Corrupt` for one that would begin before its file.
+    pub fn before(self, changelog: &SegmentRef) -> Result<SegmentRef> {
+        let Self { len, digest } = self;
+        let offset = changelog.offset.checked_sub(len).ok_or_else(|| {
+            Error::corrupt(format!(
+                "journal of {changelog}: expected at most {} bytes before it, found {len}",
+                changelog.offset
+            ))
+        })?;
+        Ok(SegmentRef {
+            file: changelog.file,
+            offset,
+            len,
+            digest,
+        })
+    }
+}
+
 /// Header of a stored segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentHead {
@@ -129,6 +164,8 @@ pub struct SegmentHead {
     /// of its lineage. Builds on the others, so the state can be rebuilt from it for as long as they
     /// are kept.
     pub replaced: Option<SegmentRef>,
+    /// Of a changelog whose commit recorded every operation: where they are.
+    pub journal: Option<JournalRef>,
     /// Size of the payload in bytes, uncompressed. The head of a run does not say, and has 0 where it
     /// was read alone.
     pub payload_bytes: u64,

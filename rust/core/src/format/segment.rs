@@ -5,11 +5,11 @@ use std::sync::Arc;
 use prost::Message;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::bodies::{FileHeaderMessage, HeadMessage, check_owner, decode};
+use super::bodies::{FileHeaderMessage, HeadMessage, check_owner, decode, journal_bytes};
 use super::frame::{self, FrameKind, HEADER_BYTES, MAX_BODY_BYTES};
 use super::run::{Event, RunReader, RunWalk};
 use super::stream::SegmentStream;
-use super::{Compression, NewSegment, Segment, SegmentHead, SegmentKind, read_frames};
+use super::{Compression, JournalRef, NewSegment, Segment, SegmentHead, SegmentKind, read_frames};
 use crate::error::{Error, Result};
 use crate::ids::{FileId, Owner, SegmentRef};
 use crate::storage::{ReadFile, Storage};
@@ -40,12 +40,44 @@ pub(crate) fn encode_segment(
     payload: &[u8],
     compression: Compression,
 ) -> Result<EncodedSegment> {
+    encode_behind(None, new, payload, compression)
+}
+
+/// A journal with `operations` entries, and the changelog `new` that names it. To be stored one behind
+/// the other, in this order.
+pub(crate) fn encode_with_journal(
+    new: &NewSegment<'_>,
+    payload: &[u8],
+    (journal, operations): (&[u8], u64),
+    compression: Compression,
+) -> Result<(EncodedSegment, EncodedSegment)> {
+    let of_journal = NewSegment {
+        lineage: &[],
+        replaced: None,
+        entries: operations,
+        ..*new
+    };
+    let journal = encode_segment(&of_journal, journal, compression)?;
+    let reference = JournalRef {
+        len: journal.bytes.len() as u64,
+        digest: journal.digest,
+    };
+    let changelog = encode_behind(Some(reference), new, payload, compression)?;
+    Ok((journal, changelog))
+}
+
+fn encode_behind(
+    journal: Option<JournalRef>,
+    new: &NewSegment<'_>,
+    payload: &[u8],
+    compression: Compression,
+) -> Result<EncodedSegment> {
     if new.kind == SegmentKind::Run {
         return Err(Error::invalid_input(
             "a run is written entry by entry, not as a payload",
         ));
     }
-    let head = encode_head(new, payload.len() as u64, new.entries)?;
+    let head = encode_head(new, journal, payload.len() as u64, new.entries)?;
     let room = match compression {
         Compression::None => payload.len(),
         Compression::Lz4 => payload.len() / 2,
@@ -66,6 +98,7 @@ pub(crate) fn encode_segment(
 /// Body of the head of a segment.
 pub(super) fn encode_head(
     new: &NewSegment<'_>,
+    journal: Option<JournalRef>,
     payload_bytes: u64,
     entries: u64,
 ) -> Result<Vec<u8>> {
@@ -80,6 +113,7 @@ pub(super) fn encode_head(
         replaced: new
             .replaced
             .map_or_else(Vec::new, |r| r.to_bytes().to_vec()),
+        journal: journal_bytes(journal),
     };
     Ok(head.encode_to_vec())
 }

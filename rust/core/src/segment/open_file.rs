@@ -62,6 +62,8 @@ pub(super) enum Appended {
     Written { reference: SegmentRef, full: bool },
     /// The file takes no appends any more: use another one.
     Refused,
+    /// It has no room for so many segments: close it and use another one.
+    TooMany,
     /// The disk is full, and nothing of the segment is left: the file takes what fits.
     NoSpace(Error),
     /// The write failed. The file takes no appends any more and must be closed.
@@ -106,10 +108,12 @@ impl OpenFile {
         }
     }
 
-    /// Appends the bytes of one segment; `entry` learns where it lies.
+    /// Appends the bytes of one segment, which those of others, `before`, precede; the entries learn
+    /// where they lie.
     pub fn append(
         &self,
         bytes: &[u8],
+        before: &[IndexEntry],
         mut entry: IndexEntry,
         bounds: Bounds,
         observer: &dyn Observer,
@@ -119,6 +123,9 @@ impl OpenFile {
         let (Status::Open, Some(handle)) = (inner.status, inner.handle.as_mut()) else {
             return Appended::Refused;
         };
+        if inner.entries.len() + before.len() >= bounds.max_segments {
+            return Appended::TooMany;
+        }
         if let Err(e) = handle.append(bytes) {
             // How much was written is unknown. It takes space for as long as a neighbour is needed.
             let is_cut = handle.cut(inner.good_bytes).is_ok();
@@ -130,13 +137,21 @@ impl OpenFile {
             inner.status = Status::Closing;
             return Appended::Cut(e);
         }
-        entry.reference.file = self.id;
-        entry.reference.offset = inner.good_bytes;
+        let mut offset = inner.good_bytes;
         inner.good_bytes += bytes.len() as u64;
         inner.physical_bytes = inner.good_bytes;
+        let mut place = |entry: &mut IndexEntry| {
+            entry.reference.file = self.id;
+            entry.reference.offset = offset;
+            offset += entry.reference.len;
+            // Under the lock, so that an observer that learns of the end knows all segments.
+            observer.appended(entry, inner.physical_bytes);
+        };
+        let mut before = before.to_vec();
+        before.iter_mut().for_each(&mut place);
+        place(&mut entry);
         let reference = entry.reference;
-        // Under the lock, so that an observer that learns of the end knows all segments.
-        observer.appended(&entry, inner.physical_bytes);
+        inner.entries.append(&mut before);
         inner.entries.push(entry);
         let full =
             inner.good_bytes >= bounds.max_file_bytes || inner.entries.len() >= bounds.max_segments;

@@ -109,7 +109,7 @@ impl RunWriter<'_> {
         match self.file.take() {
             None => {
                 let frames = self.encoder.frames();
-                self.writer.append_encoded(0, &self.entry, frames)
+                self.writer.append_encoded(0, &[], &self.entry, frames)
             }
             Some(file) => {
                 let file = self.write_part(file)?;

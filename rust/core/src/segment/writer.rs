@@ -10,7 +10,8 @@ use super::open_file::{Appended, Bounds, Durability, OpenFile, Synced};
 use super::stats::{Counters, WriterStats, add};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
-    Compression, IndexEntry, MAX_SEGMENTS_PER_FILE, NewSegment, encode_file_header, encode_segment,
+    Compression, EncodedSegment, IndexEntry, MAX_SEGMENTS_PER_FILE, NewSegment, encode_file_header,
+    encode_segment, encode_with_journal,
 };
 use crate::ids::{FileId, SegmentRef, Term};
 use crate::storage::Storage;
@@ -143,6 +144,25 @@ impl SegmentWriter {
         Ok(self.append_in(0, new, payload)?.0)
     }
 
+    /// Appends a changelog, and directly before it its journal, a payload of so many operations. Both
+    /// are there, or neither.
+    ///
+    /// # Errors
+    /// As [`SegmentWriter::append`].
+    pub fn append_with_journal(
+        &self,
+        new: &NewSegment<'_>,
+        payload: &[u8],
+        journal: (&[u8], u64),
+    ) -> Result<SegmentRef> {
+        self.check_process()?;
+        let (journal, changelog) =
+            encode_with_journal(new, payload, journal, self.options.compression)?;
+        let [before, entry] = [&journal, &changelog].map(|encoded| self.encoded(new, encoded));
+        let bytes = [journal.bytes, changelog.bytes].concat();
+        self.append_encoded(0, &[before], &entry, &bytes)
+    }
+
     /// Makes everything appended so far survive a machine crash.
     ///
     /// A file whose sync failed takes no more appends. Its loss is reported to every call that
@@ -268,9 +288,13 @@ impl SegmentWriter {
         self.check_process()?;
         // Outside every lock: this is where the time goes.
         let encoded = encode_segment(new, payload, self.options.compression)?;
-        let entry = self.unplaced(new, encoded.bytes.len() as u64, encoded.digest);
-        let reference = self.append_encoded(lane, &entry, &encoded.bytes)?;
+        let entry = self.encoded(new, &encoded);
+        let reference = self.append_encoded(lane, &[], &entry, &encoded.bytes)?;
         Ok((reference, encoded.bytes))
+    }
+
+    fn encoded(&self, new: &NewSegment<'_>, encoded: &EncodedSegment) -> IndexEntry {
+        self.unplaced(new, encoded.bytes.len() as u64, encoded.digest)
     }
 
     /// The index entry of a segment that has no place yet.
@@ -291,10 +315,11 @@ impl SegmentWriter {
         }
     }
 
-    /// Appends the frames of a whole segment.
+    /// Appends the frames of a whole segment, which those of others, `before`, may precede.
     pub(super) fn append_encoded(
         &self,
         lane: u64,
+        before: &[IndexEntry],
         entry: &IndexEntry,
         bytes: &[u8],
     ) -> Result<SegmentRef> {
@@ -304,17 +329,17 @@ impl SegmentWriter {
         };
         // A segment that fills a file by itself gets one of its own: the others would wait for its
         // bytes at the lock of the file that they share.
-        let is_large = entry.reference.len >= self.options.max_file_bytes;
+        let is_large = bytes.len() as u64 >= self.options.max_file_bytes;
         loop {
             let file = if is_large {
                 self.new_file(&mut self.files.lock(), lane)?
             } else {
                 self.current_file(lane)?
             };
-            match file.append(bytes, entry.clone(), bounds, self.observer.as_ref()) {
+            match file.append(bytes, before, entry.clone(), bounds, self.observer.as_ref()) {
                 Appended::Written { reference, full } => {
-                    add(&self.counters.segments, 1);
-                    add(&self.counters.bytes, reference.len);
+                    add(&self.counters.segments, 1 + before.len() as u64);
+                    add(&self.counters.bytes, bytes.len() as u64);
                     if full {
                         // The append itself succeeded. A seal that fails poisons the file, which
                         // the sync or seal before an acknowledgement reports.
@@ -323,6 +348,9 @@ impl SegmentWriter {
                     return Ok(reference);
                 }
                 Appended::Refused => self.retire(&file),
+                Appended::TooMany => {
+                    let _ = self.close(&file);
+                }
                 Appended::NoSpace(error) if !is_large => return Err(self.failed(entry, error)),
                 Appended::NoSpace(error) | Appended::Cut(error) => {
                     let _ = self.close(&file);

@@ -1,5 +1,5 @@
-//! What single commits changed, read from their changelogs: for readers that look at a stream of
-//! changes, or rebuild a version from an older one.
+//! What single commits changed, read from their changelogs and journals: for readers that look at a
+//! stream of changes, or rebuild a version from an older one.
 
 use std::collections::HashMap;
 
@@ -7,9 +7,10 @@ use super::commit_id::CommitId;
 use super::content::{Layout, split_key};
 use super::entries::{Change, ChangeReader};
 use super::family::Begun;
+use super::journal::{for_each_operation, read_journal};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Segment, SegmentKind, read_any_head, read_segment};
-use crate::ids::Owner;
+use crate::ids::{Owner, SegmentRef};
 use crate::storage::Storage;
 
 /// What happened to a key.
@@ -21,6 +22,24 @@ pub enum ChangeKind {
     Remove,
     /// This value was put behind the others.
     Append,
+}
+
+impl ChangeKind {
+    /// Stable number of the kind, as stored and for Java.
+    pub fn tag(self) -> u8 {
+        match self {
+            Self::Put => 0,
+            Self::Remove => 1,
+            Self::Append => 2,
+        }
+    }
+
+    /// Inverse of [`ChangeKind::tag`].
+    pub fn from_tag(tag: u8) -> Option<Self> {
+        [Self::Put, Self::Remove, Self::Append]
+            .into_iter()
+            .find(|kind| kind.tag() == tag)
+    }
 }
 
 /// Which column family to look at.
@@ -44,6 +63,67 @@ pub fn read_changelog(
     version: u64,
     ids: &[CommitId],
 ) -> Result<Option<Segment>> {
+    let found = find_changelog(storage, owner, version, ids)?;
+    found
+        .map(|reference| read_segment(storage, &reference, owner))
+        .transpose()
+}
+
+/// As [`read_changelog`], with every operation of the commit if it recorded them.
+///
+/// # Errors
+/// As [`read_changelog`].
+pub fn read_changes(
+    storage: &dyn Storage,
+    owner: &Owner,
+    version: u64,
+    ids: &[CommitId],
+) -> Result<Option<Changes>> {
+    let Some(reference) = find_changelog(storage, owner, version, ids)? else {
+        return Ok(None);
+    };
+    let changelog = read_segment(storage, &reference, owner)?;
+    let journal = read_journal(storage, &reference, &changelog.head)?;
+    Ok(Some(match journal {
+        None => Changes::OfKeys(changelog),
+        Some(journal) => Changes::Operations(journal),
+    }))
+}
+
+/// What a commit changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Changes {
+    /// Its changelog: what it did to each key in the end.
+    OfKeys(Segment),
+    /// Its journal: everything that it did.
+    Operations(Segment),
+}
+
+impl Changes {
+    /// Calls `act` for every change of one family: of a journal in the order of the operations, else as
+    /// [`for_each_change`].
+    ///
+    /// # Errors
+    /// `Corrupt` when the entries are not those of such a segment.
+    pub fn for_each(
+        &self,
+        layout: Layout,
+        family: FamilyOfInterest,
+        act: impl FnMut(ChangeKind, &[u8], &[u8]),
+    ) -> Result<()> {
+        match self {
+            Self::OfKeys(changelog) => for_each_change(&changelog.payload, layout, family, act),
+            Self::Operations(journal) => for_each_operation(&journal.payload, family.number, act),
+        }
+    }
+}
+
+fn find_changelog(
+    storage: &dyn Storage,
+    owner: &Owner,
+    version: u64,
+    ids: &[CommitId],
+) -> Result<Option<SegmentRef>> {
     let of_version = ids.iter().filter(|id| id.version == version);
     for reference in of_version.filter_map(|id| id.segment) {
         let head = read_any_head(storage, &reference)?;
@@ -62,7 +142,7 @@ pub fn read_changelog(
                 ),
             ));
         }
-        return read_segment(storage, &reference, owner).map(Some);
+        return Ok(Some(reference));
     }
     Ok(None)
 }

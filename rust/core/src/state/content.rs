@@ -47,6 +47,21 @@ impl Layout {
     }
 }
 
+/// What a session changed.
+#[derive(Debug)]
+pub(super) struct SessionChanges {
+    pub entries: ChangeWriter,
+    /// How many of these are about families, not keys.
+    of_directory: u64,
+}
+
+impl SessionChanges {
+    /// Number of entries about keys.
+    pub fn of_keys(&self) -> u64 {
+        self.entries.entries() - self.of_directory
+    }
+}
+
 /// All tables of one store.
 #[derive(Debug)]
 pub struct Families {
@@ -193,11 +208,12 @@ impl Families {
     }
 
     /// What the session changed; `None` when nothing did.
-    pub(super) fn changes(&self) -> Option<ChangeWriter> {
+    pub(super) fn changes(&self) -> Option<SessionChanges> {
         let mut out = ChangeWriter::default();
         let directory = Prefix::new(DIRECTORY);
         self.directory
             .changes(directory.bytes(self.layout), false, &[], &mut out);
+        let of_directory = out.entries();
         for (number, family) in (1u16..).zip(&self.families) {
             let [(of_heads, heads), (of_elements, elements)] = numbered(number, family);
             heads.changes(of_heads.bytes(self.layout), false, &[], &mut out);
@@ -206,7 +222,10 @@ impl Families {
             let prefix = of_elements.bytes(self.layout);
             elements.changes(prefix, true, &family.marks(), &mut out);
         }
-        (out.entries() > 0).then_some(out)
+        (out.entries() > 0).then_some(SessionChanges {
+            entries: out,
+            of_directory,
+        })
     }
 
     /// Writes the whole content to `out`.
@@ -425,6 +444,7 @@ mod tests {
             kind: SegmentKind::Changelog,
             lineage: Vec::new(),
             replaced: None,
+            journal: None,
             payload_bytes: 0,
             entries: out.entries(),
         };

@@ -205,6 +205,18 @@ impl Family {
         Ok(self.heads.remove(key))
     }
 
+    /// All keys. Those that are in a run only are read into memory.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub(super) fn keys(&mut self) -> Result<Vec<Vec<u8>>> {
+        for key in self.heads.cold_keys(KeyRange::All)? {
+            self.heads.fault_in(&key)?;
+        }
+        let records = self.heads.records();
+        Ok(records.map(|record| record.key.to_vec()).collect())
+    }
+
     /// Removes everything.
     pub(super) fn clear(&mut self) -> Result<()> {
         self.forget_begun();

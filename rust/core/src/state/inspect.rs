@@ -4,6 +4,7 @@
 use prost::Message;
 
 use super::entry_stream::EntryStream;
+use super::journal::{for_each_operation, read_journal};
 use crate::error::{Error, Result};
 use crate::format::{
     RunReader, SegmentHead, SegmentKind, SegmentReader, parse_entry, read_any_head,
@@ -76,7 +77,7 @@ impl SegmentReport {
     }
 }
 
-/// Reads and verifies all of a segment of a state store.
+/// Reads and verifies all of a segment of a state store, and of a changelog its journal.
 ///
 /// # Errors
 /// `NotFound` when the file is missing, `Unsupported` when a newer version wrote it, `Corrupt` for
@@ -93,6 +94,10 @@ pub fn inspect_segment(storage: &dyn Storage, reference: &SegmentRef) -> Result<
         ))
     };
     entries.for_each(|_, _| Ok(())).map_err(about)?;
+    if let Some(journal) = read_journal(storage, reference, &head)? {
+        for_each_operation(&journal.payload, 0, |_, _, _| {})
+            .map_err(|e| about(e).context("journal"))?;
+    }
     let index = match head.kind {
         SegmentKind::Run => Some(inspect_index(storage, reference, &owner).map_err(about)?),
         _ => None,

@@ -174,6 +174,7 @@ mod tests {
             kind: SegmentKind::Changelog,
             lineage: Vec::new(),
             replaced: None,
+            journal: None,
             payload_bytes: 0,
             entries: writer.entries(),
         };

@@ -19,6 +19,7 @@ mod entry_stream;
 mod family;
 mod images;
 mod inspect;
+mod journal;
 mod load;
 mod memory;
 mod merge;
@@ -31,7 +32,9 @@ mod store;
 mod table;
 
 pub use base_image::{BaseImage, BaseImageTask};
-pub use changes::{ChangeKind, FamilyOfInterest, find_own, for_each_change, read_changelog};
+pub use changes::{
+    ChangeKind, Changes, FamilyOfInterest, find_own, for_each_change, read_changelog, read_changes,
+};
 pub use commit_id::CommitId;
 pub use content::{FIRST_FAMILY, Families, Layout};
 pub use entries::{Change, ChangeReader, ChangeWriter};

@@ -1,6 +1,8 @@
 //! A session changes the opened version of a store and ends with a commit or an abort.
 
+use super::changes::ChangeKind;
 use super::commit_id::CommitId;
+use super::entries::ChangeWriter;
 use super::family::{Family, FamilyOptions};
 use super::images::is_long;
 use super::store::StateStore;
@@ -36,6 +38,7 @@ impl StateStore {
         if is_short {
             self.families.evict();
         }
+        self.turn_journal(true);
         self.count_memory()?;
         self.is_starved = is_short && self.memory.is_short(0) && self.families.is_mostly_dirty();
         self.in_session = true;
@@ -48,7 +51,8 @@ impl StateStore {
     /// `InvalidInput` outside a session, without such a family, or for an entry above 4 GiB;
     /// `LimitExceeded` when the memory budget is used up: abort the session; as [`StateStore::get`].
     pub fn put(&mut self, family: u32, key: &[u8], value: &[u8]) -> Result<()> {
-        self.write(family, |content| content.put(key, value))
+        self.write(family, |content| content.put(key, value))?;
+        self.record(family, ChangeKind::Put, key, &[value])
     }
 
     /// Sets a key to a list of values; an empty one removes the key.
@@ -56,7 +60,8 @@ impl StateStore {
     /// # Errors
     /// As [`StateStore::put`]; `InvalidInput` for a family with one value per key.
     pub fn put_list(&mut self, family: u32, key: &[u8], values: &[&[u8]]) -> Result<()> {
-        self.write(family, |content| content.put_list(key, values))
+        self.write(family, |content| content.put_list(key, values))?;
+        self.record(family, ChangeKind::Put, key, values)
     }
 
     /// Appends to the list of a key.
@@ -64,7 +69,8 @@ impl StateStore {
     /// # Errors
     /// As [`StateStore::put_list`].
     pub fn append(&mut self, family: u32, key: &[u8], values: &[&[u8]]) -> Result<()> {
-        self.write(family, |content| content.append(key, values))
+        self.write(family, |content| content.append(key, values))?;
+        self.record(family, ChangeKind::Append, key, values)
     }
 
     /// Removes a key with all its values; false when it was not there.
@@ -74,7 +80,9 @@ impl StateStore {
     pub fn remove(&mut self, family: u32, key: &[u8]) -> Result<bool> {
         self.need_session()?;
         let removed = self.families.family_mut(family)?.remove(key);
-        self.trust(removed)
+        let removed = self.trust(removed)?;
+        self.record_removal(family, key)?;
+        Ok(removed)
     }
 
     /// Number of the column family `name`, which is made when it is not there.
@@ -93,6 +101,7 @@ impl StateStore {
     /// `InvalidInput` outside a session.
     pub fn remove_family(&mut self, name: &str) -> Result<bool> {
         self.need_session()?;
+        self.record_removal_of(name)?;
         let dropped = self.families.drop_family(name);
         self.trust(dropped)
     }
@@ -114,28 +123,36 @@ impl StateStore {
         };
         let changes = self.families.changes();
         let changed = changes.is_some();
-        let mut next = match changes {
-            None => {
-                self.stats.empty_commits += 1;
-                at.unchanged()
-            }
-            Some(changes) => {
-                let new = NewSegment {
-                    owner: &self.owner,
-                    created: CheckpointId(at.id.version + 1),
-                    kind: SegmentKind::Changelog,
-                    lineage: &at.lineage,
-                    replaced: at.replaced,
-                    entries: changes.entries(),
-                };
-                let payload = changes.into_bytes();
-                let reference = writer.append(&new, &payload)?;
-                self.stats.commits += 1;
-                self.stats.written_bytes += payload.len() as u64;
-                at.with_segment(reference)
-            }
+        let journal = self.journal.as_ref();
+        let journal = journal.filter(|journal| journal.tells_more_than(changes.as_ref()));
+        let mut next = if changed || journal.is_some() {
+            let changes = changes.map_or_else(ChangeWriter::default, |changes| changes.entries);
+            let new = NewSegment {
+                owner: &self.owner,
+                created: CheckpointId(at.id.version + 1),
+                kind: SegmentKind::Changelog,
+                lineage: &at.lineage,
+                replaced: at.replaced,
+                entries: changes.entries(),
+            };
+            let payload = changes.into_bytes();
+            let reference = match journal {
+                None => writer.append(&new, &payload)?,
+                Some(journal) => {
+                    let operations = (journal.payload(), journal.operations());
+                    writer.append_with_journal(&new, &payload, operations)?
+                }
+            };
+            self.stats.commits += 1;
+            self.stats.written_bytes += payload.len() as u64;
+            self.stats.written_bytes += journal.map_or(0, |journal| journal.payload().len() as u64);
+            at.with_segment(reference)
+        } else {
+            self.stats.empty_commits += 1;
+            at.unchanged()
         };
         self.families.commit();
+        self.turn_journal(false);
         let floor = next.lineage_floor.0;
         self.families.mark(next.id.version, floor, changed);
         // What was committed stays committed: a limit that this exceeds stops the next session.
@@ -159,6 +176,7 @@ impl StateStore {
         if self.in_session {
             self.scans.clear();
             self.families.abort();
+            self.turn_journal(false);
             let _ = self.count_memory();
             self.in_session = false;
         }

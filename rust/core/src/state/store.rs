@@ -8,6 +8,7 @@ use super::changes::read_changelog;
 use super::commit_id::CommitId;
 use super::content::{Families, Layout};
 use super::entry_stream::EntryStream;
+use super::journal::Journal;
 use super::load::Load;
 use super::memory::{MemoryBudget, MemoryShare};
 use super::open_scans::{OpenScans, ScanBatch, ScanOf};
@@ -48,6 +49,10 @@ pub struct StateStore {
     /// The version that undoing the last commit restores.
     pub(super) before: Option<Position>,
     pub(super) in_session: bool,
+    /// Sessions record every operation.
+    pub(super) records: bool,
+    /// The operations of the open session, if it records them.
+    pub(super) journal: Option<Journal>,
     /// Maintenance wrote it, and its file may not be durable yet: no commit may refer to it.
     pub(super) pending_image: Option<BaseImage>,
     /// Maintenance has found `pending_image` there before.
@@ -81,6 +86,8 @@ impl StateStore {
             at: None,
             before: None,
             in_session: false,
+            records: false,
+            journal: None,
             pending_image: None,
             image_waits: false,
             next_run: None,
@@ -369,7 +376,8 @@ impl StateStore {
     }
 
     pub(super) fn count_memory(&mut self) -> Result<()> {
-        let bytes = self.families.memory_bytes() as u64;
+        let journal = self.journal.as_ref().map_or(0, Journal::memory_bytes);
+        let bytes = (self.families.memory_bytes() + journal) as u64;
         self.memory.set(bytes).map_err(|e| e.context(&self.owner))
     }
 

@@ -82,7 +82,7 @@ impl RunEncoder {
     /// A run without entries. `new` says everything but their number.
     pub fn new(new: &NewSegment<'_>, compression: Compression) -> Result<Self> {
         let mut out = Vec::new();
-        let head = encode_head(new, 0, 0)?;
+        let head = encode_head(new, None, 0, 0)?;
         frame::put(
             &mut out,
             VERSION_OF_RUNS,

@@ -39,7 +39,12 @@ public final class HoldfastConf {
         "localCacheBytes",
         Long.toString(1L << 30),
         "Local disk of one executor for what it wrote to and read from a remote checkpoint while state"
-            + " may leave memory, 0 for none: a number of bytes, or as Spark writes sizes (10g).");
+            + " may leave memory, 0 for none: a number of bytes, or as Spark writes sizes (10g)."),
+    CHANGE_JOURNAL(
+        "changeJournal",
+        "false",
+        "Whether batches record every change of state for the change feed of the state reader, those"
+            + " that the same batch replaced included: true or false.");
 
     final String key;
     final String defaultValue;
@@ -88,12 +93,16 @@ public final class HoldfastConf {
 
   private final long localCacheBytes;
 
+  /** Whether commits record every operation. */
+  final boolean changeJournal;
+
   /** Reads the settings that travelled with a state store. */
   public HoldfastConf(Map<String, String> values) {
     maxFileBytes = bytes(values, Setting.MAX_FILE_BYTES, 1);
     maxMemoryBytes = bytes(values, Setting.MAX_MEMORY_BYTES, 0);
     targetMemoryBytes = bytes(values, Setting.TARGET_MEMORY_BYTES, 0);
     localCacheBytes = bytes(values, Setting.LOCAL_CACHE_BYTES, 0);
+    changeJournal = flag(values, Setting.CHANGE_JOURNAL);
     String named = text(values, Setting.COMPRESSION);
     compression = Compression.named(named).orElseThrow(() -> wrong(Setting.COMPRESSION, named));
   }
@@ -115,6 +124,15 @@ public final class HoldfastConf {
 
   private static String text(Map<String, String> values, Setting setting) {
     return values.getOrDefault(setting.key, setting.defaultValue).trim();
+  }
+
+  private static boolean flag(Map<String, String> values, Setting setting) {
+    String text = text(values, setting);
+    boolean isTrue = text.equalsIgnoreCase("true");
+    if (isTrue || text.equalsIgnoreCase("false")) {
+      return isTrue;
+    }
+    throw wrong(setting, text);
   }
 
   private static long bytes(Map<String, String> values, Setting setting, long least) {

@@ -112,6 +112,7 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
             // Spark's own provider takes a negative number as 0.
             Math.max(0, storeConf.maxVersionsToRetainInMemory()),
             storeConf.minDeltasForSnapshot(),
+            conf.changeJournal,
             this::report);
   }
 

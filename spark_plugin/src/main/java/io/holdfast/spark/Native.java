@@ -110,9 +110,16 @@ public final class Native {
    * @param columns whether the store has column families
    * @param options {@code ORDERED} and the like, of the one family of a store without column
    *     families
+   * @param journal whether sessions record every operation, for {@link #changes}
    */
   public static native long openStore(
-      long folder, String operator, String partition, String store, boolean columns, int options);
+      long folder,
+      String operator,
+      String partition,
+      String store,
+      boolean columns,
+      int options,
+      boolean journal);
 
   public static native void closeStore(long store);
 
@@ -147,7 +154,8 @@ public final class Native {
 
   /**
    * What the commit of a version changed in one family: {@code kind u8, key_len u32, value_len u32,
-   * key, value} each, kind being one of the {@code CHANGE_} constants.
+   * key, value} each, kind being one of the {@code CHANGE_} constants. Where the commit recorded
+   * every operation, these are all of them in their order, else what became of each key.
    *
    * @param ids of the version, of all stores of the partition
    */

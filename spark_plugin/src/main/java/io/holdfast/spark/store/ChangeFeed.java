@@ -8,7 +8,10 @@ import org.apache.spark.util.NextIterator;
 import scala.Enumeration;
 import scala.Tuple4;
 
-/** What every commit of a range of versions changed in one column family. */
+/**
+ * What every commit of a range of versions changed in one column family: everything that it did there
+ * if it recorded that, else what became of each key.
+ */
 public final class ChangeFeed
     extends NextIterator<Tuple4<Enumeration.Value, UnsafeRow, UnsafeRow, Object>> {
   private static final int HEADER_BYTES = 9;

@@ -59,6 +59,7 @@ public final class NativeStore {
   private final Supplier<StoreManagers.Lease> leases;
   private final int versionsInMemory;
   private final int minChangelogs;
+  private final boolean journal;
   private final LongConsumer snapshots;
 
   /** Held by the one thread that maintains the store. */
@@ -87,6 +88,7 @@ public final class NativeStore {
    * @param leases gives a share of the manager, whenever the native store is opened
    * @param versionsInMemory how many versions stay in memory between two tasks
    * @param minChangelogs so many changelogs make a base image due
+   * @param journal whether commits record every operation
    * @param snapshots receives, after each maintenance, the version that loads from a base image and a
    *     few changelogs; -1 when nothing is known of it
    */
@@ -95,11 +97,13 @@ public final class NativeStore {
       Supplier<StoreManagers.Lease> leases,
       int versionsInMemory,
       int minChangelogs,
+      boolean journal,
       LongConsumer snapshots) {
     this.identity = identity;
     this.leases = leases;
     this.versionsInMemory = versionsInMemory;
     this.minChangelogs = minChangelogs;
+    this.journal = journal;
     this.snapshots = snapshots;
     open();
   }
@@ -114,7 +118,8 @@ public final class NativeStore {
               identity.partition,
               identity.store,
               identity.columns,
-              identity.options);
+              identity.options,
+              journal);
     } catch (RuntimeException e) {
       fresh.close();
       throw e;
