@@ -22,6 +22,7 @@ fn append(manager: &SnapshotManager, owner: &Owner, created: u64) -> SegmentRef 
         lineage: &[],
         replaced: None,
         entries: 1,
+        tables: &[],
     };
     manager.append(&new, &[7; 100]).unwrap()
 }

@@ -5,7 +5,8 @@ mod common;
 
 use common::{faulty, options};
 use holdfast_core::format::{
-    Compression, NewSegment, SegmentHead, SegmentKind, read_head, read_index, read_segment,
+    Compression, NewSegment, SegmentHead, SegmentKind, TableKeys, read_head, read_index,
+    read_segment,
 };
 use holdfast_core::segment::SegmentWriter;
 use holdfast_core::{CheckpointId, FileId, Owner, SegmentRef, Term};
@@ -27,8 +28,12 @@ fn any_head() -> impl Strategy<Value = SegmentHead> {
     });
     let lineage = prop::collection::vec(reference.clone(), 0..40);
     let replaced = prop::option::of(reference);
-    (owner, any::<u64>(), 1..5u8, lineage, replaced, any::<u64>()).prop_map(
-        |((pipeline, operator, region, store), created, kind, lineage, replaced, entries)| {
+    let table = (prop::collection::vec(any::<u8>(), 0..3), any::<u64>());
+    let table = table.prop_map(|(prefix, keys)| TableKeys { prefix, keys });
+    let counts = (any::<u64>(), prop::collection::vec(table, 0..4));
+    (owner, any::<u64>(), 1..5u8, lineage, replaced, counts).prop_map(
+        |((pipeline, operator, region, store), created, kind, lineage, replaced, counts)| {
+            let (entries, tables) = counts;
             SegmentHead {
                 owner: Owner {
                     pipeline,
@@ -43,6 +48,7 @@ fn any_head() -> impl Strategy<Value = SegmentHead> {
                 journal: None,
                 payload_bytes: 0,
                 entries,
+                tables,
             }
         },
     )
@@ -80,6 +86,7 @@ proptest! {
                 lineage: &head.lineage,
                 replaced: head.replaced,
                 entries: head.entries,
+                tables: &head.tables,
             };
             let reference = writer.append(&new, &payload).unwrap();
             written.push((reference, head, payload));

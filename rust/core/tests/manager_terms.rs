@@ -29,6 +29,7 @@ fn append(manager: &SnapshotManager, created: u64) -> Result<SegmentRef> {
         lineage: &[],
         replaced: None,
         entries: 1,
+        tables: &[],
     };
     manager.append(&new, b"state")
 }

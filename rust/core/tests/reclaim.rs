@@ -436,6 +436,7 @@ fn of_managers_that_are_gone_what_no_checkpoint_refers_to_goes() {
             lineage: &[],
             replaced: None,
             entries: 1,
+            tables: &[],
         };
         manager.append(&new, b"state").unwrap()
     };

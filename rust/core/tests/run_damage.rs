@@ -49,6 +49,7 @@ fn sample(compression: Compression, sealed: bool) -> Sample {
             lineage: &[],
             replaced: None,
             entries: 0,
+            tables: &[],
         };
         let mut run = writer.begin_run(&new).unwrap();
         for number in 0..entries {

@@ -174,6 +174,7 @@ fn regenerate() {
             lineage,
             replaced: None,
             entries: 0,
+            tables: &[],
         };
         let mut run = writer.begin_run(&new).unwrap();
         for (key, value) in entries {

@@ -26,6 +26,7 @@ fn begin<'w>(
         lineage,
         replaced: None,
         entries: 0,
+        tables: &[],
     };
     writer.begin_run(&new).unwrap()
 }
@@ -136,6 +137,7 @@ fn a_run_as_a_payload_is_refused() {
         lineage: &[],
         replaced: None,
         entries: 1,
+        tables: &[],
     };
     let error = writer.append(&new, b"payload").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);

@@ -37,6 +37,7 @@ fn append(manager: &SnapshotManager, owner: &Owner, created: u64) -> Result<Segm
         lineage: &[],
         replaced: None,
         entries: 1,
+        tables: &[],
     };
     manager.append(&new, &payload(created, 2000))
 }
@@ -589,6 +590,7 @@ fn the_space_of_the_open_file_is_bounded() {
                 lineage: &[],
                 replaced: None,
                 entries: 1,
+                tables: &[],
             };
             created = manager.append(&new, &state).unwrap().file.seq;
             let oldest = number.saturating_sub(num_retained - 1).max(1);

@@ -178,6 +178,72 @@ fn key_of(k: u8) -> Vec<u8> {
     vec![k / 12; usize::from(k % 12) + 1]
 }
 
+/// A store of many keys over which changes lie: values that are new, keys that are new, and removals.
+fn changed_store(world: &World) -> (CommitId, Model) {
+    let mut store = world.store();
+    let mut model = Model::new();
+    store.open(world.storage.as_ref(), 0, None).unwrap();
+    let key = |number: u32| number.to_be_bytes().to_vec();
+    let mut session = |store: &mut StateStore, puts: &[u32], removals: &[u32], value: u8| {
+        world.begin(store);
+        for number in puts {
+            let value = vec![value; 100];
+            store.put(FIRST_FAMILY, &key(*number), &value).unwrap();
+            model.insert(key(*number), value);
+        }
+        for number in removals {
+            let was_there = model.remove(&key(*number)).is_some();
+            assert_eq!(
+                store.remove(FIRST_FAMILY, &key(*number)).unwrap(),
+                was_there
+            );
+        }
+        store.commit(&world.writer).unwrap()
+    };
+    let all: Vec<u32> = (0..20_000).collect();
+    session(&mut store, &all, &[], 0);
+    world.merge(&mut store, true);
+    let every: Vec<u32> = all.iter().copied().step_by(37).collect();
+    session(&mut store, &every, &[5, 6, 30_000], 1);
+    session(&mut store, &[5, 40_000, 40_001], &every[..9], 2);
+    let id = session(&mut store, &[40_001], &[40_000, 7], 3);
+    world.writer.sync().unwrap();
+    (id, model)
+}
+
+#[test]
+fn a_load_over_a_run_reads_none_of_its_entries() {
+    let world = world(false, u64::MAX);
+    world.budget.set_target_bytes(Some(1));
+    let (id, model) = changed_store(&world);
+    let mut store = world.load(&id);
+    assert_eq!(store.stats().cold_reads, 0);
+    assert_eq!(store.families().keys(), model.len() as u64);
+    assert_eq!(store.stats().cold_reads, 0);
+    let known = 11u32.to_be_bytes();
+    assert_eq!(
+        store.get(FIRST_FAMILY, &known).unwrap(),
+        Some(&[0; 100][..])
+    );
+    assert_eq!(store.stats().cold_reads, 1);
+    check(&mut store, &model, 4096, false);
+    // What goes on from here counts right as well.
+    world.begin(&mut store);
+    assert!(!store.remove(FIRST_FAMILY, &7u32.to_be_bytes()).unwrap());
+    assert!(store.remove(FIRST_FAMILY, &8u32.to_be_bytes()).unwrap());
+    assert_eq!(store.families().keys(), model.len() as u64 - 1);
+}
+
+#[test]
+fn changelogs_that_do_not_say_how_many_keys_there_are_are_loaded_over_a_run() {
+    let world = world(false, u64::MAX);
+    let (id, model) = changed_store(&world);
+    world.budget.set_target_bytes(Some(1));
+    let mut store = world.load(&id);
+    assert!(store.stats().cold_reads > 0);
+    check(&mut store, &model, 4096, false);
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Put(u8, u8, u16),

@@ -127,6 +127,7 @@ fn new_segment(
         lineage: &[],
         replaced: None,
         entries: unsigned("entries", entries)?,
+        tables: &[],
     })
 }
 

@@ -181,6 +181,7 @@ impl SegmentStore {
             lineage: &lineage,
             replaced: None,
             entries,
+            tables: &[],
         };
         payload
             .with_bytes(py, |bytes| manager.append(&new, bytes))

@@ -124,6 +124,7 @@ impl Task {
             lineage: &self.kept,
             replaced: None,
             entries: 1,
+            tables: &[],
         };
         let appended = world.manager.append(&new, &payload);
         world.note(|| format!("{} appends: {appended:?}", self.name()));

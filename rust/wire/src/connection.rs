@@ -239,6 +239,7 @@ fn append(manager: &SnapshotManager, call: AppendCall, payload: &[u8]) -> Result
         lineage: &lineage,
         replaced: None,
         entries: call.entries,
+        tables: &[],
     };
     manager.append(&new, payload)
 }

@@ -281,6 +281,7 @@ mod tests {
             lineage: &[],
             replaced: None,
             entries: 1,
+            tables: &[],
         };
         manager.started(id);
         let acknowledged = manager.append(&new, b"acknowledged").unwrap();

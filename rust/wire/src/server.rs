@@ -71,6 +71,7 @@ thread_local! {
 ///     lineage: &[],
 ///     replaced: None,
 ///     entries: 1,
+///     tables: &[],
 /// };
 /// let reference = client.append(&new, b"state")?;
 /// client.persist_segments(CheckpointId(1), &owner, &[reference])?;

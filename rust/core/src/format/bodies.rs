@@ -3,7 +3,7 @@
 use prost::Message;
 
 use super::frame::{Frame, FrameKind, split};
-use super::{IndexEntry, JournalRef, SegmentHead, SegmentKind};
+use super::{IndexEntry, JournalRef, SegmentHead, SegmentKind, TableKeys};
 use crate::error::{Error, Result};
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef, Term};
 
@@ -36,6 +36,8 @@ pub(super) struct HeadMessage {
     pub replaced: Vec<u8>,
     #[prost(bytes = "vec", tag = "8")]
     pub journal: Vec<u8>,
+    #[prost(message, repeated, tag = "9")]
+    pub tables: Vec<TableKeys>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -160,6 +162,7 @@ impl TryFrom<HeadMessage> for SegmentHead {
             journal: journal_from(&message.journal)?,
             payload_bytes: message.payload_bytes,
             entries: message.entries,
+            tables: message.tables,
         })
     }
 }
@@ -179,6 +182,7 @@ impl SegmentHead {
                 .replaced
                 .map_or_else(Vec::new, |r| r.to_bytes().to_vec()),
             journal: journal_bytes(self.journal),
+            tables: self.tables.clone(),
         };
         message.encode_to_vec()
     }

@@ -115,6 +115,20 @@ pub struct NewSegment<'a> {
     pub replaced: Option<SegmentRef>,
     /// Number of entries in the payload, for display. That of a run is counted as it is written.
     pub entries: u64,
+    /// As [`SegmentHead::tables`].
+    pub tables: &'a [TableKeys],
+}
+
+/// How many keys begin so: those of one table of a store with column families, and all keys behind an
+/// empty prefix.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct TableKeys {
+    /// First bytes of the keys.
+    #[prost(bytes = "vec", tag = "1")]
+    pub prefix: Vec<u8>,
+    /// Their number.
+    #[prost(uint64, tag = "2")]
+    pub keys: u64,
 }
 
 /// The journal of a changelog: a segment of its own, directly before it in the same file, with every
@@ -171,6 +185,10 @@ pub struct SegmentHead {
     pub payload_bytes: u64,
     /// Number of entries in the payload, for display. As above.
     pub entries: u64,
+    /// Of a changelog: the keys of the version that it makes, by table, so that a store can be put over
+    /// a run without looking for what the changelogs change. A table without keys is not there. Empty
+    /// where the commit did not say.
+    pub tables: Vec<TableKeys>,
 }
 
 /// A segment read back and verified.

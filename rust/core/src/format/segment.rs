@@ -55,6 +55,7 @@ pub(crate) fn encode_with_journal(
         lineage: &[],
         replaced: None,
         entries: operations,
+        tables: &[],
         ..*new
     };
     let journal = encode_segment(&of_journal, journal, compression)?;
@@ -114,6 +115,7 @@ pub(super) fn encode_head(
             .replaced
             .map_or_else(Vec::new, |r| r.to_bytes().to_vec()),
         journal: journal_bytes(journal),
+        tables: new.tables.to_vec(),
     };
     Ok(head.encode_to_vec())
 }

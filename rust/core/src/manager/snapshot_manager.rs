@@ -76,6 +76,7 @@ impl Default for ManagerOptions {
 ///     lineage: &[],
 ///     replaced: None,
 ///     entries: 1,
+///     tables: &[],
 /// };
 /// manager.started(id);
 /// let reference = manager.append(&new, b"state")?;

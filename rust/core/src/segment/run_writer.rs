@@ -35,6 +35,7 @@ const PART_BYTES: u64 = 1 << 20;
 ///     lineage: &[],
 ///     replaced: None,
 ///     entries: 0,
+///     tables: &[],
 /// };
 /// let mut run = writer.begin_run(&new)?;
 /// run.push(b"", b"key", Some(b"value"))?;

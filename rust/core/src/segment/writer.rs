@@ -72,6 +72,7 @@ struct Files {
 ///     lineage: &[],
 ///     replaced: None,
 ///     entries: 1,
+///     tables: &[],
 /// };
 /// let reference = writer.append(&new, b"state")?;
 /// writer.seal()?;

@@ -60,6 +60,7 @@ impl BaseImageTask {
             lineage: &[],
             replaced: self.lineage.last().copied(),
             entries: 0,
+            tables: &[],
         };
         let mut run = writer.begin_run(&new)?;
         let mut merge = Merge::new(inputs).map_err(|e| e.context(&self.owner))?;

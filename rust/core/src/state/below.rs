@@ -150,6 +150,8 @@ pub(super) struct Below {
     prefix: Vec<u8>,
     /// Keys of the table in the run that have no slot.
     pub unlinked: u64,
+    /// `unlinked` is not kept right just now, so that no key need be looked for.
+    pub is_uncounted: bool,
 }
 
 impl Below {
@@ -160,6 +162,7 @@ impl Below {
             run: Arc::clone(run),
             prefix: prefix.to_vec(),
             unlinked,
+            is_uncounted: false,
         })
     }
 

@@ -447,6 +447,7 @@ mod tests {
             journal: None,
             payload_bytes: 0,
             entries: out.entries(),
+            tables: Vec::new(),
         };
         EntryStream::of_segment(Segment {
             head,

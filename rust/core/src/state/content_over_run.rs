@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{DIRECTORY, Families, Layout, Prefix, split_key};
 use crate::error::Result;
-use crate::format::RunReader;
+use crate::format::{RunReader, TableKeys};
 use crate::ids::SegmentRef;
 use crate::state::below::{Below, OpenRun, RunCursor};
 use crate::state::order::KeyRange;
@@ -58,6 +58,40 @@ impl Families {
         self.put_over(&run, |table, below| table.open_over(below));
         self.begin();
         Ok(true)
+    }
+
+    /// How many keys each table has that may lie over a run, for [`Families::count_unlinked`].
+    pub(in crate::state) fn table_keys(&self) -> Vec<TableKeys> {
+        let resting = self.tables().filter(|_| self.can_rest_on_run()).skip(1);
+        let counted = resting.map(|(prefix, table)| TableKeys {
+            prefix: prefix.bytes(self.layout).to_vec(),
+            keys: table.len() as u64,
+        });
+        counted.filter(|table| table.keys > 0).collect()
+    }
+
+    /// From now on loading changes looks for no key in the run, until [`Families::count_unlinked`].
+    pub(in crate::state) fn stop_counting(&mut self) {
+        self.each(Table::stop_counting);
+    }
+
+    /// Takes over how many keys the tables have, from the head of the newest changelog.
+    ///
+    /// # Errors
+    /// `Corrupt` where that cannot be.
+    pub(in crate::state) fn count_unlinked(&mut self, counted: &[TableKeys]) -> Result<()> {
+        let layout = self.layout;
+        for (number, family) in (1u16..).zip(&mut self.families) {
+            let (heads, elements) = family.tables_mut();
+            for (number, table) in [(number * 2, heads), (number * 2 + 1, elements)] {
+                let prefix = Prefix::new(number);
+                let found = counted.iter().find(|t| t.prefix == prefix.bytes(layout));
+                table
+                    .count_unlinked(found.map_or(0, |table| table.keys))
+                    .map_err(|e| e.context(format!("table {number}")))?;
+            }
+        }
+        Ok(())
     }
 
     /// Says that this is the content of `version` now, for [`Families::rest_on`], which will not be

@@ -158,6 +158,7 @@ impl StateStore {
             lineage: &[],
             replaced: at.replaced_by_image(),
             entries: 0,
+            tables: &[],
         };
         let mut run = writer.begin_run(&new)?;
         self.families.snapshot(&mut run)?;

@@ -5,7 +5,7 @@ use super::content::Families;
 use super::entry_stream::EntryStream;
 use super::memory::MemoryShare;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{RunReader, SegmentHead, SegmentReader, SegmentStream};
+use crate::format::{RunReader, SegmentHead, SegmentReader, SegmentStream, TableKeys};
 use crate::ids::{Owner, SegmentRef};
 
 /// What is read at once. On remote storage every read is a round trip.
@@ -45,8 +45,11 @@ impl Load<'_> {
         };
         let head = stream.head().clone();
         if let Some((base, changelogs)) = head.lineage.split_first() {
-            if let Err(damage) = self.apply_base(base) {
-                self.rebuild(damage, head.replaced)?;
+            match self.apply_base(base) {
+                // The newest changelog says how many keys there are in the end.
+                Ok(true) if !head.tables.is_empty() => self.content.stop_counting(),
+                Ok(_) => {}
+                Err(damage) => _ = self.rebuild(damage, head.replaced)?,
             }
             for changelog in changelogs {
                 self.apply(changelog)?;
@@ -54,7 +57,7 @@ impl Load<'_> {
         }
         let applied = match head.lineage.is_empty() && self.opened_over(newest) {
             true => Ok(()),
-            false => self.apply_stream(newest, stream),
+            false => self.apply_newest(newest, stream, &head.tables),
         };
         match applied {
             Ok(()) => Ok(head),
@@ -86,27 +89,54 @@ impl Load<'_> {
         }
     }
 
-    /// Applies a lineage, oldest first, whose first segment is `run` and stays below where it can.
-    /// What is damaged is not worked around.
+    /// Applies a lineage, oldest first, whose first segment is `run` and stays below where it can. There
+    /// are `tables` keys then. What is damaged is not worked around.
     ///
     /// # Errors
     /// As [`Load::run`]; the content is that of no version then.
-    pub fn run_over(&mut self, run: RunReader, changelogs: &[SegmentRef]) -> Result<()> {
+    pub fn run_over(
+        &mut self,
+        run: RunReader,
+        changelogs: &[SegmentRef],
+        tables: &[TableKeys],
+    ) -> Result<()> {
         let base = run.reference();
-        if !self.content.open_over(run)? {
+        if self.content.open_over(run)? {
+            self.content.stop_counting();
+        } else {
             self.apply(&base)?;
         }
-        changelogs
-            .iter()
-            .try_for_each(|segment| self.apply(segment))
+        for changelog in changelogs {
+            self.apply(changelog)?;
+        }
+        self.content
+            .count_unlinked(tables)
+            .map_err(|e| e.context(self.owner))
     }
 
-    /// Applies the first segment of a lineage, or leaves it below.
-    fn apply_base(&mut self, reference: &SegmentRef) -> Result<()> {
+    /// Applies the first segment of a lineage, or leaves it below: true.
+    fn apply_base(&mut self, reference: &SegmentRef) -> Result<bool> {
         if self.opened_over(reference) {
+            return Ok(true);
+        }
+        self.apply(reference)?;
+        Ok(false)
+    }
+
+    /// Applies the last segment, whose head may say how many keys there are then.
+    fn apply_newest(
+        &mut self,
+        reference: &SegmentRef,
+        stream: SegmentStream,
+        tables: &[TableKeys],
+    ) -> Result<()> {
+        self.apply_stream(reference, stream)?;
+        if tables.is_empty() {
             return Ok(());
         }
-        self.apply(reference)
+        self.content
+            .count_unlinked(tables)
+            .map_err(|e| e.context(format!("{reference}, {}", self.owner)))
     }
 
     /// Puts the content over a run, if the segment is one and is to stay below. Of one that cannot be

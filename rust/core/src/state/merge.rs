@@ -177,6 +177,7 @@ mod tests {
             journal: None,
             payload_bytes: 0,
             entries: writer.entries(),
+            tables: Vec::new(),
         };
         EntryStream::of_segment(Segment {
             head,

@@ -127,6 +127,11 @@ impl StateStore {
         let journal = journal.filter(|journal| journal.tells_more_than(changes.as_ref()));
         let mut next = if changed || journal.is_some() {
             let changes = changes.map_or_else(ChangeWriter::default, |changes| changes.entries);
+            let tables = if self.memory.has_target() {
+                self.families.table_keys()
+            } else {
+                Vec::new()
+            };
             let new = NewSegment {
                 owner: &self.owner,
                 created: CheckpointId(at.id.version + 1),
@@ -134,6 +139,7 @@ impl StateStore {
                 lineage: &at.lineage,
                 replaced: at.replaced,
                 entries: changes.entries(),
+                tables: &tables,
             };
             let payload = changes.into_bytes();
             let reference = match journal {

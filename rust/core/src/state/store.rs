@@ -404,6 +404,7 @@ impl StateStore {
         let Some(at) = self.at.take() else {
             return Ok(());
         };
+        let tables = self.families.table_keys();
         self.forget_content();
         let mut load = Load {
             segments: SegmentReader::new(storage),
@@ -413,7 +414,7 @@ impl StateStore {
             rebuilt: Vec::new(),
         };
         let changelogs = at.lineage.get(1..).unwrap_or_default();
-        let loaded = load.run_over(run, changelogs);
+        let loaded = load.run_over(run, changelogs, &tables);
         loaded.inspect_err(|_| self.forget_content())?;
         self.families.mark(at.id.version, at.lineage_floor.0, true);
         self.count_memory()?;

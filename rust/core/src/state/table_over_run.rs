@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use super::{Slot, Stamp, Table, find_in, hash_of};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::segment::RunWriter;
 use crate::state::arena::RecordAt;
 use crate::state::below::{Below, RunCursor};
@@ -46,9 +46,36 @@ impl Table {
         Ok(())
     }
 
-    /// Counts a key that gets a slot without its value in the run.
+    /// Changes that are loaded are looked for in no run from now on: [`Table::count_unlinked`] comes.
+    pub(in crate::state) fn stop_counting(&mut self) {
+        if let Some(below) = &mut self.below {
+            below.is_uncounted = true;
+        }
+    }
+
+    /// Takes over that the table has so many keys.
+    ///
+    /// # Errors
+    /// `Corrupt` where it has more in memory, or fewer with all those of the run.
+    pub(in crate::state) fn count_unlinked(&mut self, keys: u64) -> Result<()> {
+        let Some(below) = &mut self.below else {
+            return Ok(());
+        };
+        let (least, most) = (self.len as u64, self.len as u64 + below.unlinked);
+        if !(least..=most).contains(&keys) {
+            return Err(Error::corrupt(format!(
+                "keys of a version: expected {least} to {most}, found {keys}"
+            )));
+        }
+        below.unlinked = keys - least;
+        below.is_uncounted = false;
+        Ok(())
+    }
+
+    /// Counts a key that gets a slot without its value in the run; whether the run may have it.
     pub(super) fn leave_run(&mut self, key: &[u8]) -> Result<bool> {
         let found = match &self.below {
+            Some(below) if below.is_uncounted => return Ok(true),
             Some(below) => below.find(key)?.is_some(),
             None => false,
         };

@@ -48,6 +48,7 @@ pub fn append(
         lineage: &[],
         replaced: None,
         entries: 1,
+        tables: &[],
     };
     writer.append(&new, payload)
 }

@@ -134,6 +134,7 @@ fn new_segment(owner: &Owner) -> NewSegment<'_> {
         lineage: &[],
         replaced: None,
         entries: 1,
+        tables: &[],
     }
 }
 

@@ -8,14 +8,13 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::filter::filter_of;
 use super::{
-    BlockMessage, DirectoryMessage, GroupEntry, GroupMessage, TRAILER_BYTES, TableMessage, Totals,
-    put_block,
+    BlockMessage, DirectoryMessage, GroupEntry, GroupMessage, TRAILER_BYTES, Totals, put_block,
 };
 use crate::error::{Error, Result};
 use crate::format::entry::{MAX_LENGTHS_BYTES, put_entry, shared_bytes};
 use crate::format::frame::{self, FrameKind, VERSION_OF_RUNS};
 use crate::format::segment::encode_head;
-use crate::format::{Compression, NewSegment};
+use crate::format::{Compression, NewSegment, TableKeys};
 
 /// A block takes no further entry that would make it larger than this, raw. What a point read reads
 /// and decompresses: larger ones would compress better and cost more to look into.
@@ -156,7 +155,7 @@ impl RunEncoder {
         match self.directory.tables.last_mut() {
             Some(table) if table.prefix == prefix => table.keys += 1,
             _ if prefix.is_empty() => {}
-            _ => self.directory.tables.push(TableMessage {
+            _ => self.directory.tables.push(TableKeys {
                 prefix: prefix.to_vec(),
                 keys: 1,
             }),

@@ -20,8 +20,8 @@ pub(super) use walk::{Event, RunWalk};
 
 use prost::Message;
 
-use super::Compression;
 use super::frame::{self, FrameKind, HEADER_BYTES, MAX_BODY_BYTES, VERSION_OF_RUNS, split};
+use super::{Compression, TableKeys};
 use crate::error::{Error, Result};
 
 /// Body of the trailer: length of the directory 8, groups 8, entries 8, bytes of entries 8, length of
@@ -84,15 +84,6 @@ struct GroupEntry {
     hash: u64,
 }
 
-/// How many keys begin so: those of one table of a store with column families.
-#[derive(Clone, PartialEq, Message)]
-struct TableMessage {
-    #[prost(bytes = "vec", tag = "1")]
-    prefix: Vec<u8>,
-    #[prost(uint64, tag = "2")]
-    keys: u64,
-}
-
 /// All groups, in the order of their keys.
 #[derive(Clone, PartialEq, Message)]
 struct DirectoryMessage {
@@ -100,7 +91,7 @@ struct DirectoryMessage {
     groups: Vec<GroupEntry>,
     /// In the order of their keys; none where keys are not told apart by their beginnings.
     #[prost(message, repeated, tag = "2")]
-    tables: Vec<TableMessage>,
+    tables: Vec<TableKeys>,
 }
 
 impl DirectoryMessage {

@@ -4,11 +4,11 @@ use prost::Message;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::filter::KeyFilter;
-use super::{DirectoryMessage, GroupEntry, GroupMessage, TRAILER_BYTES, TableMessage, Totals};
+use super::{DirectoryMessage, GroupEntry, GroupMessage, TRAILER_BYTES, Totals};
 use crate::error::{Error, Result};
 use crate::format::frame::{self, FrameKind};
 use crate::format::segment::{at, check_head_owner, describe_at, split_head};
-use crate::format::{SegmentHead, SegmentKind, read_frames};
+use crate::format::{SegmentHead, SegmentKind, TableKeys, read_frames};
 use crate::ids::{Owner, SegmentRef};
 use crate::storage::{ReadFile, Storage};
 
@@ -22,7 +22,7 @@ pub(crate) struct RunReader {
     reference: SegmentRef,
     head: SegmentHead,
     groups: Vec<GroupEntry>,
-    tables: Vec<TableMessage>,
+    tables: Vec<TableKeys>,
 }
 
 /// A group of blocks: its index and filter. Memory: what the group takes in the file, about 128 KiB and

@@ -24,6 +24,7 @@ fn encoder(compression: Compression) -> RunEncoder {
         lineage: &[],
         replaced: None,
         entries: 0,
+        tables: &[],
     };
     RunEncoder::new(&new, compression).unwrap()
 }
@@ -515,7 +516,7 @@ fn keys_are_counted_by_the_table_that_they_begin_with() {
 
 #[test]
 fn tables_that_have_not_the_keys_of_the_run_are_refused() {
-    let table = |keys| TableMessage {
+    let table = |keys| TableKeys {
         prefix: vec![0, 2],
         keys,
     };
