@@ -234,8 +234,8 @@ IN_MEMORY = {
 #: One value per key, a scan in the order of event times, lists and timers in column families.
 COLD = {"windows-append", "join-full-append", "transformWithState-list-update"}
 
-#: Whose state has one key, which every batch writes.
-ALWAYS_WARM = {"limit-append"}
+#: Whose keys are written by every batch, so that changelogs have them.
+ALWAYS_WARM = {"aggregation-update", "limit-append"}
 
 
 def cold_cells() -> Iterator[object]:

@@ -259,6 +259,8 @@ enum Step {
     CommitAndMerge,
     /// Commit, and merge a base image that the next session but one builds on.
     CommitAndMergeLate,
+    /// Commit, and let maintenance come until the store gives back what it can.
+    CommitAndRest,
     /// Commit, then a load that a damaged base image forces to write a new one.
     CommitAndReplay,
 }
@@ -276,6 +278,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::CommitAndLoad),
         2 => Just(Step::CommitAndMerge),
         2 => Just(Step::CommitAndMergeLate),
+        2 => Just(Step::CommitAndRest),
         1 => Just(Step::CommitAndReplay),
     ]
 }
@@ -357,6 +360,11 @@ fn play(steps: &[Step], max_bytes: usize, ordered: bool) {
                 match step {
                     Step::CommitAndMerge => world.merge(&mut store, true),
                     Step::CommitAndMergeLate => late = world.merged(&mut store, true),
+                    Step::CommitAndRest => {
+                        for _ in 0..4 {
+                            store.rest(&world.writer).unwrap();
+                        }
+                    }
                     Step::CommitAndLoad => store = world.load(&id),
                     Step::CommitAndReplay => {
                         store = world.store();
@@ -485,6 +493,87 @@ fn a_store_several_times_as_large_as_the_limit_is_read_scanned_changed_and_loade
         assert_eq!(store.get(FIRST_FAMILY, &number(3)).unwrap(), None);
         store.abort();
     }
+}
+
+#[test]
+fn a_store_that_rests_gives_back_what_a_base_image_has() {
+    let world = world(true, u64::MAX);
+    let (mut store, id) = grown(&world, 20_000);
+    let all = store.families().memory_bytes();
+    let rest = |store: &mut StateStore| {
+        store.rest(&world.writer).unwrap();
+        store.families().memory_bytes()
+    };
+    // There is room for all.
+    assert_eq!([rest(&mut store), rest(&mut store)], [all, all]);
+    let ballast = world.ballast(MIB);
+    world.budget.set_target_bytes(Some(MIB));
+    // One that is used is left alone: when maintenance comes first after that, and while it is read.
+    world.begin(&mut store);
+    store.abort();
+    let before = store.families().memory_bytes();
+    assert_eq!(rest(&mut store), before);
+    let reader = Scan::begin(&mut store, KeyRange::All, 4096);
+    assert_eq!(rest(&mut store), before);
+    assert_eq!(reader.end(&mut store, true).len(), 20_001);
+    // Then it rests: what was touched last goes, too, in the end.
+    rest(&mut store);
+    rest(&mut store);
+    assert!(rest(&mut store) < all / 10, "{}", rest(&mut store));
+    assert_eq!(store.families().keys(), 20_001);
+    drop(ballast);
+    // It goes on where it was, and the version before it is loaded instead of undone.
+    let (loads, version) = (store.stats().loads, id.version);
+    store
+        .open(world.storage.as_ref(), version, Some(&id))
+        .unwrap();
+    assert_eq!(store.stats().loads, loads);
+    world.begin(&mut store);
+    assert_eq!(
+        store.get(FIRST_FAMILY, &number(77)).unwrap(),
+        Some(value(77).as_slice())
+    );
+    store.put(FIRST_FAMILY, &number(77), b"other").unwrap();
+    let next = store.commit(&world.writer).unwrap();
+    world.writer.sync().unwrap();
+    let found = world
+        .load(&next)
+        .get(FIRST_FAMILY, &number(77))
+        .map(|v| v.map(<[u8]>::to_vec));
+    assert_eq!(found.unwrap(), Some(b"other".to_vec()));
+}
+
+#[test]
+fn a_store_that_rests_with_what_no_base_image_has_is_due_for_one() {
+    let world = world(false, u64::MAX);
+    let mut store = world.store();
+    store.open(world.storage.as_ref(), 0, None).unwrap();
+    for batch in 0..2 {
+        world.begin(&mut store);
+        for n in 0..5_000 {
+            store
+                .put(FIRST_FAMILY, &number(batch * 5_000 + n), &value(n))
+                .unwrap();
+        }
+        store.commit(&world.writer).unwrap();
+        world.merge(&mut store, batch == 0);
+    }
+    world.begin(&mut store);
+    store.put(FIRST_FAMILY, &number(1), b"").unwrap();
+    store.commit(&world.writer).unwrap();
+    let all = store.families().memory_bytes();
+    let _ballast = world.ballast(MIB);
+    world.budget.set_target_bytes(Some(MIB));
+    let maintain = |store: &mut StateStore| {
+        store.rest(&world.writer).unwrap();
+        world.merge(store, false);
+    };
+    for _ in 0..6 {
+        maintain(&mut store);
+    }
+    assert!(store.families().memory_bytes() < all / 10);
+    assert_eq!(store.families().keys(), 10_000);
+    assert_eq!(store.get(FIRST_FAMILY, &number(1)).unwrap(), Some(&b""[..]));
 }
 
 #[test]

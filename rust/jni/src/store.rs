@@ -664,7 +664,8 @@ extern "system" fn Java_io_holdfast_spark_Native_abort<'local>(
 
 /// `Native.writeBaseImage(long store, int minChangelogs, FileId[] wasteful): long`: merges the store's
 /// lineage from files when enough changelogs have gathered, see `StateStore::base_image_task`, or
-/// when a part of it lies in one of the `wasteful` files. Returns the newest version that is as good
+/// when a part of it lies in one of the `wasteful` files. Where memory is short, a store that rests gives
+/// some back first, see `StateStore::rest`. Returns the newest version that is as good
 /// as a snapshot, see `StateStore::snapshot_version`, -1 without one.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_writeBaseImage<'local>(
@@ -685,6 +686,7 @@ extern "system" fn Java_io_holdfast_spark_Native_writeBaseImage<'local>(
         }
         let (task, snapshot) = {
             let mut state = store.state.lock();
+            state.rest(writer)?;
             let least = min_changelogs.max(1) as usize;
             let task = state.base_image_task(writer, least, &wasteful);
             (task, state.snapshot_version(writer, least))

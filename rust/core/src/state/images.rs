@@ -70,6 +70,44 @@ impl StateStore {
         Ok(())
     }
 
+    /// Where memory is short: a store that was not used since this was last called gives up what its base
+    /// image has, and the next to last version. To be called by maintenance, so that the memory of stores
+    /// that rest goes to those that work.
+    ///
+    /// # Errors
+    /// Those of loading it over a base image: the store has no version then.
+    pub fn rest(&mut self, writer: &SegmentWriter) -> Result<()> {
+        let was_used = std::mem::take(&mut self.is_used);
+        let has_version = self.at.as_ref().is_some_and(|at| !at.rebuilt);
+        let is_busy = was_used || self.in_session || !self.scans.is_empty();
+        if is_busy || !has_version || !self.memory.is_short(0) {
+            return Ok(());
+        }
+        self.prepare_run(writer)?;
+        self.make_room()
+    }
+
+    /// Moves to the base image that comes next, and gives up what that has and the last sessions did not
+    /// touch, if memory is short. There is no way back to an older version then.
+    ///
+    /// # Errors
+    /// `LimitExceeded`.
+    pub(super) fn make_room(&mut self) -> Result<()> {
+        self.scans.clear();
+        self.before = None;
+        self.families.begin();
+        if let Some((run, version)) = self.next_run.take() {
+            self.families.rest_on(run, version);
+        }
+        let is_short = self.memory.is_short(0);
+        if is_short {
+            self.families.evict();
+        }
+        self.count_memory()?;
+        self.is_starved = is_short && self.memory.is_short(0) && self.families.is_mostly_dirty();
+        Ok(())
+    }
+
     /// The merge that is due: at least `min_changelogs` durable ones lie above the base image, and
     /// either they are half its size, so that a load is not much longer than it must be and images
     /// cost at most three times what commits write, or there are `MAX_WAIT` times as many, or memory is

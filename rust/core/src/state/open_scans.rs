@@ -90,6 +90,11 @@ impl OpenScans {
         self.scans.remove(&scan);
     }
 
+    /// Whether no scan is open.
+    pub fn is_empty(&self) -> bool {
+        self.scans.is_empty()
+    }
+
     /// Ends all scans.
     pub fn clear(&mut self) {
         self.scans.clear();

@@ -27,20 +27,9 @@ impl StateStore {
         if let Some(why) = why_not {
             return Err(Error::invalid_input(format!("{}: {why}", self.owner)));
         }
-        self.scans.clear();
-        // From here on there is no undo log that leads back.
-        self.before = None;
-        self.families.begin();
-        if let Some((run, version)) = self.next_run.take() {
-            self.families.rest_on(run, version);
-        }
-        let is_short = self.memory.is_short(0);
-        if is_short {
-            self.families.evict();
-        }
+        self.is_used = true;
+        self.make_room()?;
         self.turn_journal(true);
-        self.count_memory()?;
-        self.is_starved = is_short && self.memory.is_short(0) && self.families.is_mostly_dirty();
         self.in_session = true;
         Ok(())
     }

@@ -49,6 +49,8 @@ pub struct StateStore {
     /// The version that undoing the last commit restores.
     pub(super) before: Option<Position>,
     pub(super) in_session: bool,
+    /// Opened, or begun to be changed, since maintenance came last.
+    pub(super) is_used: bool,
     /// Sessions record every operation.
     pub(super) records: bool,
     /// The operations of the open session, if it records them.
@@ -86,6 +88,7 @@ impl StateStore {
             at: None,
             before: None,
             in_session: false,
+            is_used: false,
             records: false,
             journal: None,
             pending_image: None,
@@ -143,6 +146,7 @@ impl StateStore {
         id: Option<&CommitId>,
     ) -> Result<()> {
         self.need_no_session(version)?;
+        self.is_used = true;
         let wanted = match id {
             None if version == 0 => CommitId {
                 version: 0,
