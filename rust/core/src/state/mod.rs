@@ -28,6 +28,7 @@ mod order;
 mod position;
 mod scan;
 mod session;
+mod slot;
 mod store;
 mod table;
 

@@ -9,76 +9,17 @@
 //! a list of records: it sees the table as it was when it was made, whatever the session does.
 
 use hashbrown::HashTable;
-use xxhash_rust::xxh3::xxh3_64;
 
 use super::arena::{Arena, Record, RecordAt};
 use super::below::Below;
 use super::entries::{Change, ChangeWriter};
 use super::order::{KeyRange, Order};
+use super::slot::{SESSIONS, Slot, Stamp, find_in, hash_of, key_in, spread, spread_of};
 use crate::error::{Error, Result};
 use crate::segment::RunWriter;
 
 /// Garbage below this is never worth a compaction.
 const COMPACT_MIN_BYTES: usize = 64 << 10;
-
-/// Buckets that are filled together: 40 KiB of the index.
-const PART_BUCKETS: usize = 8 << 10;
-
-/// Sessions are numbered below this; the bits above say that a slot is clean or dead.
-const SESSIONS: u32 = 1 << 30;
-const CLEAN: u32 = 1 << 30;
-const DEAD: u32 = 1 << 31;
-
-/// 16 bytes: there is one per key.
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    record: RecordAt,
-    hash: u32,
-    stamp: Stamp,
-}
-
-/// Session in which a slot was last touched, and what it stands for. The slot is in the undo log iff
-/// the session is the current one.
-#[derive(Clone, Copy, Debug)]
-struct Stamp(u32);
-
-impl Stamp {
-    fn live(session: u32) -> Self {
-        Self(session % SESSIONS)
-    }
-
-    fn dead(session: u32) -> Self {
-        Self((session % SESSIONS) | DEAD)
-    }
-
-    /// The run below the table has the same value.
-    fn clean(session: u32) -> Self {
-        Self((session % SESSIONS) | CLEAN)
-    }
-
-    fn session(self) -> u32 {
-        self.0 % SESSIONS
-    }
-
-    fn is_dead(self) -> bool {
-        self.0 & DEAD != 0
-    }
-
-    fn is_clean(self) -> bool {
-        self.0 & CLEAN != 0
-    }
-
-    /// What it stands for, in another session.
-    fn in_session(self, session: u32) -> Self {
-        Self((self.0 & (DEAD | CLEAN)) | (session % SESSIONS))
-    }
-}
-
-impl Slot {
-    fn is_dead(&self) -> bool {
-        self.stamp.is_dead()
-    }
-}
 
 #[derive(Clone, Copy, Debug)]
 struct Undo {
@@ -313,73 +254,6 @@ impl Table {
         Ok(())
     }
 
-    /// Adds `key` to a table that was fresh, outside any session: keys in ascending order, none of
-    /// which is found before [`Table::index_appended`].
-    ///
-    /// # Errors
-    /// As [`Table::put`].
-    pub(super) fn append(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        let record = self.push_record(key, value)?;
-        self.slots.push(Slot {
-            record,
-            hash: hash_of(key),
-            stamp: Stamp::live(self.session),
-        });
-        self.len += 1;
-        self.live_bytes += Record { key, value }.stored_bytes();
-        Ok(())
-    }
-
-    /// Makes the keys of [`Table::append`] found, in the index and in the order.
-    pub(super) fn index_appended(&mut self) {
-        self.index_slots();
-        if let Some(order) = &mut self.order {
-            let slots = &self.slots;
-            let key_of = |number| key_in(slots, &self.arena, number);
-            *order = Order::of_sorted(0..slots.len() as u32, key_of);
-        }
-    }
-
-    /// Fills an empty index.
-    fn index_slots(&mut self) {
-        let slots = &self.slots;
-        let hash_of_slot = |number: &u32| spread_of(slots, *number);
-        self.index.reserve(slots.len(), hash_of_slot);
-        for part in by_part(slots, self.index.num_buckets()) {
-            for (hash, number) in part {
-                self.index.insert_unique(spread(hash), number, hash_of_slot);
-            }
-        }
-    }
-
-    /// Sets `key` outside any session: there is nothing to go back to.
-    ///
-    /// # Errors
-    /// As [`Table::put`].
-    pub(super) fn load(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        let hash = hash_of(key);
-        let Some(number) = self.find(hash, key) else {
-            let record = self.push_record(key, value)?;
-            self.leave_run(key)?;
-            self.link(hash, record, Stamp::live(self.session));
-            return Ok(());
-        };
-        let known = self.slots.get(number as usize);
-        let live = known.filter(|slot| !slot.is_dead() && !slot.stamp.is_clean() && !self.pinned);
-        if live.is_some_and(|slot| self.arena.overwrite(slot.record, value)) {
-            return Ok(());
-        }
-        let undone = self.undo.len();
-        self.put(key, value)?;
-        self.undo.truncate(undone);
-        Ok(())
-    }
-
-    /// Makes room for so many keys to be appended.
-    pub(super) fn reserve(&mut self, keys: usize) {
-        self.slots.reserve(keys);
-    }
-
     /// Removes `key`; false when it was not there.
     pub(super) fn remove(&mut self, key: &[u8]) -> bool {
         let Some(number) = self.find(hash_of(key), key) else {
@@ -611,62 +485,8 @@ impl Table {
     }
 }
 
-/// The slot of a key.
-fn find_in(
-    index: &HashTable<u32>,
-    slots: &[Slot],
-    arena: &Arena,
-    hash: u32,
-    key: &[u8],
-) -> Option<u32> {
-    let is_it = |number: &u32| {
-        let slot = slots.get(*number as usize);
-        let record = slot.filter(|slot| slot.hash == hash);
-        let record = record.and_then(|slot| arena.get(slot.record));
-        record.is_some_and(|record| record.key == key)
-    };
-    index.find(spread(hash), is_it).copied()
-}
-
-/// The key in a slot; empty for a slot that is not linked.
-fn key_in<'a>(slots: &[Slot], arena: &'a Arena, number: u32) -> &'a [u8] {
-    let slot = slots.get(number as usize);
-    let record = slot.and_then(|slot| arena.get(slot.record));
-    record.map_or(&[], |record| record.key)
-}
-
-/// What the index places a slot by.
-fn spread_of(slots: &[Slot], number: u32) -> u64 {
-    let slot = slots.get(number as usize);
-    slot.map_or(0, |slot| spread(slot.hash))
-}
-
-/// Hashes and numbers of slots, those of neighbouring buckets together: an index that is filled in
-/// this order stays in the cache, in any other nearly every key waits for memory. Which bucket is
-/// meant is up to the index; if it were another one, this would cost time and nothing else.
-fn by_part(slots: &[Slot], buckets: usize) -> Vec<Vec<(u32, u32)>> {
-    let parts = buckets.div_ceil(PART_BUCKETS);
-    // Hashes fall into the parts evenly, but for a few.
-    let room = slots.len() / parts;
-    let mut found = vec![Vec::with_capacity(room + room / 8); parts];
-    for (slot, number) in slots.iter().zip(0u32..) {
-        let bucket = spread(slot.hash) as usize & (buckets - 1);
-        if let Some(part) = found.get_mut(bucket / PART_BUCKETS) {
-            part.push((slot.hash, number));
-        }
-    }
-    found
-}
-
-fn hash_of(key: &[u8]) -> u32 {
-    xxh3_64(key) as u32
-}
-
-/// Slots keep 32 bits of hash; the index wants its high bits to vary too.
-fn spread(hash: u32) -> u64 {
-    u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
-
+#[path = "table_load.rs"]
+mod loading;
 #[path = "table_over_run.rs"]
 mod over_run;
 

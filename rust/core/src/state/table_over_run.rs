@@ -5,12 +5,13 @@
 
 use std::collections::HashSet;
 
-use super::{Slot, Stamp, Table, find_in, hash_of};
+use super::Table;
 use crate::error::{Error, Result};
 use crate::segment::RunWriter;
 use crate::state::arena::RecordAt;
 use crate::state::below::{Below, RunCursor};
 use crate::state::order::{KeyRange, Order, sort_by_key};
+use crate::state::slot::{Slot, Stamp, find_in, hash_of};
 
 impl Table {
     /// Puts an empty table over what a run has of it.
