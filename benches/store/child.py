@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.process import Reporter, report_to_parent
+from holdfast._spark import OPTION_KEYS
 
 # A script finds what is beside it; this is where the packages are.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
@@ -121,8 +123,35 @@ class Scenario:
     def restores(self, *, keys: int, changelogs: int, changes: int, maintained: bool) -> None:
         """Loads of a store by a fresh provider after many commits."""
         name = "restore_maintained_ms" if maintained else "restore_ms"
-        store = self._store(keys=keys)
         self._step(f"{changelogs} commits, {'with' if maintained else 'without'} maintenance")
+        store = self._changed(
+            keys=keys, changelogs=changelogs, changes=changes, maintained=maintained
+        )
+        self._restore(store, name)
+
+    def cold_restores(self, *, keys: int, changelogs: int, changes: int) -> None:
+        """The same where state may leave memory, and nothing of it is to be there at first."""
+        self._step(f"{changelogs} commits of state that may leave memory")
+        with self._target("1t"):
+            store = self._changed(
+                keys=keys, changelogs=changelogs, changes=changes, maintained=True
+            )
+        with self._target("1"):
+            self._restore(store, "restore_cold_ms")
+
+    @contextmanager
+    def _target(self, size: str) -> Iterator[None]:
+        """A target for memory, which Holdfast alone knows."""
+        key = OPTION_KEYS["target_memory_bytes"]
+        before = self._spark.conf.get(key, "0")
+        self._spark.conf.set(key, size)
+        try:
+            yield
+        finally:
+            self._spark.conf.set(key, before or "0")
+
+    def _changed(self, *, keys: int, changelogs: int, changes: int, maintained: bool) -> Any:
+        store = self._store(keys=keys)
         store.begin()
         store.put(keys, 0)
         self._commit(store)
@@ -132,6 +161,9 @@ class Scenario:
             self._commit(store)
             if maintained:
                 store.maintain()
+        return store
+
+    def _restore(self, store: Any, name: str) -> None:
         self._step("restore")
         for _ in range(_RESTORES):
             self.values[name].append(store.restore() / _NS_PER_MS)
@@ -172,6 +204,7 @@ def run(spec: dict[str, Any], report: Reporter) -> None:
                 changes=2 * changes,
                 maintained=maintained,
             )
+        measured.cold_restores(keys=keys, changelogs=spec["changelogs"], changes=2 * changes)
     report("figures", values=measured.values)
     end_recordings(spark)
     report("done")
