@@ -105,3 +105,11 @@ def test_a_provider_without_hadoop_configuration_says_what_is_missing(
         assert outcome.kind == "java.lang.IllegalArgumentException"
         assert said in outcome.message
         assert "operatorId=0" in outcome.message
+
+
+def test_a_row_stays_what_it_is_when_another_one_is_read(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """With a join of state format 1, a row that is evicted is read before another one."""
+    calls: Any = instance(spark, "StoreCalls")
+    assert calls.twoRows(spark._jsparkSession, tmp_path.as_uri()) == "10,20"

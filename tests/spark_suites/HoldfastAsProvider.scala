@@ -4,6 +4,7 @@ import org.apache.spark.SparkConf
 import org.apache.spark.sql.Dataset
 import org.apache.spark.sql.execution.streaming.sources.MemorySink
 import org.apache.spark.sql.streaming.{OutputMode, StreamTest}
+import org.apache.spark.sql.test.SharedSparkSession
 import org.scalatest.{Args, Ignore, Status}
 
 /**
@@ -12,15 +13,7 @@ import org.scalatest.{Args, Ignore, Status}
  * The JVM has Holdfast's settings as system properties, so every session starts with them. Suites
  * name another provider, or checkpoint format 1, in three places; here they get Holdfast's.
  */
-trait HoldfastAsProvider extends StreamTest {
-  override protected def sparkConf: SparkConf =
-    Settings.replacing.foldLeft(super.sparkConf) { case (conf, (key, value)) =>
-      conf.set(key, value)
-    }
-
-  override protected def withSQLConf[T](pairs: (String, String)*)(f: => T): T =
-    super.withSQLConf(pairs.map(Settings.replaced): _*)(f)
-
+trait HoldfastAsProvider extends StreamTest with HoldfastInSessions {
   override def testStream(
       stream: Dataset[_],
       outputMode: OutputMode,
@@ -31,17 +24,32 @@ trait HoldfastAsProvider extends StreamTest {
         start.copy(additionalConfs = start.additionalConfs.map(Settings.replaced))
       case other => other
     }: _*)
+}
 
-  // Suites repeat tests with RocksDB's changelog switched off, which is nothing to Holdfast.
+/** The two of these places that suites without `testStream` have. */
+trait HoldfastInSessions extends SharedSparkSession {
+  override protected def sparkConf: SparkConf =
+    Settings.replacing.foldLeft(super.sparkConf) { case (conf, (key, value)) =>
+      conf.set(key, value)
+    }
+
+  override protected def withSQLConf[T](pairs: (String, String)*)(f: => T): T =
+    super.withSQLConf(pairs.map(Settings.replaced): _*)(f)
+
+  /** Whether a test may have state, of a suite that is mostly about something else. */
+  protected def mayHaveState(test: String): Boolean = true
+
   override def tags: Map[String, Set[String]] = {
     val all = testNames
+    // Suites repeat tests with RocksDB's changelog switched off, which is nothing to Holdfast.
     val repeated = all.filter { name =>
       val withChangelog = name
         .replace("(without changelog checkpointing)", "(with changelog checkpointing)")
         .replace("changelog checkpointing = false", "changelog checkpointing = true")
       withChangelog != name && all(withChangelog)
     }
-    super.tags ++ repeated.map(_ -> Set(classOf[Ignore].getName))
+    val left = repeated ++ all.filterNot(mayHaveState)
+    super.tags ++ left.map(_ -> Set(classOf[Ignore].getName))
   }
 
   override def runTest(testName: String, args: Args): Status =

@@ -6,9 +6,11 @@ import org.apache.spark.sql.types.StructType
 
 /**
  * A store of Holdfast under a name by which Spark's tests know a store whose iterators show what
- * was there when they were made: they look for "RocksDBStateStore" in the name of its class.
+ * was there when they were made: they look for "RocksDBStateStore" in the name of its class. As
+ * Spark's store does, it shows each column family to the schemas of a test.
  */
-class LikeRocksDBStateStore(store: StateStore) extends StateStore {
+class LikeRocksDBStateStore(store: StateStore, schemas: Option[StateSchemaProvider])
+  extends StateStore {
   override def id: StateStoreId = store.id
   override def version: Long = store.version
   override def get(key: UnsafeRow, family: String): UnsafeRow = store.get(key, family)
@@ -43,8 +45,10 @@ class LikeRocksDBStateStore(store: StateStore) extends StateStore {
       valueSchema: StructType,
       keySpec: KeyStateEncoderSpec,
       severalValues: Boolean,
-      internal: Boolean): Unit =
+      internal: Boolean): Unit = {
+    LikeRocksDBStateStore.capture(schemas, name, keySchema, valueSchema)
     store.createColFamilyIfAbsent(name, keySchema, valueSchema, keySpec, severalValues, internal)
+  }
   override def removeColFamilyIfExists(name: String): Boolean = store.removeColFamilyIfExists(name)
   override def put(key: UnsafeRow, value: UnsafeRow, family: String): Unit =
     store.put(key, value, family)
@@ -64,4 +68,17 @@ class LikeRocksDBStateStore(store: StateStore) extends StateStore {
   override def getStateStoreCheckpointInfo(): StateStoreCheckpointInfo =
     store.getStateStoreCheckpointInfo()
   override def hasCommitted: Boolean = store.hasCommitted
+}
+
+object LikeRocksDBStateStore {
+  /** What operators write to the schema file of a query; a test has none. */
+  def capture(
+      schemas: Option[StateSchemaProvider],
+      family: String,
+      keySchema: StructType,
+      valueSchema: StructType): Unit =
+    schemas.foreach {
+      case ofTest: TestStateSchemaProvider => ofTest.captureSchema(family, keySchema, valueSchema)
+      case _ =>
+    }
 }

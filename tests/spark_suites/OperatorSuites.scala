@@ -1,11 +1,26 @@
 package io.holdfast.spark.suites
 
+import scala.annotation.nowarn
+
+import org.apache.spark.sql.execution.streaming.{
+  EventTimeWatermarkWithWatermarkDefInSelectSuite => WatermarkInSelectSuite
+}
 import org.apache.spark.sql.streaming
 
 class StreamingAggregationSuite extends streaming.StreamingAggregationSuite with HoldfastAsProvider
 
+class StreamingAggregationDistributionSuite
+  extends streaming.StreamingAggregationDistributionSuite with HoldfastAsProvider
+
+@nowarn("cat=deprecation")
+class DeprecatedStreamingAggregationSuite
+  extends streaming.DeprecatedStreamingAggregationSuite with HoldfastAsProvider
+
 class StreamingDeduplicationSuite
   extends streaming.StreamingDeduplicationSuite with HoldfastAsProvider
+
+class StreamingDeduplicationDistributionSuite
+  extends streaming.StreamingDeduplicationDistributionSuite with HoldfastAsProvider
 
 class StreamingDeduplicationWithinWatermarkSuite
   extends streaming.StreamingDeduplicationWithinWatermarkSuite with HoldfastAsProvider
@@ -13,7 +28,13 @@ class StreamingDeduplicationWithinWatermarkSuite
 class StreamingSessionWindowSuite
   extends streaming.StreamingSessionWindowSuite with HoldfastAsProvider
 
+class StreamingSessionWindowDistributionSuite
+  extends streaming.StreamingSessionWindowDistributionSuite with HoldfastAsProvider
+
 class EventTimeWatermarkSuite extends streaming.EventTimeWatermarkSuite with HoldfastAsProvider
+
+class EventTimeWatermarkWithWatermarkDefInSelectSuite
+  extends WatermarkInSelectSuite with HoldfastAsProvider
 
 class MultiStatefulOperatorsSuite
   extends streaming.MultiStatefulOperatorsSuite with HoldfastAsProvider
@@ -26,3 +47,9 @@ class FlatMapGroupsWithStateSuite
 
 class FlatMapGroupsWithStateWithInitialStateSuite
   extends streaming.FlatMapGroupsWithStateWithInitialStateSuite with HoldfastAsProvider
+
+class FlatMapGroupsWithStateDistributionSuite
+  extends streaming.FlatMapGroupsWithStateDistributionSuite with HoldfastAsProvider
+
+class StreamingQueryOptimizationCorrectnessSuite
+  extends streaming.StreamingQueryOptimizationCorrectnessSuite with HoldfastAsProvider

@@ -21,6 +21,7 @@ import org.apache.spark.util.NextIterator
  */
 class RememberingProvider extends StateStoreProvider with SupportsFineGrainedReplay {
   private val holdfast = new HoldfastStateStoreProvider
+  private var schemas: Option[StateSchemaProvider] = None
   // With Scala's types, which Java's signatures do not show.
   private val replays: SupportsFineGrainedReplay = holdfast
 
@@ -34,6 +35,9 @@ class RememberingProvider extends StateStoreProvider with SupportsFineGrainedRep
       hadoopConf: Configuration,
       useMultipleValuesPerKey: Boolean,
       stateSchemaProvider: Option[StateSchemaProvider]): Unit = {
+    schemas = stateSchemaProvider
+    LikeRocksDBStateStore.capture(
+      schemas, StateStore.DEFAULT_COL_FAMILY_NAME, keySchema, valueSchema)
     val conf = new Configuration(hadoopConf)
     val manager = SQLConf.STREAMING_CHECKPOINT_FILE_MANAGER_CLASS.parent.key
     conf.set(manager, System.getProperty(manager))
@@ -139,7 +143,7 @@ class RememberingProvider extends StateStoreProvider with SupportsFineGrainedRep
   }
 
   private def remembered(holdfastStore: StateStore): StateStore = {
-    val store = new LikeRocksDBStateStore(holdfastStore)
+    val store = new LikeRocksDBStateStore(holdfastStore, schemas)
     RememberingProvider.opened.merge(stateStoreId, Vector(store), _ ++ _)
     store
   }

@@ -1,11 +1,21 @@
 package io.holdfast.spark.suites
 
+import io.holdfast.spark.HoldfastStateStoreProvider
+import org.apache.spark.holdfast.RememberingProvider
 import org.apache.spark.sql.internal.{SQLConf, StaticSQLConf}
 
 /** Settings that every session of the suites must have, whatever a suite asks for. */
 object Settings {
   /** That of the run: Holdfast's, or Spark's own to compare with. */
   val provider: String = System.getProperty(SQLConf.STATE_STORE_PROVIDER_CLASS.key)
+
+  /** For tests that open stores by themselves. */
+  val providerWithoutQuery: String =
+    if (provider == classOf[HoldfastStateStoreProvider].getName) {
+      classOf[RememberingProvider].getName
+    } else {
+      provider
+    }
 
   /** What Holdfast needs; Spark's suites switch services on the class path off. */
   val replacing: Map[String, String] = Map(

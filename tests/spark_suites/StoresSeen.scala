@@ -1,5 +1,6 @@
 package io.holdfast.spark.suites
 
+import java.io.File
 import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{Files, Path, StandardOpenOption}
 import java.util.concurrent.ConcurrentHashMap
@@ -31,11 +32,32 @@ object StoresSeen {
   def during(suite: String, test: String)(run: => Status): Status = {
     listening
     seen.clear()
+    val earlier = logsOfExecutors
     try run
     finally {
+      (logsOfExecutors -- earlier).foreach(read)
       val providers = seen.toArray.map(_.toString).sorted.mkString(",")
       val line = s"$suite\t${test.replaceAll("\\s+", " ")}\t$providers\n"
       Files.write(file, line.getBytes(UTF_8), StandardOpenOption.CREATE, StandardOpenOption.APPEND)
+    }
+  }
+
+  /** Executors in JVMs of their own log to `worker-ID/APPLICATION/EXECUTOR/stderr`. */
+  private def logsOfExecutors: Set[Path] = {
+    val workers = within(new File(System.getProperty("java.io.tmpdir")))
+      .filter(_.getName.startsWith("worker-"))
+    val executors = workers.flatMap(within).flatMap(within)
+    executors.map(_.toPath.resolve("stderr")).filter(Files.exists(_)).toSet
+  }
+
+  private def within(folder: File): Seq[File] =
+    Option(folder.listFiles).map(_.toSeq).getOrElse(Seq.empty)
+
+  /** Lines there have the name of a logger without its package. */
+  private def read(log: Path): Unit = {
+    val text = Files.readString(log)
+    loggers.foreach { case (logger, provider) =>
+      if (text.contains(s" ${logger.drop(logger.lastIndexOf('.') + 1)}")) seen.add(provider)
     }
   }
 

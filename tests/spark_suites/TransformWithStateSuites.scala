@@ -1,5 +1,6 @@
 package io.holdfast.spark.suites
 
+import org.apache.spark.SparkConf
 import org.apache.spark.sql.streaming
 
 class TransformWithStateUnsafeRowSuite
@@ -31,3 +32,9 @@ class TransformWithListStateTTLSuite
 
 class TransformWithMapStateTTLSuite
   extends streaming.TransformWithMapStateTTLSuite with HoldfastAsProvider
+
+/** On executors in JVMs of their own. */
+class TransformWithStateClusterSuite
+  extends streaming.TransformWithStateClusterSuite with HoldfastAsProvider {
+  override def getSparkConf(): SparkConf = super.getSparkConf().setAll(Settings.replacing)
+}

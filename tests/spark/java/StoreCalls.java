@@ -572,6 +572,18 @@ public final class StoreCalls {
     }
   }
 
+  /** Values of two keys that are read one after the other, and only then looked at. */
+  public String twoRows(SparkSession spark, String state) {
+    begin(spark, state);
+    StateStore store = new World(false, PLAIN).fresh();
+    store.put(row(1, 1), row(10), DEFAULT);
+    store.put(row(2, 2), row(20), DEFAULT);
+    UnsafeRow first = store.get(row(1, 1), DEFAULT);
+    UnsafeRow second = store.get(row(2, 2), DEFAULT);
+    store.abort();
+    return valueOf(first) + "," + valueOf(second);
+  }
+
   /** A provider without the configuration of Hadoop, or without the run of a query in it. */
   public String withoutConfiguration(SparkSession spark, String state) {
     begin(spark, state);

@@ -24,6 +24,8 @@ from typing import Any
 
 import holdfast
 from support import TESTS
+from support.markdown import with_tables
+from support.spark import stateful_suites
 from support.spark.java_side import QUICK_START, jars, tool
 from support.spark.suite_results import (
     OWN,
@@ -136,10 +138,14 @@ def compiled(class_path: list[Path]) -> Path:
     return classes
 
 
+def _jar_of_suites(fetched: list[Path]) -> Path:
+    return next(jar for jar in fetched if re.match(r"spark-sql_.*-tests\.jar", jar.name))
+
+
 def resources(fetched: list[Path]) -> Path:
     """What the suites read as files, out of their jar."""
     folder = WORK / "resources"
-    tests = next(jar for jar in fetched if re.match(r"spark-sql_.*-tests\.jar", jar.name))
+    tests = _jar_of_suites(fetched)
     stamp = _stamped(folder, [tests])
     if stamp:
         with zipfile.ZipFile(tests) as archive:
@@ -191,7 +197,13 @@ def run(
         for test in only:
             command += ["-t", test]
         command += ["-u", str(folder), "-fW", str(folder / "result.txt")]
-        environment = {**os.environ, "SPARK_TESTING": "1", "SPARK_LOCAL_IP": "127.0.0.1"}
+        environment = {
+            **os.environ,
+            "SPARK_TESTING": "1",
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            # A worker of a local cluster looks for it in Spark's sources otherwise.
+            "SPARK_SCALA_VERSION": "2.13",
+        }
         with (folder / "output.txt").open("wb") as output:
             # A failed test fails the process as well; the report tells what is expected.
             subprocess.run(
@@ -209,9 +221,8 @@ def run(
 
 
 def recorded(rows: dict[str, tuple[int, ...]]) -> str:
-    """The page with these rows in the place of its table."""
-    text = RECORD.read_text()
-    return text[: text.index("| suite |")] + as_table(rows)
+    """The page with these rows in its table of figures."""
+    return with_tables(RECORD.read_text(), {"figures": as_table(rows).splitlines()})
 
 
 def unlike_record(rows: dict[str, tuple[int, ...]]) -> list[str]:
@@ -222,6 +233,17 @@ def unlike_record(rows: dict[str, tuple[int, ...]]) -> list[str]:
         for suite, row in rows.items()
         if row != known.get(suite)
     ]
+
+
+def left_out() -> dict[str, str]:
+    """Why the page leaves suites out, by suite."""
+    return stateful_suites.left_out(RECORD.read_text())
+
+
+def unaccounted(tests: Path) -> list[str]:
+    """An error for each suite of the jar that has to do with state, and is in neither table."""
+    found = stateful_suites.stateful(stateful_suites.read(tests))
+    return stateful_suites.unaccounted(found, run=suites(), left=left_out())
 
 
 def main() -> int:
@@ -253,6 +275,8 @@ def main() -> int:
     if not given.rocksdb:
         wrong += unlike_record(rows)
         print(as_table(rows), end="")
+    if not given.suites and not given.rocksdb:
+        wrong += unaccounted(_jar_of_suites(fetched))
     print(*wrong, sep="\n")
     return 1 if wrong else 0
 

@@ -20,7 +20,6 @@ final class StoreFamily {
   private final StoreContext context;
   private final NativeStore nativeStore;
   private final FamilySpec spec;
-  private final UnsafeRow found;
 
   /** Number in the native store; {@link #ABSENT} until the family has its first entry. */
   private int number;
@@ -29,16 +28,16 @@ final class StoreFamily {
     this.context = context;
     this.nativeStore = nativeStore;
     this.spec = spec;
-    found = spec.value.newRow();
     number = context.columns ? nativeStore.findFamily(spec.name) : Native.ONLY_FAMILY;
   }
 
+  /** A row of its own: joins of state format 1 read another one before they put this one out. */
   UnsafeRow get(UnsafeRow key) {
     byte[] value = value(key);
     if (value == null) {
       return null;
     }
-    UnsafeRow row = spec.value.decode(value, 0, value.length, found);
+    UnsafeRow row = spec.value.decode(value, 0, value.length, spec.value.newRow());
     context.validate(key, row);
     return row;
   }
