@@ -234,8 +234,13 @@ IN_MEMORY = {
 #: One value per key, a scan in the order of event times, lists and timers in column families.
 COLD = {"windows-append", "join-full-append", "transformWithState-list-update"}
 
+GROUP_STATE = ("applyInPandasWithState", "flatMapGroupsWithState")
+
 #: Whose keys are written by every batch, so that changelogs have them.
-ALWAYS_WARM = {"aggregation-update", "limit-append"}
+ALWAYS_WARM = {
+    *("aggregation-update", "limit-append"),
+    *(f"{api}-{mode}" for api in GROUP_STATE for mode in ("update", "append")),
+}
 
 
 def cold_cells() -> Iterator[object]:
