@@ -115,8 +115,8 @@ def spark_conf(
     local_cache_bytes : int or str, default 1 GiB
         Local disk of one executor for what it wrote to and read from a checkpoint on HDFS or an
         object store, in bytes or in Spark's notation, 0 for none. In use where state may leave
-        memory. It lies in Spark's folder for local files (``spark.local.dir``), and goes when the
-        executor ends.
+        memory; of several queries the largest holds. It lies in Spark's folder for local files
+        (``spark.local.dir``), and goes when the executor ends, or once that disk is full.
     change_journal : bool, default False
         Record every put, append and removal of a batch beside what became of each key. Spark's
         ``readChangeFeed`` then shows them all, as with Spark's own providers: also a value that the

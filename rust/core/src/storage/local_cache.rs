@@ -71,7 +71,7 @@ struct Inner {
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// `None` while it is written, and after that has failed.
+    /// `None` while it is written, and after its page was given up.
     key: Option<PageKey>,
     is_busy: bool,
     was_used: bool,
@@ -181,8 +181,8 @@ impl LocalCache {
         Some((file, at, *slot))
     }
 
-    /// Keeps the first bytes of a page, unless as many are here. A disk that is full or fails costs the
-    /// page, nothing else.
+    /// Keeps the first bytes of a page, unless as many are here. Where the disk is full or fails, the
+    /// cache is off from then on, and gives back what it took.
     pub(super) fn put(&self, key: PageKey, page: &[u8]) {
         let mut digests = [0; PARTS];
         for (digest, part) in digests.iter_mut().zip(page.chunks(PART_BYTES)) {
@@ -201,7 +201,11 @@ impl LocalCache {
         {
             return;
         }
-        let kept = written && at < inner.max_pages && !inner.index.contains_key(&key);
+        if !written {
+            *inner = Inner::default();
+            return;
+        }
+        let kept = at < inner.max_pages && !inner.index.contains_key(&key);
         let Some(slot) = inner.slots.get_mut(at) else {
             return;
         };

@@ -17,9 +17,12 @@ final class LocalCache {
   /** What it did so far. */
   record Totals(long bytes, long hits, long misses) {}
 
-  /** Bounds the cache; 0 turns it off. Without a disk to write to there is none. */
+  /**
+   * Bounds the cache. The largest bound of the executor's queries holds: one that needs no cache must
+   * not take that of another. Without a disk to write to there is none.
+   */
   synchronized void keep(long wanted) {
-    if (wanted == bytes) {
+    if (wanted <= bytes) {
       return;
     }
     bytes = wanted;
