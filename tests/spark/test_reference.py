@@ -39,7 +39,11 @@ def test_the_plugin_has_the_settings_of_the_package_with_the_same_defaults(
 def test_the_plugin_takes_whatever_the_package_allows(spark: SparkSession) -> None:
     jvm: Any = spark._jvm
     for option, allowed in _spark.ALLOWED.items():
-        values = [allowed.least, allowed.most or (1 << 63) - 1] if allowed.unit else ["lz4", "none"]
+        values: list[Any] = ["lz4", "none"]
+        if allowed.unit:
+            values = [allowed.least, allowed.most or (1 << 63) - 1]
+        elif allowed.kind == "flag":
+            values = [True, False]
         for value in values:
             given: dict[str, Any] = {option: value}
             jvm.io.holdfast.spark.HoldfastConf(holdfast.spark_conf(**given))
