@@ -132,23 +132,30 @@ class Scenario:
     def cold_restores(self, *, keys: int, changelogs: int, changes: int) -> None:
         """The same where state may leave memory, and nothing of it is to be there at first."""
         self._step(f"{changelogs} commits of state that may leave memory")
-        with self._target("1t"):
+        target = OPTION_KEYS["target_memory_bytes"]
+        # So that most of the store is in an image, which a few commits follow.
+        deltas = {"spark.sql.streaming.stateStore.minDeltasForSnapshot": "2"}
+        with self._settings({**deltas, target: "1t"}):
             store = self._changed(
                 keys=keys, changelogs=changelogs, changes=changes, maintained=True
             )
-        with self._target("1"):
+        with self._settings({**deltas, target: "1"}):
             self._restore(store, "restore_cold_ms")
 
     @contextmanager
-    def _target(self, size: str) -> Iterator[None]:
-        """A target for memory, which Holdfast alone knows."""
-        key = OPTION_KEYS["target_memory_bytes"]
-        before = self._spark.conf.get(key, "0")
-        self._spark.conf.set(key, size)
+    def _settings(self, wanted: dict[str, str]) -> Iterator[None]:
+        conf = self._spark.conf
+        before = {key: conf.get(key, None) for key in wanted}
+        for key, value in wanted.items():
+            conf.set(key, value)
         try:
             yield
         finally:
-            self._spark.conf.set(key, before or "0")
+            for key, value in before.items():
+                if value is None:
+                    conf.unset(key)
+                else:
+                    conf.set(key, value)
 
     def _changed(self, *, keys: int, changelogs: int, changes: int, maintained: bool) -> Any:
         store = self._store(keys=keys)

@@ -140,9 +140,9 @@ class Plan:
 NOTES = (
     "Memory: what the provider reports plus the growth of the heap after collections; for Spark "
     "default the latter alone.\nRestore: a fresh provider until it answers its first get, files in "
-    "the page cache; maintained: maintenance ran after\nevery commit; on disk: Holdfast with a "
-    "target_memory_bytes so small that\nkeys are read when they are asked for, the others as "
-    "always."
+    "the page cache; maintained: maintenance ran after\nevery commit; on disk: the same with an "
+    "image or snapshot every few commits, and Holdfast with a\ntarget_memory_bytes so small that "
+    "keys are read when they are asked for."
 )
 
 
