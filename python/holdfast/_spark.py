@@ -152,23 +152,19 @@ def spark_conf(
     >>> conf["spark.plugins"]
     'io.holdfast.spark.HoldfastPlugin'
     """
-    file_bytes = _bytes(max_file_bytes)
-    if file_bytes is None or not MIN_MAX_FILE_BYTES <= file_bytes <= MAX_MAX_FILE_BYTES:
-        raise not_allowed(
-            "max_file_bytes",
-            max_file_bytes,
-            "a number of bytes, or a size such as '64m', "
-            f"from {MIN_MAX_FILE_BYTES} to {MAX_MAX_FILE_BYTES} bytes",
-        )
+    file_bytes = _allowed_bytes(
+        "max_file_bytes",
+        max_file_bytes,
+        "a number of bytes, or a size such as '64m', "
+        f"from {MIN_MAX_FILE_BYTES} to {MAX_MAX_FILE_BYTES} bytes",
+    )
     limit_bytes = _memory_bytes("max_memory_bytes", max_memory_bytes)
     target_bytes = _memory_bytes("target_memory_bytes", target_memory_bytes)
-    cache_bytes = _bytes(local_cache_bytes)
-    if cache_bytes is None or not 0 <= cache_bytes <= _MAX_LONG:
-        raise not_allowed(
-            "local_cache_bytes",
-            local_cache_bytes,
-            "a number of bytes, or a size such as '10g', 0 or more",
-        )
+    cache_bytes = _allowed_bytes(
+        "local_cache_bytes",
+        local_cache_bytes,
+        "a number of bytes, or a size such as '10g', 0 or more",
+    )
     require_one_of("compression", compression, get_args(Compression))
     require_bool("change_journal", change_journal)
     return {
@@ -335,13 +331,18 @@ def _memory_bytes(option: str, size: int | str | None) -> int:
     """Return an amount of memory in bytes, 0 for None."""
     if size is None:
         return 0
-    found = _bytes(size)
-    if found is None or not MIN_MEMORY_BYTES <= found <= _MAX_LONG:
-        raise not_allowed(
-            option,
-            size,
-            f"None, a number of bytes, or a size such as '8g', {MIN_MEMORY_BYTES} bytes or more",
-        )
+    return _allowed_bytes(
+        option,
+        size,
+        f"None, a number of bytes, or a size such as '8g', {MIN_MEMORY_BYTES} bytes or more",
+    )
+
+
+def _allowed_bytes(option: str, size: object, wanted: str) -> int:
+    """Return a size in bytes that lies in the bounds of its option."""
+    found, allowed = _bytes(size), ALLOWED[option]
+    if found is None or not allowed.least <= found <= (allowed.most or _MAX_LONG):
+        raise not_allowed(option, size, wanted)
     return found
 
 

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from support.markdown import cells_of
 from support.spark.class_files import ClassFile, parse
 
 #: What a suite names that opens stores, has an operator with state, or reads state.
@@ -64,9 +65,8 @@ def read(jar: Path) -> list[ClassFile]:
 def left_out(text: str) -> dict[str, str]:
     """The reason by suite, in a text with a table of reasons and suites."""
     found: dict[str, str] = {}
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if line.startswith("|") and len(cells) == 2 and cells[1].startswith("`"):
+    for cells in cells_of(text):
+        if len(cells) == 2 and cells[1].startswith("`"):
             found |= dict.fromkeys(re.findall(r"`(\w+)`", cells[1]), cells[0])
     return found
 

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.markdown import table
+from support.markdown import cells_of, table
 
 #: What `StoresSeen` calls the provider that a test must have used, if it used one.
 OWN = "Holdfast"
@@ -145,8 +145,7 @@ def as_table(rows: Mapping[str, tuple[int, ...]]) -> str:
 def from_table(text: str) -> dict[str, tuple[int, ...]]:
     """The figures by suite in a text with a table that `as_table` made."""
     rows = {}
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
+    for cells in cells_of(text):
         if cells[0].startswith("`") and len(cells) == 1 + len(COLUMNS):
             rows[cells[0].strip("`")] = tuple(map(int, cells[1:]))
     return rows
