@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.process import Reporter, report_to_parent
 from holdfast._spark import OPTION_KEYS
 
-# A script finds what is beside it; this is where the packages are.
+# A script finds what is beside it; this is where the packages are, and the means of the tests.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 
 from common.recording import end_recordings
 
 from store.session import start_spark
+from support.spark.queries import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -135,27 +136,12 @@ class Scenario:
         target = OPTION_KEYS["target_memory_bytes"]
         # So that most of the store is in an image, which a few commits follow.
         deltas = {"spark.sql.streaming.stateStore.minDeltasForSnapshot": "2"}
-        with self._settings({**deltas, target: "1t"}):
+        with settings(self._spark, {**deltas, target: "1t"}):
             store = self._changed(
                 keys=keys, changelogs=changelogs, changes=changes, maintained=True
             )
-        with self._settings({**deltas, target: "1"}):
+        with settings(self._spark, {**deltas, target: "1"}):
             self._restore(store, "restore_cold_ms")
-
-    @contextmanager
-    def _settings(self, wanted: dict[str, str]) -> Iterator[None]:
-        conf = self._spark.conf
-        before = {key: conf.get(key, None) for key in wanted}
-        for key, value in wanted.items():
-            conf.set(key, value)
-        try:
-            yield
-        finally:
-            for key, value in before.items():
-                if value is None:
-                    conf.unset(key)
-                else:
-                    conf.set(key, value)
 
     def _changed(self, *, keys: int, changelogs: int, changes: int, maintained: bool) -> Any:
         store = self._store(keys=keys)
