@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import holdfast
+from holdfast.regions.base.clock import now_ms
 from holdfast.regions.runners.local import LocalRunner
 from holdfast.regions.runners.spark.split_stream import SplitStream
 from holdfast.regions.splits import FileSplit
@@ -268,7 +269,8 @@ def test_files_that_are_skipped_for_their_age_are_named_once(
 def test_what_an_older_version_took_for_the_newest_hides_what_comes_from_now_on_no_more(
     tmp_path: Path,
 ) -> None:
-    now_ns, age_ns = time.time_ns(), 7 * DAY * 10**9
+    # The enumerator's clock has whole milliseconds.
+    now_ns, age_ns = now_ms() * 10**6, 7 * DAY * 10**9
     # It forgot all names that it took for a week older than the newest, which are all.
     old = json.dumps(
         {"version": 1, "newest_ns": now_ns + 1000 * DAY * 10**9, "seen": {"x": 1}, "pool": []}
