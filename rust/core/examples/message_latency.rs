@@ -23,6 +23,7 @@ fn append(manager: &SnapshotManager, owner: &Owner, created: u64) -> SegmentRef 
         replaced: None,
         entries: 1,
         tables: &[],
+        runs: 0,
     };
     manager.append(&new, &[7; 100]).unwrap()
 }

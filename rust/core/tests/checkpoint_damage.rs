@@ -150,7 +150,7 @@ fn checkpoint(compression: Compression) -> Checkpoint {
             versions.push((owner.clone(), id, content(&mut store)));
             if batch % 3 == 0 {
                 writer.sync().unwrap();
-                let image = store.base_image_task(&writer, 2, &HashSet::new()).unwrap();
+                let image = store.merge_task(&writer, 2, &HashSet::new()).unwrap();
                 store.accept(image.run(storage.as_ref(), &writer).unwrap());
                 writer.sync().unwrap();
             }
@@ -264,7 +264,7 @@ fn the_commit_after_a_rebuild_depends_on_nothing_older() {
             options(1 << 20, Compression::Lz4),
         );
         assert!(
-            store.base_image_task(&writer, 1, &HashSet::new()).is_none(),
+            store.merge_task(&writer, 1, &HashSet::new()).is_none(),
             "nothing is merged from a damaged image"
         );
         assert_eq!(store.begin().unwrap_err().kind(), ErrorKind::InvalidInput);

@@ -30,10 +30,14 @@ fn any_head() -> impl Strategy<Value = SegmentHead> {
     let replaced = prop::option::of(reference);
     let table = (prop::collection::vec(any::<u8>(), 0..3), any::<u64>());
     let table = table.prop_map(|(prefix, keys)| TableKeys { prefix, keys });
-    let counts = (any::<u64>(), prop::collection::vec(table, 0..4));
+    let counts = (
+        any::<u64>(),
+        prop::collection::vec(table, 0..4),
+        any::<u32>(),
+    );
     (owner, any::<u64>(), 1..5u8, lineage, replaced, counts).prop_map(
         |((pipeline, operator, region, store), created, kind, lineage, replaced, counts)| {
-            let (entries, tables) = counts;
+            let (entries, tables, runs) = counts;
             SegmentHead {
                 owner: Owner {
                     pipeline,
@@ -49,6 +53,7 @@ fn any_head() -> impl Strategy<Value = SegmentHead> {
                 payload_bytes: 0,
                 entries,
                 tables,
+                runs,
             }
         },
     )
@@ -87,6 +92,7 @@ proptest! {
                 replaced: head.replaced,
                 entries: head.entries,
                 tables: &head.tables,
+                runs: head.runs,
             };
             let reference = writer.append(&new, &payload).unwrap();
             written.push((reference, head, payload));

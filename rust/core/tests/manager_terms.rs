@@ -30,6 +30,7 @@ fn append(manager: &SnapshotManager, created: u64) -> Result<SegmentRef> {
         replaced: None,
         entries: 1,
         tables: &[],
+        runs: 0,
     };
     manager.append(&new, b"state")
 }

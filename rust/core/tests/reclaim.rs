@@ -13,6 +13,7 @@ use holdfast_core::liveness::{Floors, ListedFile, ListedSegment, RestoredCheckpo
 use holdfast_core::manager::{ManagerOptions, SnapshotManager};
 use holdfast_core::reclaim::{IndexCache, ReclaimReport, reclaim, reclaim_orphans};
 use holdfast_core::segment::SegmentWriter;
+use holdfast_core::state::DeltaRuns;
 use holdfast_core::storage::{FaultyStorage, Operation, Storage};
 use holdfast_core::{CheckpointId, ErrorKind, FileId, Result, SegmentRef, Term};
 use proptest::prelude::*;
@@ -28,7 +29,13 @@ fn floors(list: &[(&str, u64)]) -> Floors {
     let mut floors = Floors::default();
     for (region, floor) in list {
         let partition = format!("op-1/{region}");
-        floors.add(&partition, Some(owner(region).tag()), CheckpointId(*floor));
+        let floor = CheckpointId(*floor);
+        floors.add(
+            &partition,
+            Some(owner(region).tag()),
+            floor,
+            DeltaRuns::NONE,
+        );
     }
     floors
 }
@@ -43,6 +50,7 @@ fn segment(region: &str, created: u64, len: u64) -> ListedSegment {
         owner: owner(region).into(),
         created: CheckpointId(created),
         len,
+        is_run: false,
     }
 }
 
@@ -437,6 +445,7 @@ fn of_managers_that_are_gone_what_no_checkpoint_refers_to_goes() {
             replaced: None,
             entries: 1,
             tables: &[],
+            runs: 0,
         };
         manager.append(&new, b"state").unwrap()
     };

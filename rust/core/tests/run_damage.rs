@@ -13,7 +13,7 @@ use holdfast_core::format::{
     Compression, NewSegment, SegmentKind, read_any_head, read_head, read_index, read_segment,
 };
 use holdfast_core::segment::SegmentWriter;
-use holdfast_core::state::{CommitId, StateStore, inspect_segment};
+use holdfast_core::state::{CommitId, DeltaRuns, StateStore, inspect_segment};
 use holdfast_core::storage::LocalStorage;
 use holdfast_core::{CheckpointId, ErrorKind, SegmentRef, Term};
 
@@ -50,6 +50,7 @@ fn sample(compression: Compression, sealed: bool) -> Sample {
             replaced: None,
             entries: 0,
             tables: &[],
+            runs: 0,
         };
         let mut run = writer.begin_run(&new).unwrap();
         for number in 0..entries {
@@ -81,6 +82,7 @@ impl Sample {
             let id = CommitId {
                 version: 5,
                 floor: CheckpointId(5),
+                deltas: DeltaRuns::NONE,
                 owner: Some(owner.tag()),
                 segment: Some(*reference),
                 replaced: None,
@@ -220,6 +222,7 @@ fn a_reference_to_other_bytes_is_refused() {
         let id = CommitId {
             version: 5,
             floor: CheckpointId(5),
+            deltas: DeltaRuns::NONE,
             owner: None,
             segment: Some(reference),
             replaced: None,

@@ -175,6 +175,7 @@ fn regenerate() {
             replaced: None,
             entries: 0,
             tables: &[],
+            runs: 0,
         };
         let mut run = writer.begin_run(&new).unwrap();
         for (key, value) in entries {

@@ -141,7 +141,7 @@ impl World {
     /// Merges all there is to a run, and returns what that took.
     fn merge(&mut self) -> usize {
         self.writer.sync().unwrap();
-        let due = self.store.base_image_task(&self.writer, 1, &HashSet::new());
+        let due = self.store.merge_task(&self.writer, 1, &HashSet::new());
         let task = due.expect("a merge is due");
         let run = || task.run(self.storage.as_ref(), &self.writer).unwrap();
         let (image, peak) = peak_of(run);

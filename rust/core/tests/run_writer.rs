@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use common::{append, content, faulty, options, owner, payload, plain, writer};
 use holdfast_core::format::{Compression, NewSegment, SegmentKind, read_index, read_segment};
 use holdfast_core::segment::{Durability, RunWriter, SegmentWriter};
-use holdfast_core::state::{CommitId, StateStore};
+use holdfast_core::state::{CommitId, DeltaRuns, StateStore};
 use holdfast_core::storage::{Operation, Storage};
 use holdfast_core::{CheckpointId, ErrorKind, Owner, Result, SegmentRef, Term};
 
@@ -27,6 +27,7 @@ fn begin<'w>(
         replaced: None,
         entries: 0,
         tables: &[],
+        runs: 0,
     };
     writer.begin_run(&new).unwrap()
 }
@@ -138,6 +139,7 @@ fn a_run_as_a_payload_is_refused() {
         replaced: None,
         entries: 1,
         tables: &[],
+        runs: 0,
     };
     let error = writer.append(&new, b"payload").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
@@ -167,6 +169,7 @@ fn a_run_on_top_of_runs_says_what_changed() {
     let id = CommitId {
         version: 3,
         floor: CheckpointId(1),
+        deltas: DeltaRuns::NONE,
         owner: Some(owner.tag()),
         segment: lineage.last().copied(),
         replaced: None,

@@ -38,6 +38,7 @@ fn append(manager: &SnapshotManager, owner: &Owner, created: u64) -> Result<Segm
         replaced: None,
         entries: 1,
         tables: &[],
+        runs: 0,
     };
     manager.append(&new, &payload(created, 2000))
 }
@@ -591,6 +592,7 @@ fn the_space_of_the_open_file_is_bounded() {
                 replaced: None,
                 entries: 1,
                 tables: &[],
+                runs: 0,
             };
             created = manager.append(&new, &state).unwrap().file.seq;
             let oldest = number.saturating_sub(num_retained - 1).max(1);

@@ -285,9 +285,7 @@ fn a_version_is_reached_from_an_older_one_by_what_later_commits_changed() {
     }
     // From here on the lineage is a base image: replay goes round it.
     world.writer.sync().unwrap();
-    let image = store
-        .base_image_task(&world.writer, 2, &HashSet::new())
-        .unwrap();
+    let image = store.merge_task(&world.writer, 2, &HashSet::new()).unwrap();
     store.accept(image.run(world.storage.as_ref(), &world.writer).unwrap());
     world.writer.sync().unwrap();
     ids.push(commit(&mut store, &world, &[("k", "5")]));

@@ -298,9 +298,7 @@ fn play(steps: &[Step], max_bytes: usize, evicts: bool) -> StateStore {
                     store.accept(image);
                 }
                 let merges = matches!(step, Step::CommitAndMerge | Step::CommitAndMergeLate);
-                if merges
-                    && let Some(task) = store.base_image_task(&world.writer, 1, &HashSet::new())
-                {
+                if merges && let Some(task) = store.merge_task(&world.writer, 1, &HashSet::new()) {
                     let image = task.run(world.storage.as_ref(), &world.writer).unwrap();
                     world.writer.sync().unwrap();
                     match step {

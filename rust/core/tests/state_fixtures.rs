@@ -140,7 +140,7 @@ fn regenerate() {
         if batch == 4 {
             image_start = storage.list().unwrap()[0].len;
             writer.sync().unwrap();
-            let image = store.base_image_task(&writer, 1, &HashSet::new()).unwrap();
+            let image = store.merge_task(&writer, 1, &HashSet::new()).unwrap();
             store.accept(image.run(storage.as_ref(), &writer).unwrap());
             writer.sync().unwrap();
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use common::{Entries, faulty, parse};
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::{
-    BaseImage, CommitId, FIRST_FAMILY, FamilyOptions, KeyRange, Layout, MemoryBudget, ScanBatch,
+    CommitId, FIRST_FAMILY, FamilyOptions, KeyRange, Layout, MemoryBudget, MergedRun, ScanBatch,
     ScanOf, StateStore,
 };
 use holdfast_core::storage::{FaultyStorage, Operation, Storage};
@@ -90,12 +90,12 @@ impl World {
         }
     }
 
-    fn merged(&self, store: &mut StateStore, always: bool) -> Option<BaseImage> {
+    fn merged(&self, store: &mut StateStore, always: bool) -> Option<MergedRun> {
         self.writer.sync().unwrap();
         let files = self.storage.list().unwrap();
         let files = files.iter().filter(|_| always);
         let files: HashSet<_> = files.filter_map(|o| FileId::parse(&o.name)).collect();
-        let task = store.base_image_task(&self.writer, 1, &files)?;
+        let task = store.merge_task(&self.writer, 1, &files)?;
         let image = task.run(self.storage.as_ref(), &self.writer).unwrap();
         self.writer.sync().unwrap();
         Some(image)
@@ -700,7 +700,7 @@ fn where_what_changed_fills_the_memory_a_base_image_is_due_sooner() {
         store.abort();
         world.writer.sync().unwrap();
         let files = HashSet::new();
-        store.base_image_task(&world.writer, 2, &files).is_some()
+        store.merge_task(&world.writer, 2, &files).is_some()
     };
     assert!(due(0), "most of what is in memory is in no base image");
     assert!(!due(32 * MIB));

@@ -227,11 +227,11 @@ fn base_images_shorten_the_lineage_and_older_versions_stay_loadable() {
     world.writer.sync().unwrap();
     assert!(
         store
-            .base_image_task(&world.writer, 12, &HashSet::new())
+            .merge_task(&world.writer, 12, &HashSet::new())
             .is_none()
     );
     let task = store
-        .base_image_task(&world.writer, 10, &HashSet::new())
+        .merge_task(&world.writer, 10, &HashSet::new())
         .unwrap();
     // The store moves on while the image is merged.
     ids.push(commit(&mut store, &world, &[("late", "1")], &[]));
@@ -263,7 +263,7 @@ fn segments_that_lie_in_one_file_are_read_with_one_opening() {
         commit(&mut store, &world, &[(&format!("k{i}"), "v")], &[]);
     }
     world.writer.sync().unwrap();
-    let task = store.base_image_task(&world.writer, 10, &HashSet::new());
+    let task = store.merge_task(&world.writer, 10, &HashSet::new());
     let opened_before = world.storage.calls(Operation::Open);
     let image = task.unwrap().run(world.storage.as_ref(), &world.writer);
     assert_eq!(world.storage.calls(Operation::Open) - opened_before, 1);
@@ -299,9 +299,7 @@ fn an_idle_store_ends_up_as_one_base_image() {
 /// Makes the lineage durable and merges it, as maintenance between two batches does.
 fn write_image(store: &mut StateStore, world: &World) {
     world.writer.sync().unwrap();
-    let task = store
-        .base_image_task(&world.writer, 1, &HashSet::new())
-        .unwrap();
+    let task = store.merge_task(&world.writer, 1, &HashSet::new()).unwrap();
     let image = task.run(world.storage.as_ref(), &world.writer).unwrap();
     store.accept(image);
 }
@@ -407,16 +405,14 @@ fn only_durable_changelogs_are_merged() {
     }
     assert!(
         store
-            .base_image_task(&world.writer, 1, &HashSet::new())
+            .merge_task(&world.writer, 1, &HashSet::new())
             .is_none(),
         "nothing is durable"
     );
     world.writer.sync().unwrap();
     // A batch is under way: this commit may never become part of a checkpoint.
     let third = commit(&mut store, &world, &[("k", "2")], &[]);
-    let task = store
-        .base_image_task(&world.writer, 1, &HashSet::new())
-        .unwrap();
+    let task = store.merge_task(&world.writer, 1, &HashSet::new()).unwrap();
     let image = task.run(world.storage.as_ref(), &world.writer).unwrap();
     store.accept(image);
     world.writer.sync().unwrap();
@@ -542,7 +538,7 @@ fn an_idle_store_moves_out_of_a_wasteful_file() {
     let mut last = None;
     for _ in 0..3 {
         last = Some(commit(&mut store, &world, &[], &[]));
-        if let Some(task) = store.base_image_task(&world.writer, 10, &wasteful) {
+        if let Some(task) = store.merge_task(&world.writer, 10, &wasteful) {
             store.accept(task.run(world.storage.as_ref(), &world.writer).unwrap());
             world.writer.sync().unwrap();
         }
@@ -550,9 +546,7 @@ fn an_idle_store_moves_out_of_a_wasteful_file() {
     let last = last.unwrap();
     assert_eq!(last.floor.0, 2, "the version that the image was written at");
     assert!(
-        store
-            .base_image_task(&world.writer, 10, &wasteful)
-            .is_none(),
+        store.merge_task(&world.writer, 10, &wasteful).is_none(),
         "it has moved"
     );
     std::fs::remove_file(world.dir.path().join(old.file_name())).unwrap();
@@ -588,18 +582,18 @@ fn an_image_in_a_file_that_no_commit_refers_to_is_overdue_when_it_is_looked_at_a
     let mut store = opened(&world);
     commit(&mut store, &world, &[("k", "1")], &[]);
     world.writer.seal().unwrap();
-    assert_eq!(store.overdue_image(&world.writer), None, "there is none");
+    assert_eq!(store.overdue_run(&world.writer), None, "there is none");
     let old = only_file(&world);
     let wasteful = HashSet::from([old]);
-    let task = store.base_image_task(&world.writer, 10, &wasteful).unwrap();
+    let task = store.merge_task(&world.writer, 10, &wasteful).unwrap();
     store.accept(task.run(world.storage.as_ref(), &world.writer).unwrap());
     // The store rests: no commit writes, and none refers to the image's file.
     commit(&mut store, &world, &[], &[]);
-    assert_eq!(store.overdue_image(&world.writer), None, "just written");
-    let file = store.overdue_image(&world.writer).unwrap();
+    assert_eq!(store.overdue_run(&world.writer), None, "just written");
+    let file = store.overdue_run(&world.writer).unwrap();
     assert_ne!(file, old);
     world.writer.sync_files(&BTreeSet::from([file])).unwrap();
-    assert_eq!(store.overdue_image(&world.writer), None, "it is durable");
+    assert_eq!(store.overdue_run(&world.writer), None, "it is durable");
     let id = commit(&mut store, &world, &[], &[]);
     assert_eq!(id.segment.unwrap().file, file, "the store has moved");
 }
@@ -613,7 +607,7 @@ fn an_image_of_a_store_that_was_closed_serves_the_next_one_of_its_owner() {
     }
     let id = commit(&mut store, &world, &[("k", "4")], &[]);
     write_image(&mut store, &world);
-    let image = store.take_pending_image();
+    let image = store.take_pending_run();
     let next = |image, value| {
         let mut store = StateStore::new(owner(), plain());
         store.accept(image);
@@ -647,7 +641,7 @@ fn an_image_outlives_what_is_in_memory() {
     store.retain(0);
     world.writer.sync().unwrap();
     // Maintenance comes between two tasks.
-    let task = store.base_image_task(&world.writer, 1, &HashSet::new());
+    let task = store.merge_task(&world.writer, 1, &HashSet::new());
     assert!(task.is_none(), "there is nothing to merge");
     store
         .open(world.storage.as_ref(), id.version, Some(&id))

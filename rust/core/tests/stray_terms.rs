@@ -9,6 +9,7 @@ use holdfast_core::liveness::Floors;
 use holdfast_core::manager::{ManagerOptions, SnapshotManager};
 use holdfast_core::reclaim::{IndexCache, reclaim};
 use holdfast_core::segment::SegmentWriter;
+use holdfast_core::state::DeltaRuns;
 use holdfast_core::storage::Storage;
 use holdfast_core::{CheckpointId, FileId, Term};
 
@@ -49,7 +50,8 @@ fn a_clean_up_leaves_strays_alone_and_does_its_work() {
             .unwrap();
     }
     let mut floors = Floors::default();
-    floors.add("op-1/0", Some(owner("0").tag()), CheckpointId(2));
+    let tag = owner("0").tag();
+    floors.add("op-1/0", Some(tag), CheckpointId(2), DeltaRuns::NONE);
     let report = reclaim(
         storage.as_ref(),
         &mut IndexCache::default(),

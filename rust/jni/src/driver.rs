@@ -154,7 +154,7 @@ extern "system" fn Java_io_holdfast_spark_Native_reclaim<'local>(
             .zip(strings(env, &ids)?)
         {
             let id: CommitId = id.parse()?;
-            floors.add(&partition, id.owner, id.floor);
+            floors.add(&partition, id.owner, id.floor, id.deltas);
         }
         let mut terms = vec![0; live_terms.len(env)?];
         live_terms.get_region(env, 0, &mut terms)?;

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use holdfast_core::format::Compression;
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
-use holdfast_core::state::BaseImage;
+use holdfast_core::state::MergedRun;
 use holdfast_core::storage::{CachedStorage, LocalCache, LocalStorage, Storage};
 use holdfast_core::{Error, OwnerTag, Term};
 use jni::objects::{JClass, JLongArray, JObject, JObjectArray, JString};
@@ -30,7 +30,7 @@ pub(crate) struct SegmentFolder {
     /// every batch with Spark's `unloadOnCommit`: the next store of the owner goes on with them. At
     /// most one per store of the query, of references only: about 1 KiB after ten changelogs, so
     /// 1 MiB for a thousand stores. Java closes a folder that no store uses for a minute.
-    pub(crate) images: Mutex<HashMap<OwnerTag, BaseImage>>,
+    pub(crate) images: Mutex<HashMap<OwnerTag, MergedRun>>,
 }
 
 impl SegmentFolder {

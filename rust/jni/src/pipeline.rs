@@ -128,6 +128,7 @@ fn new_segment(
         replaced: None,
         entries: unsigned("entries", entries)?,
         tables: &[],
+        runs: 0,
     })
 }
 

@@ -134,7 +134,7 @@ extern "system" fn Java_io_holdfast_spark_Native_closeStore<'local>(
     primitive(env, || {
         if let Some(store) = STORES.remove(store) {
             let mut state = store.state.lock();
-            if let Some(image) = state.take_pending_image() {
+            if let Some(image) = state.take_pending_run() {
                 let mut images = store.folder.images.lock();
                 images.insert(state.owner().tag(), image);
             }
@@ -662,13 +662,13 @@ extern "system" fn Java_io_holdfast_spark_Native_abort<'local>(
     });
 }
 
-/// `Native.writeBaseImage(long store, int minChangelogs, FileId[] wasteful): long`: merges the store's
-/// lineage from files when enough changelogs have gathered, see `StateStore::base_image_task`, or
+/// `Native.mergeChangelogs(long store, int minChangelogs, FileId[] wasteful): long`: merges the store's
+/// lineage from files when enough changelogs have gathered, see `StateStore::merge_task`, or
 /// when a part of it lies in one of the `wasteful` files. Where memory is short, a store that rests gives
 /// some back first, see `StateStore::rest`. Returns the newest version that is as good
 /// as a snapshot, see `StateStore::snapshot_version`, -1 without one.
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_holdfast_spark_Native_writeBaseImage<'local>(
+extern "system" fn Java_io_holdfast_spark_Native_mergeChangelogs<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
     store: jlong,
@@ -679,7 +679,7 @@ extern "system" fn Java_io_holdfast_spark_Native_writeBaseImage<'local>(
         let wasteful: HashSet<_> = file_ids(env, &wasteful)?.into_iter().collect();
         let store = STORES.get(store)?;
         let writer = store.folder.writer()?;
-        let overdue = store.state.lock().overdue_image(writer);
+        let overdue = store.state.lock().overdue_run(writer);
         if let Some(file) = overdue {
             // When this fails, the file is lost and the image with it: the next one is written.
             let _ = writer.sync_files(&BTreeSet::from([file]));
@@ -688,7 +688,7 @@ extern "system" fn Java_io_holdfast_spark_Native_writeBaseImage<'local>(
             let mut state = store.state.lock();
             state.rest(writer)?;
             let least = min_changelogs.max(1) as usize;
-            let task = state.base_image_task(writer, least, &wasteful);
+            let task = state.merge_task(writer, least, &wasteful);
             (task, state.snapshot_version(writer, least))
         };
         if let Some(task) = task {

@@ -182,6 +182,7 @@ impl SegmentStore {
             replaced: None,
             entries,
             tables: &[],
+            runs: 0,
         };
         payload
             .with_bytes(py, |bytes| manager.append(&new, bytes))

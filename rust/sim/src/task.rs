@@ -125,6 +125,7 @@ impl Task {
             replaced: None,
             entries: 1,
             tables: &[],
+            runs: 0,
         };
         let appended = world.manager.append(&new, &payload);
         world.note(|| format!("{} appends: {appended:?}", self.name()));

@@ -240,6 +240,7 @@ fn append(manager: &SnapshotManager, call: AppendCall, payload: &[u8]) -> Result
         replaced: None,
         entries: call.entries,
         tables: &[],
+        runs: 0,
     };
     manager.append(&new, payload)
 }

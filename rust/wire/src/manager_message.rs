@@ -282,6 +282,7 @@ mod tests {
             replaced: None,
             entries: 1,
             tables: &[],
+            runs: 0,
         };
         manager.started(id);
         let acknowledged = manager.append(&new, b"acknowledged").unwrap();

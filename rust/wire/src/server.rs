@@ -72,6 +72,7 @@ thread_local! {
 ///     replaced: None,
 ///     entries: 1,
 ///     tables: &[],
+///     runs: 0,
 /// };
 /// let reference = client.append(&new, b"state")?;
 /// client.persist_segments(CheckpointId(1), &owner, &[reference])?;

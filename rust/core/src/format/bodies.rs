@@ -38,6 +38,8 @@ pub(super) struct HeadMessage {
     pub journal: Vec<u8>,
     #[prost(message, repeated, tag = "9")]
     pub tables: Vec<TableKeys>,
+    #[prost(uint32, tag = "10")]
+    pub runs: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -163,6 +165,7 @@ impl TryFrom<HeadMessage> for SegmentHead {
             payload_bytes: message.payload_bytes,
             entries: message.entries,
             tables: message.tables,
+            runs: message.runs,
         })
     }
 }
@@ -183,6 +186,7 @@ impl SegmentHead {
                 .map_or_else(Vec::new, |r| r.to_bytes().to_vec()),
             journal: journal_bytes(self.journal),
             tables: self.tables.clone(),
+            runs: self.runs,
         };
         message.encode_to_vec()
     }

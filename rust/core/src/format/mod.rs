@@ -117,6 +117,8 @@ pub struct NewSegment<'a> {
     pub entries: u64,
     /// As [`SegmentHead::tables`].
     pub tables: &'a [TableKeys],
+    /// As [`SegmentHead::runs`].
+    pub runs: u32,
 }
 
 /// How many keys begin so: those of one table of a store with column families, and all keys behind an
@@ -174,9 +176,9 @@ pub struct SegmentHead {
     pub kind: SegmentKind,
     /// Segments it builds on, oldest first.
     pub lineage: Vec<SegmentRef>,
-    /// Newest of the segments that the base image stands for: this one if it is one, else the first
-    /// of its lineage. Builds on the others, so the state can be rebuilt from it for as long as they
-    /// are kept.
+    /// Newest of the segments that the newest run stands for: this one if it is one, else the last of
+    /// those in its lineage. Builds on the others, so the state can be rebuilt from it for as long as
+    /// they are kept.
     pub replaced: Option<SegmentRef>,
     /// Of a changelog whose commit recorded every operation: where they are.
     pub journal: Option<JournalRef>,
@@ -185,10 +187,13 @@ pub struct SegmentHead {
     pub payload_bytes: u64,
     /// Number of entries in the payload, for display. As above.
     pub entries: u64,
-    /// Of a changelog: the keys of the version that it makes, by table, so that a store can be put over
-    /// a run without looking for what the changelogs change. A table without keys is not there. Empty
-    /// where the commit did not say.
+    /// Of a changelog, or a run that builds on others: the keys of the version that it makes, by table,
+    /// so that a store can be put over runs without looking for what the segments above change. A table
+    /// without keys is not there. Empty where the commit did not say.
     pub tables: Vec<TableKeys>,
+    /// Of a changelog: so many segments at the beginning of its lineage are runs, if there is more than
+    /// one. 0 says that the first may be a base image and no other is.
+    pub runs: u32,
 }
 
 /// A segment read back and verified.

@@ -56,6 +56,7 @@ pub(crate) fn encode_with_journal(
         replaced: None,
         entries: operations,
         tables: &[],
+        runs: 0,
         ..*new
     };
     let journal = encode_segment(&of_journal, journal, compression)?;
@@ -116,6 +117,7 @@ pub(super) fn encode_head(
             .map_or_else(Vec::new, |r| r.to_bytes().to_vec()),
         journal: journal_bytes(journal),
         tables: new.tables.to_vec(),
+        runs: new.runs,
     };
     Ok(head.encode_to_vec())
 }

@@ -31,6 +31,8 @@ pub struct ListedSegment {
     pub created: CheckpointId,
     /// Its stored size in bytes.
     pub len: u64,
+    /// It is a run.
+    pub is_run: bool,
 }
 
 /// Space taken by closed files, and which of them waste it.
@@ -71,15 +73,22 @@ pub struct SortedOut {
 ///
 /// ```
 /// use holdfast_core::liveness::{Floors, ListedFile, ListedSegment, sort_out};
+/// use holdfast_core::state::DeltaRuns;
 /// use holdfast_core::{CheckpointId, FileId, Owner, Term};
 /// let owner = Owner::new("", "0", "7", "default");
 /// let file = FileId { term: Term(1), seq: 1 };
 /// let created = CheckpointId(4);
-/// let segments = [ListedSegment { owner: owner.clone().into(), created, len: 100 }].into();
+/// let segments = [ListedSegment {
+///     owner: owner.clone().into(),
+///     created,
+///     len: 100,
+///     is_run: false,
+/// }];
+/// let segments = segments.into();
 /// let facts = ListedFile { file, sealed: true, damaged: false, physical_bytes: 200, segments };
 /// for (floor, going) in [(4, false), (5, true)] {
 ///     let mut floors = Floors::default();
-///     floors.add("0/7", Some(owner.tag()), CheckpointId(floor));
+///     floors.add("0/7", Some(owner.tag()), CheckpointId(floor), DeltaRuns::NONE);
 ///     let sorted = sort_out(vec![facts.clone()], &floors, &|_| false, 2.0);
 ///     assert_eq!(sorted.going.len() == 1, going);
 /// }
@@ -121,7 +130,10 @@ pub fn sort_out(
 /// Bytes of the segments that are needed; `None` if none is.
 fn needed_bytes(facts: &ListedFile, evidence: &dyn Evidence) -> Option<u64> {
     let segments = facts.segments.iter();
-    let needed = segments.filter(|s| is_live(evidence, &s.owner, s.created, s.created));
+    let needed = segments.filter(|s| {
+        is_live(evidence, &s.owner, s.created, s.created)
+            && !evidence.is_merged(&s.owner, s.created, s.is_run)
+    });
     needed
         .map(|segment| segment.len)
         .reduce(|sum, len| sum + len)

@@ -12,6 +12,12 @@ pub trait Evidence {
 
     /// The live set of the owner meets `[first, last]`.
     fn is_needed(&self, owner: &Owner, first: CheckpointId, last: CheckpointId) -> bool;
+
+    /// A run stands for the segment, so that nothing needs it although `is_needed` says that something
+    /// may. `is_run` says whether it is a run itself.
+    fn is_merged(&self, _owner: &Owner, _created: CheckpointId, _is_run: bool) -> bool {
+        false
+    }
 }
 
 /// What is to be remembered about a segment.

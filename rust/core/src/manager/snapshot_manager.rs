@@ -77,6 +77,7 @@ impl Default for ManagerOptions {
 ///     replaced: None,
 ///     entries: 1,
 ///     tables: &[],
+///     runs: 0,
 /// };
 /// manager.started(id);
 /// let reference = manager.append(&new, b"state")?;

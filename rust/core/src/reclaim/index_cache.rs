@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::format::FileIndex;
+use crate::format::{FileIndex, SegmentKind};
 use crate::ids::{FileId, Owner};
 use crate::liveness::{ListedFile, ListedSegment};
 
@@ -150,6 +150,7 @@ impl Folder {
             owner: self.shared(entry.owner),
             created: entry.created,
             len: entry.reference.len,
+            is_run: entry.kind == SegmentKind::Run,
         });
         ListedFile {
             file: index.file,

@@ -109,6 +109,7 @@ fn segments_by_file(
                 owner: Arc::new(owner.clone()),
                 created,
                 len: reference.len,
+                is_run: false,
             });
     }
     by_file

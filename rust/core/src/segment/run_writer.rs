@@ -36,6 +36,7 @@ const PART_BYTES: u64 = 1 << 20;
 ///     replaced: None,
 ///     entries: 0,
 ///     tables: &[],
+///     runs: 0,
 /// };
 /// let mut run = writer.begin_run(&new)?;
 /// run.push(b"", b"key", Some(b"value"))?;

@@ -73,6 +73,7 @@ struct Files {
 ///     replaced: None,
 ///     entries: 1,
 ///     tables: &[],
+///     runs: 0,
 /// };
 /// let reference = writer.append(&new, b"state")?;
 /// writer.seal()?;

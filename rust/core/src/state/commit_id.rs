@@ -7,12 +7,15 @@ use std::str::FromStr;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
+use super::delta_runs::DeltaRuns;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{CheckpointId, OwnerTag, SEGMENT_REF_BYTES, SegmentRef};
 
 /// Of ids without owner and checksum, which older builds wrote.
 const PREFIX_1: &str = "hf1-";
 const PREFIX_2: &str = "hf2-";
+/// Of versions that have delta runs.
+const PREFIX_3: &str = "hf3-";
 
 /// State of one store at one version, as text in Spark's `commits/N`.
 ///
@@ -24,12 +27,15 @@ pub struct CommitId {
     /// `created` of the oldest segment needed to load this version. Segments of the owner that
     /// are older are dead as soon as no older version is retained.
     pub floor: CheckpointId,
+    /// The runs of the lineage of `segment` above the oldest one. With them it is known which segments
+    /// of the owner the newest of them stands for: the others that are older than it.
+    pub deltas: DeltaRuns,
     /// Whose state it is; `None` in an id of an older build.
     pub owner: Option<OwnerTag>,
     /// The newest segment of the lineage; `None` for a store that was never written.
     pub segment: Option<SegmentRef>,
-    /// Where `segment` is a base image: the newest segment it replaced. The image's own head says
-    /// so as well, but is lost with the image.
+    /// Where `segment` is a run: the newest segment it replaced. The run's own head says so as well,
+    /// but is lost with the run.
     pub replaced: Option<SegmentRef>,
 }
 
@@ -40,16 +46,24 @@ impl fmt::Display for CommitId {
         bytes.extend_from_slice(&self.floor.0.to_le_bytes());
         if let Some(owner) = self.owner {
             bytes.extend_from_slice(&owner.0.to_le_bytes());
+            if !self.deltas.is_empty() {
+                bytes.push(self.deltas.len() as u8);
+                for created in self.deltas.iter() {
+                    bytes.extend_from_slice(&created.0.to_le_bytes());
+                }
+            }
         }
         for reference in self.segment.iter().chain(&self.replaced) {
             bytes.extend_from_slice(&reference.to_bytes());
         }
-        let prefix = if self.owner.is_some() {
-            bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
-            PREFIX_2
-        } else {
-            PREFIX_1
+        let prefix = match self.owner {
+            None => PREFIX_1,
+            Some(_) if self.deltas.is_empty() => PREFIX_2,
+            Some(_) => PREFIX_3,
         };
+        if self.owner.is_some() {
+            bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
+        }
         write!(f, "{prefix}{}", URL_SAFE_NO_PAD.encode(bytes))
     }
 }
@@ -58,20 +72,19 @@ impl FromStr for CommitId {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let (encoded, checked) = match (text.strip_prefix(PREFIX_1), text.strip_prefix(PREFIX_2)) {
-            (Some(encoded), _) => (encoded, false),
-            (_, Some(encoded)) => (encoded, true),
-            (None, None) => {
-                return Err(Error::new(
-                    ErrorKind::Unsupported,
-                    format!(
-                        "state store checkpoint id {text:?} was not written by Holdfast, or by a \
-                         newer one (expected it to start with {PREFIX_1:?} or {PREFIX_2:?}); \
-                         continue this checkpoint with what made it"
-                    ),
-                ));
-            }
+        let prefixes = [PREFIX_1, PREFIX_2, PREFIX_3];
+        let known = prefixes.iter().find(|prefix| text.starts_with(**prefix));
+        let Some((prefix, encoded)) = known.map(|prefix| text.split_at(prefix.len())) else {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!(
+                    "state store checkpoint id {text:?} was not written by Holdfast, or by a newer \
+                     one (expected it to start with one of {prefixes:?}); continue this checkpoint \
+                     with what made it"
+                ),
+            ));
         };
+        let checked = prefix != PREFIX_1;
         let damaged = || {
             Error::corrupt(format!(
                 "state store checkpoint id {text:?} is damaged: the commit log of this checkpoint \
@@ -92,6 +105,11 @@ impl FromStr for CommitId {
         } else {
             (None, rest)
         };
+        let (deltas, rest) = if prefix == PREFIX_3 {
+            take_deltas(rest).ok_or_else(damaged)?
+        } else {
+            (DeltaRuns::NONE, rest)
+        };
         let mut references = rest
             .chunks(SEGMENT_REF_BYTES)
             .map(|bytes| SegmentRef::from_bytes(bytes).map_err(|_| damaged()));
@@ -103,11 +121,22 @@ impl FromStr for CommitId {
         Ok(Self {
             version: u64::from_le_bytes(*version),
             floor: CheckpointId(u64::from_le_bytes(*floor)),
+            deltas,
             owner,
             segment,
             replaced,
         })
     }
+}
+
+/// Reads a number of delta runs and when they were made; `None` where that cannot be.
+fn take_deltas(bytes: &[u8]) -> Option<(DeltaRuns, &[u8])> {
+    let (number, rest) = bytes.split_first()?;
+    let (created, rest) = rest.split_at_checked(usize::from(*number) * 8)?;
+    let (created, _) = created.as_chunks::<8>();
+    let created = created.iter().map(|bytes| u64::from_le_bytes(*bytes));
+    let deltas = DeltaRuns::of(created.map(CheckpointId)).ok()?;
+    (!deltas.is_empty()).then_some((deltas, rest))
 }
 
 /// What stands before a checksum at the end; `None` where it does not match.
@@ -122,7 +151,7 @@ mod tests {
     use super::*;
     use crate::ids::{FileId, Owner, Term};
 
-    fn ids(owner: Option<OwnerTag>) -> [CommitId; 3] {
+    fn ids(owner: Option<OwnerTag>) -> Vec<CommitId> {
         let segment = SegmentRef {
             file: FileId {
                 term: Term(0x1234_5678_9abc),
@@ -135,6 +164,7 @@ mod tests {
         let never_written = CommitId {
             version: 1,
             floor: CheckpointId(1),
+            deltas: DeltaRuns::NONE,
             owner,
             segment: None,
             replaced: None,
@@ -149,7 +179,14 @@ mod tests {
             replaced: Some(SegmentRef { len: 5, ..segment }),
             ..written
         };
-        [never_written, written, image]
+        let mut ids = vec![never_written, written, image];
+        if owner.is_some() {
+            for deltas in [1..2, 3..11] {
+                let deltas = DeltaRuns::of(deltas.map(CheckpointId)).unwrap();
+                ids.extend([CommitId { deltas, ..written }, CommitId { deltas, ..image }]);
+            }
+        }
+        ids
     }
 
     #[test]
@@ -158,12 +195,19 @@ mod tests {
         for id in [ids(None), ids(Some(owner))].concat() {
             assert_eq!(id.to_string().parse::<CommitId>().unwrap(), id);
         }
-        for foreign in ["6f1c2b9e-uuid", "hf3-AAAA"] {
+        for foreign in ["6f1c2b9e-uuid", "hf4-AAAA"] {
             let error = foreign.parse::<CommitId>().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unsupported);
             assert!(error.to_string().contains("not written by Holdfast"));
         }
-        for bad in ["hf1-", "hf1-!!", "hf1-AAAA", "hf2-", "hf2-AAAAAA"] {
+        for bad in [
+            "hf1-",
+            "hf1-!!",
+            "hf1-AAAA",
+            "hf2-",
+            "hf2-AAAAAA",
+            "hf3-AAAAAA",
+        ] {
             assert_eq!(
                 bad.parse::<CommitId>().unwrap_err().kind(),
                 ErrorKind::Corrupt,

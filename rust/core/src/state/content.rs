@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use super::below::OpenRun;
 use super::entries::{Change, ChangeWriter};
 use super::entry_stream::EntryStream;
 use super::family::{Family, FamilyOptions};
+use super::run_stack::RunStack;
 use super::table::Table;
 use crate::error::{Error, Result};
 use crate::segment::RunWriter;
@@ -71,7 +71,7 @@ pub struct Families {
     /// By number, from [`FIRST_FAMILY`]. May hold families that an abort took back: they are empty.
     families: Vec<Family>,
     /// What has the keys that are not in memory.
-    run: Option<Arc<OpenRun>>,
+    runs: Option<Arc<RunStack>>,
     /// Reads of runs before this one.
     past_reads: u64,
     /// Versions that changed something since the store lies over a run, in ascending order, and the
@@ -89,7 +89,7 @@ impl Families {
             layout,
             directory: Table::default(),
             families,
-            run: None,
+            runs: None,
             past_reads: 0,
             marks: Vec::new(),
         }
@@ -192,7 +192,7 @@ impl Families {
     pub fn memory_bytes(&self) -> usize {
         let tables: usize = self.tables().map(|(_, table)| table.memory_bytes()).sum();
         let begun: usize = self.families.iter().map(Family::begun_bytes).sum();
-        tables + begun + self.run.as_ref().map_or(0, |run| run.memory_bytes())
+        tables + begun + self.runs.as_ref().map_or(0, |runs| runs.memory_bytes())
     }
 
     pub(super) fn begin(&mut self) {
@@ -309,7 +309,7 @@ impl Families {
 
     fn push_family(&mut self, options: FamilyOptions) {
         let mut family = Family::new(options, self.directory.session());
-        if self.run.is_some() {
+        if self.runs.is_some() {
             family.each(&mut Table::keep_removed);
         }
         self.families.push(family);
@@ -448,6 +448,7 @@ mod tests {
             payload_bytes: 0,
             entries: out.entries(),
             tables: Vec::new(),
+            runs: 0,
         };
         EntryStream::of_segment(Segment {
             head,

@@ -1,17 +1,21 @@
-//! The tables of a store over a run: what has no slot in its table is in the run.
+//! The tables of a store over runs: what has no slot in its table is in one of them.
 //!
-//! The directory of column families stays in memory. Every other table has the keys of the run that
-//! begin with its prefix; a table of which the run has no key stands on its own.
+//! The directory of column families stays in memory. Every other table has the keys of the runs that
+//! begin with its prefix; a table of which no run has a key stands on its own.
 
 use std::sync::Arc;
 
 use super::{DIRECTORY, Families, Layout, Prefix, split_key};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::{RunReader, TableKeys};
-use crate::ids::SegmentRef;
-use crate::state::below::{Below, OpenRun, RunCursor};
+use crate::ids::{Owner, SegmentRef};
+use crate::state::below::Below;
+use crate::state::open_run::OpenRun;
 use crate::state::order::KeyRange;
+use crate::state::run_cursor::StackCursor;
+use crate::state::run_stack::RunStack;
 use crate::state::table::Table;
+use crate::storage::Storage;
 
 impl Families {
     /// Whether keys may stay in a run. In a store without column families a list of values has no
@@ -23,39 +27,74 @@ impl Families {
         }
     }
 
-    /// The run that has keys which are not in memory.
-    pub(in crate::state) fn run_below(&self) -> Option<SegmentRef> {
-        self.run.as_ref().map(|run| run.reference())
+    /// The newest of the runs that have keys which are not in memory.
+    pub(in crate::state) fn newest_run_below(&self) -> Option<SegmentRef> {
+        self.runs.as_ref().and_then(|runs| runs.newest())
+    }
+
+    /// Opens the runs of a lineage, oldest first. Those that the store lies over are open already.
+    ///
+    /// # Errors
+    /// As [`RunReader::open`]; `Corrupt` where one is no run that builds on those before it.
+    pub(in crate::state) fn open_runs(
+        &self,
+        storage: &dyn Storage,
+        owner: &Owner,
+        references: &[SegmentRef],
+    ) -> Result<Vec<Arc<OpenRun>>> {
+        let known = self.runs.as_ref().map_or(&[][..], |runs| runs.runs());
+        let mut opened: Vec<Arc<OpenRun>> = Vec::with_capacity(references.len());
+        for reference in references {
+            let run = match known.iter().find(|run| run.reference() == *reference) {
+                Some(run) => Arc::clone(run),
+                None => Arc::new(OpenRun::new(RunReader::open(storage, reference, owner)?)),
+            };
+            let lineage = run.reader().head().lineage.as_slice();
+            if !lineage.iter().eq(opened
+                .iter()
+                .map(|run| run.reference())
+                .collect::<Vec<_>>()
+                .iter())
+            {
+                return Err(Error::corrupt(format!(
+                    "{reference} of {owner}: expected a run that builds on the {} before it",
+                    opened.len()
+                )));
+            }
+            opened.push(run);
+        }
+        Ok(opened)
     }
 
     /// Blocks of entries that were read because their keys were not in memory.
     pub fn cold_reads(&self) -> u64 {
-        self.past_reads + self.run.as_ref().map_or(0, |run| run.reads())
+        self.past_reads + self.runs.as_ref().map_or(0, |runs| runs.reads())
     }
 
-    /// Puts an empty store over a run, instead of loading it; false where the run cannot serve that.
+    /// Puts an empty store over runs, oldest first, instead of loading them; false where they cannot serve
+    /// that. Over several, [`Families::count_unlinked`] is to say how many keys there are.
     ///
     /// # Errors
-    /// `Corrupt` where it is damaged; those of storage. The content is that of no version then.
-    pub(in crate::state) fn open_over(&mut self, run: RunReader) -> Result<bool> {
-        let run = Arc::new(OpenRun::new(run));
-        if !self.knows_tables(&run) {
+    /// `Corrupt` where one is damaged; those of storage. The content is that of no version then.
+    pub(in crate::state) fn open_over(&mut self, runs: Vec<Arc<OpenRun>>) -> Result<bool> {
+        let runs = Arc::new(RunStack::new(runs));
+        if !self.knows_tables(&runs) {
             return Ok(false);
         }
         if let Layout::Columns = self.layout {
             let directory = Prefix::new(DIRECTORY);
-            let mut entries = RunCursor::new(&run, &directory.0, KeyRange::All)?;
+            let mut entries = StackCursor::new(&runs, &directory.0, KeyRange::All)?;
             while let Some((name, entry)) = entries.entry() {
                 self.directory.append(name, entry)?;
                 entries.advance()?;
             }
             self.directory.index_appended();
             self.read_directory()?;
-            for prefix in run.prefixes() {
+            for prefix in runs.prefixes() {
                 self.make_up_to(u32::from(split_key(prefix)?.0 / 2));
             }
         }
-        self.put_over(&run, |table, below| table.open_over(below));
+        self.put_over(&runs, |table, below| table.open_over(below));
         self.begin();
         Ok(true)
     }
@@ -98,7 +137,7 @@ impl Families {
     /// asked for any version before `floor`. `changed` says whether the version before had another.
     /// Nothing happens in a store that lies over no run.
     pub(in crate::state) fn mark(&mut self, version: u64, floor: u64, changed: bool) {
-        if self.run.is_none() {
+        if self.runs.is_none() {
             return;
         }
         // The session that made it is over.
@@ -112,11 +151,11 @@ impl Families {
         self.marks.drain(..needed.saturating_sub(1));
     }
 
-    /// Moves a store that lies over a run to one that has the content of `version`. To be called
+    /// Moves a store that lies over runs to those that have the content of `version`. To be called
     /// between two sessions. Nothing happens where it is not known what was changed since, removed keys
     /// included: so a store that lies over none is to be opened over its first one.
-    pub(in crate::state) fn rest_on(&mut self, run: RunReader, version: u64) {
-        let run = Arc::new(OpenRun::new(run));
+    pub(in crate::state) fn rest_on(&mut self, runs: Vec<Arc<OpenRun>>, version: u64) {
+        let runs = Arc::new(RunStack::new(runs));
         let since = self.marks.partition_point(|(marked, _)| *marked <= version);
         let mark = since.checked_sub(1).and_then(|last| self.marks.get(last));
         // Sessions are numbered anew after many.
@@ -124,14 +163,14 @@ impl Families {
         let Some((_, session)) = mark.copied() else {
             return;
         };
-        if !self.knows_tables(&run) {
+        if !self.knows_tables(&runs) {
             return;
         }
         self.past_reads = self.cold_reads();
-        self.put_over(&run, |table, below| table.rest_on(below, session));
+        self.put_over(&runs, |table, below| table.rest_on(below, session));
     }
 
-    /// Gives up what a run has as well and the last session did not touch. To be called between two
+    /// Gives up what the runs have as well and the last session did not touch. To be called between two
     /// sessions.
     pub(in crate::state) fn evict(&mut self) {
         self.each(Table::evict);
@@ -145,24 +184,27 @@ impl Families {
         dirty > keys / 2
     }
 
-    /// Whether the run says how many keys each table has.
-    fn knows_tables(&self, run: &OpenRun) -> bool {
+    /// Whether the runs say how many keys each table has.
+    fn knows_tables(&self, runs: &RunStack) -> bool {
         match self.layout {
             Layout::Plain(_) => true,
-            Layout::Columns => run.keys_behind(&Prefix::new(DIRECTORY).0).is_some(),
+            Layout::Columns => runs.at_most_behind(&Prefix::new(DIRECTORY).0).is_some(),
         }
     }
 
-    fn put_over(&mut self, run: &Arc<OpenRun>, act: impl Fn(&mut Table, Option<Below>)) {
+    fn put_over(&mut self, runs: &Arc<RunStack>, act: impl Fn(&mut Table, Option<Below>)) {
         let layout = self.layout;
         for (number, family) in (1u16..).zip(&mut self.families) {
             let (heads, elements) = family.tables_mut();
-            act(heads, Below::of(run, Prefix::new(number * 2).bytes(layout)));
+            act(
+                heads,
+                Below::of(runs, Prefix::new(number * 2).bytes(layout)),
+            );
             if let Layout::Columns = layout {
                 let prefix = Prefix::new(number * 2 + 1);
-                act(elements, Below::of(run, prefix.bytes(layout)));
+                act(elements, Below::of(runs, prefix.bytes(layout)));
             }
         }
-        self.run = Some(Arc::clone(run));
+        self.runs = Some(Arc::clone(runs));
     }
 }

@@ -1,17 +1,17 @@
-//! Base images of a store: when one is due, and when commits build on it.
+//! Runs of a store: when a merge is due, and when commits build on what it made.
 
 use std::collections::{BTreeSet, HashSet};
 
-use super::base_image::{BaseImage, BaseImageTask};
+use super::merge_task::{MergeTask, MergedRun, keep_below};
 use super::position::Position;
 use super::store::StateStore;
 use crate::error::Result;
-use crate::format::{NewSegment, RunReader, SegmentKind};
+use crate::format::{NewSegment, SegmentKind};
 use crate::ids::{CheckpointId, FileId, SegmentRef};
 use crate::segment::{Durability, SegmentWriter};
 
-/// A base image is written at the latest when this many times the least number of changelogs have
-/// gathered. Below 5, where Spark's coordinator begins to call a store lagging.
+/// Changelogs are merged at the latest when this many times the least number have gathered. Below 5,
+/// where Spark's coordinator begins to call a store lagging.
 const MAX_WAIT: usize = 4;
 
 /// Bound on the segments a version is made of: 256 references of 44 bytes are 11 KiB in the head of
@@ -37,36 +37,38 @@ impl StateStore {
             // commits and maintenance write. When this fails, the next session tries again.
             let _ = self.write_base_image(writer);
         }
-        self.prepare_run(writer)
+        self.prepare_runs(writer)
     }
 
-    /// Where memory is short: a store that lies over no run is loaded anew over its base image, so that
-    /// what that has needs no memory. One that lies over a run has the next session move to a base image
-    /// that is new in the lineage.
-    fn prepare_run(&mut self, writer: &SegmentWriter) -> Result<()> {
-        self.settle_image(writer);
-        let base = self.at.as_ref().and_then(|at| at.lineage.first().copied());
-        let below = self.families.run_below();
-        let is_new = |base: &SegmentRef| ![below, self.looked_at].contains(&Some(*base));
-        let (Some(at), Some(base)) = (&self.at, base.filter(is_new)) else {
+    /// Where memory is short: a store that lies over no run is loaded anew over those of its lineage, so
+    /// that what they have needs no memory. One that lies over runs has the next session move to those
+    /// that are new in the lineage.
+    fn prepare_runs(&mut self, writer: &SegmentWriter) -> Result<()> {
+        self.settle_run(writer);
+        let Some(at) = &self.at else {
             return Ok(());
         };
-        let floor = at.lineage_floor;
-        let wanted = self.memory.is_short(0)
+        let newest = at.runs().last().copied();
+        let is_known = newest.is_none() || newest == self.families.newest_run_below();
+        let wanted = !is_known
+            && newest != self.looked_at
+            && self.memory.is_short(0)
             && self.families.can_rest_on_run()
-            && writer.durability(&base) == Durability::Durable;
+            && newest.is_some_and(|run| writer.durability(&run) == Durability::Durable);
         if !wanted {
             return Ok(());
         }
+        let version = at.newest_run().0;
         // What is no run, or is damaged, stays what it is: loads find damage.
-        let run = RunReader::open(writer.storage(), &base, &self.owner).ok();
-        let run = run.filter(|run| run.head().lineage.is_empty());
-        if below.is_some() {
-            self.next_run = run.map(|run| (run, floor.0));
-        } else if let Some(run) = run {
-            self.load_over(writer.storage(), run)?;
+        let opened = self
+            .families
+            .open_runs(writer.storage(), &self.owner, at.runs());
+        if self.families.newest_run_below().is_some() {
+            self.next_runs = opened.ok().map(|runs| (runs, version));
+        } else if let Ok(runs) = opened {
+            self.load_over(writer.storage(), runs)?;
         }
-        self.looked_at = Some(base);
+        self.looked_at = newest;
         Ok(())
     }
 
@@ -83,7 +85,7 @@ impl StateStore {
         if is_busy || !has_version || !self.memory.is_short(0) {
             return Ok(());
         }
-        self.prepare_run(writer)?;
+        self.prepare_runs(writer)?;
         self.make_room()
     }
 
@@ -96,8 +98,8 @@ impl StateStore {
         self.scans.clear();
         self.before = None;
         self.families.begin();
-        if let Some((run, version)) = self.next_run.take() {
-            self.families.rest_on(run, version);
+        if let Some((runs, version)) = self.next_runs.take() {
+            self.families.rest_on(runs, version);
         }
         let is_short = self.memory.is_short(0);
         if is_short {
@@ -108,79 +110,93 @@ impl StateStore {
         Ok(())
     }
 
-    /// The merge that is due: at least `min_changelogs` durable ones lie above the base image, and
-    /// either they are half its size, so that a load is not much longer than it must be and images
-    /// cost at most three times what commits write, or there are `MAX_WAIT` times as many, or memory is
-    /// short and what takes it can leave it for a base image only. Also as
-    /// soon as any segment lies in one of the `wasteful` files, which go once no version needs a
-    /// segment in them. `None` while an earlier image waits for its file to become durable.
-    pub fn base_image_task(
+    /// The merge that is due: at least `min_changelogs` durable ones lie above the runs, and either
+    /// what lies above the base image is half its size, see [`keep_below`], or there are `MAX_WAIT`
+    /// times as many. Where memory is short and what takes it is in no run, one changelog is enough,
+    /// because only what a run has can leave memory. Also as soon as any segment lies in one of the
+    /// `wasteful` files, which go once no version needs a segment in them. `None` while an earlier run
+    /// waits for its file to become durable.
+    pub fn merge_task(
         &mut self,
         writer: &SegmentWriter,
         min_changelogs: usize,
         wasteful: &HashSet<FileId>,
-    ) -> Option<BaseImageTask> {
-        self.settle_image(writer);
-        if self.pending_image.is_some() {
+    ) -> Option<MergeTask> {
+        self.settle_run(writer);
+        if self.pending_run.is_some() {
             return None;
         }
         let from = self.durable_position(writer)?;
         let least = min_changelogs.max(1);
-        // The first segment is the base image, or the first changelog of a store without one.
-        let (base, changelogs) = from.lineage.split_first()?;
-        let bytes: u64 = changelogs.iter().map(|segment| segment.len).sum();
+        let lengths = |segments: &[SegmentRef]| segments.iter().map(|s| s.len).collect::<Vec<_>>();
+        let changelogs = lengths(from.changelogs());
+        let runs = lengths(from.runs());
+        // What never replaced anything is no base image, but the first changelog.
+        let has_base = from.replaced.is_some();
+        let above = changelogs.iter().chain(runs.iter().skip(1)).sum::<u64>();
         let due = changelogs.len() >= least
-            && (bytes >= base.len / 2
-                || changelogs.len() >= least.saturating_mul(MAX_WAIT)
-                || self.is_starved);
-        let pins = |segment: &SegmentRef| wasteful.contains(&segment.file);
-        (due || from.lineage.iter().any(pins)).then(|| BaseImageTask {
+            && (above >= runs.first()? / 2 || changelogs.len() >= least.saturating_mul(MAX_WAIT))
+            || self.is_starved && (!has_base || !changelogs.is_empty());
+        let pinned = from.lineage.iter().position(|s| wasteful.contains(&s.file));
+        if !due && pinned.is_none() {
+            return None;
+        }
+        let kept = if has_base {
+            keep_below(&runs, changelogs.iter().sum())
+        } else {
+            0
+        };
+        let (below, merged) = from
+            .lineage
+            .split_at_checked(kept.min(pinned.unwrap_or(kept)))?;
+        Some(MergeTask {
             owner: self.owner.clone(),
             layout: self.layout(),
-            lineage: from.lineage.clone(),
+            below: below.to_vec(),
+            merged: merged.to_vec(),
             // Not when it last changed, but how far it is known not to have: what is older is not
-            // needed any more once commits build on the image.
+            // needed any more once commits build on the run.
             created: CheckpointId(from.id.version),
         })
     }
 
-    /// Takes an image over. Commits build on it once it is durable; it is dropped when it is lost,
-    /// or when the store has moved to another lineage.
-    pub fn accept(&mut self, image: BaseImage) {
-        self.pending_image = Some(image);
-        self.image_waits = false;
+    /// Takes a run over. Commits build on it once it is durable; it is dropped when it is lost, or when
+    /// the store has moved to another lineage.
+    pub fn accept(&mut self, run: MergedRun) {
+        self.pending_run = Some(run);
+        self.run_waits = false;
     }
 
-    /// The file of an image that was pending when this was called before, too. Commits make durable
-    /// what they refer to, and where all stores rest none refers to the file of an image: then
-    /// maintenance has to sync it.
-    pub fn overdue_image(&mut self, writer: &SegmentWriter) -> Option<FileId> {
-        self.settle_image(writer);
-        let image = self.pending_image.as_ref()?;
-        let overdue = std::mem::replace(&mut self.image_waits, true);
-        overdue.then_some(image.reference.file)
+    /// The file of a run that was pending when this was called before, too. Commits make durable what
+    /// they refer to, and where all stores rest none refers to the file of a run: then maintenance has
+    /// to sync it.
+    pub fn overdue_run(&mut self, writer: &SegmentWriter) -> Option<FileId> {
+        self.settle_run(writer);
+        let run = self.pending_run.as_ref()?;
+        let overdue = std::mem::replace(&mut self.run_waits, true);
+        overdue.then_some(run.reference.file)
     }
 
-    /// Gives back an image that no commit builds on yet, for another store of the same owner that
-    /// is opened next.
-    pub fn take_pending_image(&mut self) -> Option<BaseImage> {
-        self.pending_image.take()
+    /// Gives back a run that no commit builds on yet, for another store of the same owner that is
+    /// opened next.
+    pub fn take_pending_run(&mut self) -> Option<MergedRun> {
+        self.pending_run.take()
     }
 
     /// The newest version that is as good as a snapshot: the durable one, as long as fewer than
-    /// `min_changelogs` lie above its base image, else that of the image. So it rises for a store
-    /// that rests, too, which needs no new image.
+    /// `min_changelogs` lie above its runs, else that of the newest run. So it rises for a store that
+    /// rests, too, which needs no new run.
     pub fn snapshot_version(
         &self,
         writer: &SegmentWriter,
         min_changelogs: usize,
     ) -> Option<CheckpointId> {
         let position = self.durable_position(writer)?;
-        let near = position.lineage.len() <= min_changelogs.max(1);
+        let near = position.changelogs().len() < min_changelogs.max(1);
         Some(if near {
             CheckpointId(position.id.version)
         } else {
-            position.lineage_floor
+            position.newest_run()
         })
     }
 
@@ -197,6 +213,7 @@ impl StateStore {
             replaced: at.replaced_by_image(),
             entries: 0,
             tables: &[],
+            runs: 0,
         };
         let mut run = writer.begin_run(&new)?;
         self.families.snapshot(&mut run)?;
@@ -206,27 +223,27 @@ impl StateStore {
         Ok(())
     }
 
-    pub(super) fn settle_image(&mut self, writer: &SegmentWriter) {
+    pub(super) fn settle_run(&mut self, writer: &SegmentWriter) {
         let Some(at) = self.at.as_mut() else {
-            // The version that is opened next may be one that the image belongs to.
+            // The version that is opened next may be one that the run belongs to.
             return;
         };
         let durability = self
-            .pending_image
+            .pending_run
             .as_ref()
-            .map(|image| writer.durability(&image.reference));
+            .map(|run| writer.durability(&run.reference));
         match durability {
             None | Some(Durability::Pending) => {}
-            Some(Durability::Lost) => self.pending_image = None,
+            Some(Durability::Lost) => self.pending_run = None,
             Some(Durability::Durable) => {
-                if let Some(image) = self.pending_image.take() {
-                    at.install(&image);
+                if let Some(run) = self.pending_run.take() {
+                    at.install(&run);
                 }
             }
         }
     }
 
-    /// The newest version that is durable and builds on no damaged image. What is not durable may
+    /// The newest version that is durable and builds on no damaged run. What is not durable may
     /// not even be readable yet, and its checkpoint may never complete.
     fn durable_position(&self, writer: &SegmentWriter) -> Option<&Position> {
         let durable = |position: &&Position| {

@@ -1,11 +1,14 @@
-//! Reads the segments of a version, page by page. Where the base image is damaged and the segments
-//! it replaced are still there, the state is rebuilt from those.
+//! Reads the segments of a version, page by page. Where a run is damaged and the segments it replaced
+//! are still there, the state is rebuilt from those.
+
+use std::sync::Arc;
 
 use super::content::Families;
 use super::entry_stream::EntryStream;
 use super::memory::MemoryShare;
+use super::open_run::OpenRun;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{RunReader, SegmentHead, SegmentReader, SegmentStream, TableKeys};
+use crate::format::{SegmentHead, SegmentKind, SegmentReader, SegmentStream, TableKeys};
 use crate::ids::{Owner, SegmentRef};
 
 /// What is read at once. On remote storage every read is a round trip.
@@ -20,16 +23,26 @@ pub(super) struct Load<'a> {
     pub owner: &'a Owner,
     /// Empty at first.
     pub content: &'a mut Families,
-    /// Memory that is limited: a run that does not fit stays where it is, and its keys are read when
+    /// Memory that is limited: runs that do not fit stay where they are, and their keys are read when
     /// they are asked for.
     pub memory: Option<&'a MemoryShare>,
-    /// One message per base image that could not be read and was worked around.
+    /// One message per run that could not be read and was worked around.
     pub rebuilt: Vec<String>,
+}
+
+/// How many of the segments that a version is made of, the oldest ones, may be runs. `head` is that of
+/// the newest.
+pub(super) fn runs_of(head: &SegmentHead) -> usize {
+    match head.kind {
+        SegmentKind::Run => head.lineage.len() + 1,
+        // Only the first, which may be the newest itself, or as many as it says.
+        _ => (head.runs as usize).clamp(1, head.lineage.len().max(1)),
+    }
 }
 
 impl Load<'_> {
     /// Applies everything that `newest` builds on, then `newest`; returns its head, or that of
-    /// `replaced` when `newest` is a base image that had to be rebuilt.
+    /// `replaced` when `newest` is a run that had to be rebuilt.
     ///
     /// # Errors
     /// `NotFound` or `Corrupt` when a segment is gone or damaged and there is no way around it.
@@ -44,29 +57,31 @@ impl Load<'_> {
             Err(damage) => return self.rebuild(damage, replaced),
         };
         let head = stream.head().clone();
-        if let Some((base, changelogs)) = head.lineage.split_first() {
-            match self.apply_base(base) {
-                // The newest changelog says how many keys there are in the end.
-                Ok(true) if !head.tables.is_empty() => self.content.stop_counting(),
-                Ok(_) => {}
-                Err(damage) => _ = self.rebuild(damage, head.replaced)?,
-            }
-            for changelog in changelogs {
-                self.apply(changelog)?;
+        let mut stream = Some(stream);
+        let segments = [head.lineage.as_slice(), &[*newest]].concat();
+        let (runs, changelogs) = segments.split_at(runs_of(&head).min(segments.len()));
+        if changelogs.is_empty() {
+            let applied = self.apply_runs(runs, &head.tables, stream);
+            return match applied.and_then(|()| self.count(&head.tables)) {
+                Ok(()) => Ok(head),
+                Err(damage) => self.rebuild(damage, head.replaced.or(replaced)),
+            };
+        }
+        if let Err(damage) = self.apply_runs(runs, &head.tables, None) {
+            self.rebuild(damage, head.replaced)?;
+        }
+        for changelog in changelogs {
+            match stream.take_if(|_| changelog == newest) {
+                Some(stream) => self.apply_stream(changelog, stream)?,
+                None => self.apply(changelog)?,
             }
         }
-        let applied = match head.lineage.is_empty() && self.opened_over(newest) {
-            true => Ok(()),
-            false => self.apply_newest(newest, stream, &head.tables),
-        };
-        match applied {
-            Ok(()) => Ok(head),
-            Err(damage) => self.rebuild(damage, replaced),
-        }
+        self.count(&head.tables)?;
+        Ok(head)
     }
 
-    /// Applies what a damaged base image replaced. This ends: a reference holds the digest of what
-    /// it names, so no segment refers to one that was written later.
+    /// Applies what a damaged run replaced, and what that builds on. This ends: a reference holds the
+    /// digest of what it names, so no segment refers to one that was written later.
     fn rebuild(&mut self, damage: Error, replaced: Option<SegmentRef>) -> Result<SegmentHead> {
         let repairable = matches!(damage.kind(), ErrorKind::Corrupt | ErrorKind::NotFound);
         let Some(replaced) = replaced.filter(|_| repairable) else {
@@ -89,22 +104,24 @@ impl Load<'_> {
         }
     }
 
-    /// Applies a lineage, oldest first, whose first segment is `run` and stays below where it can. There
-    /// are `tables` keys then. What is damaged is not worked around.
+    /// Puts the content over `runs`, which are those of a lineage, and applies `changelogs`, oldest first.
+    /// There are `tables` keys then. What is damaged is not worked around.
     ///
     /// # Errors
     /// As [`Load::run`]; the content is that of no version then.
     pub fn run_over(
         &mut self,
-        run: RunReader,
+        runs: Vec<Arc<OpenRun>>,
         changelogs: &[SegmentRef],
         tables: &[TableKeys],
     ) -> Result<()> {
-        let base = run.reference();
-        if self.content.open_over(run)? {
+        let references: Vec<_> = runs.iter().map(|run| run.reference()).collect();
+        if self.content.open_over(runs)? {
             self.content.stop_counting();
         } else {
-            self.apply(&base)?;
+            for run in &references {
+                self.apply(run)?;
+            }
         }
         for changelog in changelogs {
             self.apply(changelog)?;
@@ -114,51 +131,73 @@ impl Load<'_> {
             .map_err(|e| e.context(self.owner))
     }
 
-    /// Applies the first segment of a lineage, or leaves it below: true.
-    fn apply_base(&mut self, reference: &SegmentRef) -> Result<bool> {
-        if self.opened_over(reference) {
-            return Ok(true);
+    /// Applies the runs of a lineage, oldest first, or puts the content over them. `tables` are the keys
+    /// that there are once all is applied, where that is known; `newest` is the last run if it is open.
+    fn apply_runs(
+        &mut self,
+        runs: &[SegmentRef],
+        tables: &[TableKeys],
+        mut newest: Option<SegmentStream>,
+    ) -> Result<()> {
+        let below = self.opened_over(runs, tables);
+        if below > 0 && !tables.is_empty() {
+            self.content.stop_counting();
         }
-        self.apply(reference)?;
-        Ok(false)
+        for (number, run) in runs.iter().enumerate().skip(below) {
+            match newest.take_if(|_| number + 1 == runs.len()) {
+                Some(stream) => self.apply_stream(run, stream)?,
+                None => self.apply(run)?,
+            }
+        }
+        Ok(())
     }
 
-    /// Applies the last segment, whose head may say how many keys there are then.
-    fn apply_newest(
-        &mut self,
-        reference: &SegmentRef,
-        stream: SegmentStream,
-        tables: &[TableKeys],
-    ) -> Result<()> {
-        self.apply_stream(reference, stream)?;
+    /// Takes over how many keys there are, where the newest segment says so.
+    fn count(&mut self, tables: &[TableKeys]) -> Result<()> {
         if tables.is_empty() {
             return Ok(());
         }
         self.content
             .count_unlinked(tables)
-            .map_err(|e| e.context(format!("{reference}, {}", self.owner)))
+            .map_err(|e| e.context(self.owner))
     }
 
-    /// Puts the content over a run, if the segment is one and is to stay below. Of one that cannot be
-    /// opened, loading says what is wrong with it.
-    fn opened_over(&mut self, reference: &SegmentRef) -> bool {
+    /// Puts the content over the runs of a lineage, if they are to stay below, and returns how many do:
+    /// only the oldest where nobody says how many keys there are in all. Of what cannot be opened, loading
+    /// says what is wrong with it.
+    fn opened_over(&mut self, runs: &[SegmentRef], tables: &[TableKeys]) -> usize {
         let Some(memory) = self.memory.filter(|_| self.content.can_rest_on_run()) else {
-            return false;
+            return 0;
         };
-        let run = self.segments.open_run(reference, self.owner).ok();
-        let run = run.filter(|run| {
+        let known = if tables.is_empty() { 1 } else { runs.len() };
+        let mut opened = Vec::new();
+        let mut bytes = 0;
+        for run in runs.iter().take(known) {
+            let Ok(run) = self.segments.open_run(run, self.owner) else {
+                break;
+            };
             let head = run.head();
-            let bytes = head.payload_bytes + head.entries * SLOT_BYTES;
-            head.lineage.is_empty() && memory.is_short(bytes)
-        });
-        let Some(run) = run else {
-            return false;
-        };
-        let opened = self.content.open_over(run);
-        if opened.is_err() {
-            *self.content = Families::new(self.content.layout());
+            if head.lineage != runs.get(..opened.len()).unwrap_or_default() {
+                break;
+            }
+            bytes += head.payload_bytes + head.entries * SLOT_BYTES;
+            opened.push(Arc::new(OpenRun::new(run)));
         }
-        opened.unwrap_or(false)
+        if opened.len() < known {
+            opened.truncate(1);
+        }
+        let below = opened.len();
+        if below == 0 || !memory.is_short(bytes) {
+            return 0;
+        }
+        match self.content.open_over(opened) {
+            Ok(true) => below,
+            Ok(false) => 0,
+            Err(_) => {
+                *self.content = Families::new(self.content.layout());
+                0
+            }
+        }
     }
 
     /// Applies a segment page by page. After an error the content is that of no version.

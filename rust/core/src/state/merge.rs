@@ -178,6 +178,7 @@ mod tests {
             payload_bytes: 0,
             entries: writer.entries(),
             tables: Vec::new(),
+            runs: 0,
         };
         EntryStream::of_segment(Segment {
             head,

@@ -9,11 +9,11 @@
 //! and where scans by prefix or range are wanted the order of the keys.
 
 mod arena;
-mod base_image;
 mod below;
 mod changes;
 mod commit_id;
 mod content;
+mod delta_runs;
 mod entries;
 mod entry_stream;
 mod family;
@@ -23,25 +23,30 @@ mod journal;
 mod load;
 mod memory;
 mod merge;
+mod merge_task;
+mod open_run;
 mod open_scans;
 mod order;
 mod position;
+mod run_cursor;
+mod run_stack;
 mod scan;
 mod session;
 mod slot;
 mod store;
 mod table;
 
-pub use base_image::{BaseImage, BaseImageTask};
 pub use changes::{
     ChangeKind, Changes, FamilyOfInterest, find_own, for_each_change, read_changelog, read_changes,
 };
 pub use commit_id::CommitId;
 pub use content::{FIRST_FAMILY, Families, Layout};
+pub use delta_runs::DeltaRuns;
 pub use entries::{Change, ChangeReader, ChangeWriter};
 pub use family::{Family, FamilyOptions};
 pub use inspect::{RunIndex, SegmentReport, inspect_segment};
 pub use memory::MemoryBudget;
+pub use merge_task::{MergeTask, MergedRun};
 pub use open_scans::{ScanBatch, ScanOf};
 pub use order::KeyRange;
 pub use store::{StateStore, StoreStats};

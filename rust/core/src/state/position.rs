@@ -1,8 +1,10 @@
 //! Where a store stands: a version, and the segments that make it up. Pure: each change of the
 //! position is a function of facts.
 
-use super::base_image::BaseImage;
 use super::commit_id::CommitId;
+use super::delta_runs::DeltaRuns;
+use super::load::runs_of;
+use super::merge_task::MergedRun;
 use crate::format::SegmentHead;
 use crate::ids::{CheckpointId, SegmentRef};
 
@@ -10,14 +12,16 @@ use crate::ids::{CheckpointId, SegmentRef};
 pub(super) struct Position {
     /// As it was returned to the caller, so that a retry finds this position by it.
     pub id: CommitId,
-    /// What the next changelog builds on, oldest first: an optional base image, then changelogs.
-    /// Runs ahead of `id` once a base image is installed.
+    /// What the next changelog builds on, oldest first: an optional base image, delta runs above it,
+    /// then changelogs. Runs ahead of `id` once a run is installed.
     pub lineage: Vec<SegmentRef>,
+    /// The delta runs in `lineage`. There are none without a base image.
+    pub deltas: DeltaRuns,
     /// `created` of the oldest segment in `lineage`.
     pub lineage_floor: CheckpointId,
-    /// Newest of the segments that the base image in `lineage` stands for.
+    /// Newest of the segments that the newest run in `lineage` stands for.
     pub replaced: Option<SegmentRef>,
-    /// The base image in `lineage` is damaged: nothing may build on it.
+    /// A run in `lineage` is damaged: nothing may build on it.
     pub rebuilt: bool,
 }
 
@@ -27,6 +31,7 @@ impl Position {
         let id = CommitId {
             version,
             floor: created,
+            deltas: DeltaRuns::NONE,
             owner: None,
             segment: None,
             replaced: None,
@@ -34,6 +39,7 @@ impl Position {
         Self {
             id,
             lineage: Vec::new(),
+            deltas: DeltaRuns::NONE,
             lineage_floor: created,
             replaced: None,
             rebuilt: false,
@@ -42,27 +48,56 @@ impl Position {
 
     /// The position of a version that was read: `head` is that of the segment it was read from.
     pub fn read(id: CommitId, segment: SegmentRef, head: SegmentHead, rebuilt: bool) -> Self {
+        let deltas = runs_of(&head).saturating_sub(1);
         let mut lineage = head.lineage;
         lineage.push(segment);
         Self {
             id,
             lineage,
+            deltas: id.deltas,
             lineage_floor: id.floor,
             replaced: head.replaced,
-            rebuilt,
+            // An id of another lineage: nothing builds on what it says.
+            rebuilt: rebuilt || deltas != id.deltas.len(),
+        }
+    }
+
+    /// The segments that may be runs: a base image, or the changelog that is there in its place, and
+    /// the delta runs.
+    pub fn runs(&self) -> &[SegmentRef] {
+        let runs = self.lineage.len().min(1 + self.deltas.len());
+        self.lineage.get(..runs).unwrap_or_default()
+    }
+
+    /// The segments above the runs.
+    pub fn changelogs(&self) -> &[SegmentRef] {
+        self.lineage.get(self.runs().len()..).unwrap_or_default()
+    }
+
+    /// `created` of the newest of its runs, whose content they have together.
+    pub fn newest_run(&self) -> CheckpointId {
+        self.deltas.newest().unwrap_or(self.lineage_floor)
+    }
+
+    /// What the head of the next changelog says of its runs, see [`SegmentHead::runs`].
+    pub fn runs_in_head(&self) -> u32 {
+        match self.deltas.len() {
+            0 => 0,
+            deltas => 1 + deltas as u32,
         }
     }
 
     /// The position after a commit that changed nothing.
     pub fn unchanged(&self) -> Self {
         let version = self.id.version + 1;
-        let id = match self.lineage.as_slice() {
-            [] => return Self::empty(version),
-            // The whole state is one segment, possibly a base image installed since.
-            [only] => CommitId {
+        let id = match (self.lineage.last(), self.changelogs()) {
+            (None, _) => return Self::empty(version),
+            // The last run leads to the whole state, possibly one that was installed since.
+            (Some(newest), []) => CommitId {
                 version,
                 floor: self.lineage_floor,
-                segment: Some(*only),
+                deltas: self.deltas,
+                segment: Some(*newest),
                 replaced: self.replaced,
                 ..self.id
             },
@@ -96,6 +131,7 @@ impl Position {
         let id = CommitId {
             version,
             floor,
+            deltas: self.deltas,
             owner: self.id.owner,
             segment: Some(segment),
             replaced: None,
@@ -103,37 +139,47 @@ impl Position {
         Self {
             id,
             lineage: [self.lineage.as_slice(), &[segment]].concat(),
+            deltas: self.deltas,
             lineage_floor: floor,
             replaced,
             rebuilt: false,
         }
     }
 
-    /// The next commit builds on `image`, which stands for segments that lie in the lineage. Nothing
+    /// The next commit builds on `run`, which stands for segments that lie in the lineage. Nothing
     /// happens where they do not: the store has moved to another lineage.
-    pub fn install(&mut self, image: &BaseImage) {
-        let Some(rest) = self.lineage.strip_prefix(image.replaces.as_slice()) else {
+    pub fn install(&mut self, run: &MergedRun) {
+        let above = self.lineage.strip_prefix(run.below.as_slice());
+        let Some(rest) = above.and_then(|above| above.strip_prefix(run.replaces.as_slice())) else {
             return;
         };
-        let mut lineage = Vec::with_capacity(1 + rest.len());
-        lineage.push(image.reference);
-        lineage.extend_from_slice(rest);
-        self.lineage = lineage;
-        self.lineage_floor = image.created;
-        self.replaced = image.replaces.last().copied();
+        let deltas = match run.below.len() {
+            0 => Ok(DeltaRuns::NONE),
+            below => self.deltas.oldest(below - 1).and(run.created),
+        };
+        // There is room: a task merges where there would be too many.
+        let Ok(deltas) = deltas else {
+            return;
+        };
+        self.lineage = [run.below.as_slice(), &[run.reference], rest].concat();
+        if run.below.is_empty() {
+            self.lineage_floor = run.created;
+        }
+        self.deltas = deltas;
+        self.replaced = run.replaces.last().copied();
     }
 
-    /// Newest of the segments that an image of this position's content stands for. A damaged image
+    /// Newest of the segments that an image of this position's content stands for. A damaged run
     /// stands for nothing: then it is what that one had replaced.
     pub fn replaced_by_image(&self) -> Option<SegmentRef> {
-        let changelog = self.lineage.get(1..).and_then(<[SegmentRef]>::last);
-        changelog.copied().or(self.replaced)
+        self.changelogs().last().copied().or(self.replaced)
     }
 
     /// The next commit builds on `image` alone, which was written of this position's content.
     pub fn rest_on(&mut self, image: SegmentRef) {
         self.replaced = self.replaced_by_image();
         self.lineage = vec![image];
+        self.deltas = DeltaRuns::NONE;
         self.lineage_floor = CheckpointId(self.id.version);
         self.rebuilt = false;
     }

@@ -103,7 +103,7 @@ impl StateStore {
     /// session stays open then and can be aborted.
     pub fn commit(&mut self, writer: &SegmentWriter) -> Result<CommitId> {
         self.need_session()?;
-        self.settle_image(writer);
+        self.settle_run(writer);
         let Some(at) = self.at.as_ref() else {
             return Err(Error::invalid_input(format!(
                 "{}: no version is open",
@@ -129,6 +129,7 @@ impl StateStore {
                 replaced: at.replaced,
                 entries: changes.entries(),
                 tables: &tables,
+                runs: at.runs_in_head(),
             };
             let payload = changes.into_bytes();
             let reference = match journal {
@@ -148,8 +149,8 @@ impl StateStore {
         };
         self.families.commit();
         self.turn_journal(false);
-        let floor = next.lineage_floor.0;
-        self.families.mark(next.id.version, floor, changed);
+        let newest_run = next.newest_run().0;
+        self.families.mark(next.id.version, newest_run, changed);
         // What was committed stays committed: a limit that this exceeds stops the next session.
         let _ = self.count_memory();
         self.in_session = false;

@@ -3,18 +3,20 @@
 
 use std::sync::Arc;
 
-use super::base_image::BaseImage;
 use super::changes::read_changelog;
 use super::commit_id::CommitId;
 use super::content::{Families, Layout};
+use super::delta_runs::DeltaRuns;
 use super::entry_stream::EntryStream;
 use super::journal::Journal;
 use super::load::Load;
 use super::memory::{MemoryBudget, MemoryShare};
+use super::merge_task::MergedRun;
+use super::open_run::OpenRun;
 use super::open_scans::{OpenScans, ScanBatch, ScanOf};
 use super::position::Position;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{RunReader, SegmentReader, read_head};
+use crate::format::{SegmentReader, read_head};
 use crate::ids::{CheckpointId, Owner, SegmentRef};
 use crate::storage::Storage;
 
@@ -56,12 +58,12 @@ pub struct StateStore {
     /// The operations of the open session, if it records them.
     pub(super) journal: Option<Journal>,
     /// Maintenance wrote it, and its file may not be durable yet: no commit may refer to it.
-    pub(super) pending_image: Option<BaseImage>,
-    /// Maintenance has found `pending_image` there before.
-    pub(super) image_waits: bool,
-    /// The base image that the next session puts the store over, and the version that it has.
-    pub(super) next_run: Option<(RunReader, u64)>,
-    /// The base image that was last looked at as one to lie over.
+    pub(super) pending_run: Option<MergedRun>,
+    /// Maintenance has found `pending_run` there before.
+    pub(super) run_waits: bool,
+    /// The runs that the next session puts the store over, and the version that they have.
+    pub(super) next_runs: Option<(Vec<Arc<OpenRun>>, u64)>,
+    /// The newest of the runs that were last looked at as ones to lie over.
     pub(super) looked_at: Option<SegmentRef>,
     /// Most of what the last session left in memory is in no run.
     pub(super) is_starved: bool,
@@ -91,9 +93,9 @@ impl StateStore {
             is_used: false,
             records: false,
             journal: None,
-            pending_image: None,
-            image_waits: false,
-            next_run: None,
+            pending_run: None,
+            run_waits: false,
+            next_runs: None,
             looked_at: None,
             is_starved: false,
             distrusts_runs: false,
@@ -151,6 +153,7 @@ impl StateStore {
             None if version == 0 => CommitId {
                 version: 0,
                 floor: CheckpointId(0),
+                deltas: DeltaRuns::NONE,
                 owner: None,
                 segment: None,
                 replaced: None,
@@ -289,7 +292,7 @@ impl StateStore {
     pub(super) fn trust<T>(&mut self, read: Result<T>) -> Result<T> {
         read.inspect_err(|e| {
             let damaged = matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::NotFound);
-            if damaged && self.families.run_below().is_some() {
+            if damaged && self.families.newest_run_below().is_some() {
                 self.distrusts_runs = true;
                 self.at = None;
                 self.before = None;
@@ -374,7 +377,7 @@ impl StateStore {
         self.scans.clear();
         self.stats = self.stats();
         self.families = Families::new(self.families.layout());
-        self.next_run = None;
+        self.next_runs = None;
         self.looked_at = None;
         self.count_less_memory();
     }
@@ -400,11 +403,15 @@ impl StateStore {
         )))
     }
 
-    /// Loads the content that the store has once more, over `run`, which the next commit builds on.
+    /// Loads the content that the store has once more, over `runs`, which the next commit builds on.
     ///
     /// # Errors
     /// As [`StateStore::open`]; the store has no version then.
-    pub(super) fn load_over(&mut self, storage: &dyn Storage, run: RunReader) -> Result<()> {
+    pub(super) fn load_over(
+        &mut self,
+        storage: &dyn Storage,
+        runs: Vec<Arc<OpenRun>>,
+    ) -> Result<()> {
         let Some(at) = self.at.take() else {
             return Ok(());
         };
@@ -417,10 +424,10 @@ impl StateStore {
             memory: None,
             rebuilt: Vec::new(),
         };
-        let changelogs = at.lineage.get(1..).unwrap_or_default();
-        let loaded = load.run_over(run, changelogs, &tables);
+        let loaded = load.run_over(runs, at.changelogs(), &tables);
         loaded.inspect_err(|_| self.forget_content())?;
-        self.families.mark(at.id.version, at.lineage_floor.0, true);
+        let newest_run = at.newest_run().0;
+        self.families.mark(at.id.version, newest_run, true);
         self.count_memory()?;
         self.at = Some(at);
         self.stats.loads += 1;
@@ -457,8 +464,8 @@ impl StateStore {
                 Position::read(wanted, reference, head, rebuilt)
             }
         };
-        let floor = position.lineage_floor.0;
-        self.families.mark(position.id.version, floor, true);
+        let newest_run = position.newest_run().0;
+        self.families.mark(position.id.version, newest_run, true);
         self.count_memory()?;
         self.at = Some(position);
         self.stats.loads += 1;

@@ -9,8 +9,9 @@ use super::Table;
 use crate::error::{Error, Result};
 use crate::segment::RunWriter;
 use crate::state::arena::RecordAt;
-use crate::state::below::{Below, RunCursor};
+use crate::state::below::Below;
 use crate::state::order::{KeyRange, Order, sort_by_key};
+use crate::state::run_cursor::StackCursor;
 use crate::state::slot::{Slot, Stamp, find_in, hash_of};
 
 impl Table {
@@ -266,7 +267,7 @@ pub(in crate::state) struct Pass {
     /// What was there and not in the run, or not with that value.
     hot: Vec<RecordAt>,
     next: usize,
-    cursor: RunCursor,
+    cursor: StackCursor,
     /// So much of the undo log was looked at.
     seen_undo: usize,
     /// Slots that were clean, or for clean keys were not there, when the pass began, and are not any

@@ -49,6 +49,7 @@ pub fn append(
         replaced: None,
         entries: 1,
         tables: &[],
+        runs: 0,
     };
     writer.append(&new, payload)
 }

@@ -135,6 +135,7 @@ fn new_segment(owner: &Owner) -> NewSegment<'_> {
         replaced: None,
         entries: 1,
         tables: &[],
+        runs: 0,
     }
 }
 

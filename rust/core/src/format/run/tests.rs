@@ -25,6 +25,7 @@ fn encoder(compression: Compression) -> RunEncoder {
         replaced: None,
         entries: 0,
         tables: &[],
+        runs: 0,
     };
     RunEncoder::new(&new, compression).unwrap()
 }

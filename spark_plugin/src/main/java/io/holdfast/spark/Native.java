@@ -217,12 +217,12 @@ public final class Native {
   public static native void abort(long store);
 
   /**
-   * Writes a base image if one is due, or if the store needs a part of a wasteful file.
+   * Merges changelogs into a run if that is due, or if the store needs a part of a wasteful file.
    *
    * @param wasteful files that should go
-   * @return the newest version that is loaded from a base image and few changelogs, -1 without one
+   * @return the newest version that is loaded from runs and few changelogs, -1 without one
    */
-  public static native long writeBaseImage(long store, int minChangelogs, FileId[] wasteful);
+  public static native long mergeChangelogs(long store, int minChangelogs, FileId[] wasteful);
 
   public static native StoreStats storeStats(long store);
 

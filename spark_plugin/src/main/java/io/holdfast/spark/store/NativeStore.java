@@ -337,14 +337,14 @@ public final class NativeStore {
     }
   }
 
-  /** Writes a base image if one is due. */
+  /** Merges changelogs into a run if that is due. */
   public void maintain() {
     synchronized (maintaining) {
-      snapshots.accept(writeBaseImage());
+      snapshots.accept(mergeChangelogs());
     }
   }
 
-  private long writeBaseImage() {
+  private long mergeChangelogs() {
     StoreManagers.Lease held;
     synchronized (this) {
       held = lease;
@@ -353,7 +353,7 @@ public final class NativeStore {
       return -1;
     }
     try {
-      return Native.writeBaseImage(store, minChangelogs, held.wasteful());
+      return Native.mergeChangelogs(store, minChangelogs, held.wasteful());
     } finally {
       held.reportFiles();
     }
