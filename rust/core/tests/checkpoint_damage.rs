@@ -34,6 +34,24 @@ struct Checkpoint {
 }
 
 impl Checkpoint {
+    fn of(
+        dir: tempfile::TempDir,
+        storage: Arc<dyn Storage>,
+        versions: Vec<(Owner, CommitId, Content)>,
+    ) -> Self {
+        let versions = versions.into_iter().map(|(owner, id, content)| Version {
+            ways: ways(storage.as_ref(), &owner, id.segment.unwrap()),
+            owner,
+            id,
+            content,
+        });
+        Self {
+            versions: versions.collect(),
+            dir,
+            storage,
+        }
+    }
+
     fn path(&self, file: FileId) -> PathBuf {
         self.dir.path().join(file.file_name())
     }
@@ -99,22 +117,16 @@ impl Checkpoint {
 
 /// The ways to load `newest`, by what the heads of intact segments say.
 fn ways(storage: &dyn Storage, owner: &Owner, newest: SegmentRef) -> Vec<BTreeSet<SegmentRef>> {
-    let head = read_head(storage, &newest, owner).unwrap();
-    let whole: BTreeSet<_> = head.lineage.iter().copied().chain([newest]).collect();
-    let base = head.lineage.first().copied().unwrap_or(newest);
-    let mut all = vec![whole.clone()];
+    let head_of = |segment: &SegmentRef| read_head(storage, segment, owner).unwrap();
+    let head = head_of(&newest);
+    let whole: Vec<_> = head.lineage.iter().copied().chain([newest]).collect();
+    let is_run = |segment: &&SegmentRef| head_of(segment).kind == SegmentKind::Run;
+    let runs = whole.iter().take_while(is_run).count();
+    let mut all = vec![whole.iter().copied().collect::<BTreeSet<_>>()];
     if let Some(replaced) = head.replaced {
-        assert_eq!(
-            read_head(storage, &base, owner).unwrap().kind,
-            SegmentKind::Run
-        );
+        assert!(runs > 0);
         for older in ways(storage, owner, replaced) {
-            all.push(
-                older
-                    .into_iter()
-                    .chain(whole.iter().copied().filter(|s| *s != base))
-                    .collect(),
-            );
+            all.push(older.into_iter().chain(whole[runs..].to_vec()).collect());
         }
     }
     all
@@ -156,30 +168,60 @@ fn checkpoint(compression: Compression) -> Checkpoint {
             }
         }
     }
-    let versions = versions.into_iter().map(|(owner, id, content)| {
-        let ways = ways(storage.as_ref(), &owner, id.segment.unwrap());
-        Version {
-            owner,
-            id,
-            content,
-            ways,
-        }
-    });
-    let versions: Vec<_> = versions.collect();
+    let checkpoint = Checkpoint::of(dir, storage, versions);
     assert!(
-        versions.iter().any(|v| v.ways.len() == 3),
+        checkpoint.versions.iter().any(|v| v.ways.len() == 3),
         "two images in a row can be rebuilt"
     );
     assert!(
-        versions.last().unwrap().id.replaced.is_some(),
+        checkpoint.versions.last().unwrap().id.replaced.is_some(),
         "an idle store names its image"
     );
-    let checkpoint = Checkpoint {
-        dir,
-        storage,
-        versions,
-    };
     assert!(checkpoint.files().len() > 2);
+    checkpoint
+}
+
+/// One owner with a base image and two delta runs above it. It ends idle: its last id names a delta run.
+fn checkpoint_of_delta_runs() -> Checkpoint {
+    let dir = tempfile::tempdir().unwrap();
+    let storage: Arc<dyn Storage> = Arc::new(LocalStorage::new(dir.path()));
+    let writer = SegmentWriter::open(
+        Arc::clone(&storage),
+        Term(1),
+        options(700, Compression::None),
+    );
+    let owner = Owner::new("", "0", "9", "default");
+    let mut store = StateStore::new(owner.clone(), plain());
+    store.open(storage.as_ref(), 0, None).unwrap();
+    let mut versions = Vec::new();
+    for batch in 1..=4 {
+        store.begin().unwrap();
+        // Each run is larger than what lies above it, so that merges leave it as it is.
+        let size = [2_500, 400, 0, 0][batch - 1];
+        if batch < 4 {
+            let key = format!("key-{}", batch % 3);
+            let value = format!("{batch}").repeat(1 + size);
+            store
+                .put(FIRST_FAMILY, key.as_bytes(), value.as_bytes())
+                .unwrap();
+            let gone = format!("key-{}", (batch + 2) % 3);
+            store.remove(FIRST_FAMILY, gone.as_bytes()).unwrap();
+        }
+        let id = store.commit(&writer).unwrap();
+        versions.push((owner.clone(), id, content(&mut store)));
+        if batch < 4 {
+            writer.sync().unwrap();
+            let file = HashSet::from([id.segment.unwrap().file]);
+            let task = store.merge_task(&writer, 1, &file).unwrap();
+            assert_eq!(task.makes_base_image(), batch == 1);
+            store.accept(task.run(storage.as_ref(), &writer).unwrap());
+            writer.sync().unwrap();
+        }
+    }
+    let checkpoint = Checkpoint::of(dir, storage, versions);
+    let last = checkpoint.versions.last().unwrap();
+    assert_eq!(last.id.deltas.len(), 2);
+    assert_eq!(last.ways.len(), 4, "each run can be rebuilt");
     checkpoint
 }
 
@@ -189,8 +231,11 @@ fn end(segment: &SegmentRef) -> u64 {
 
 #[test]
 fn truncation_of_every_file_at_every_byte() {
-    for compression in [Compression::None, Compression::Lz4] {
-        let checkpoint = checkpoint(compression);
+    for checkpoint in [
+        checkpoint(Compression::None),
+        checkpoint(Compression::Lz4),
+        checkpoint_of_delta_runs(),
+    ] {
         for file in checkpoint.files() {
             let path = checkpoint.path(file);
             let bytes = std::fs::read(&path).unwrap();
@@ -208,34 +253,37 @@ fn truncation_of_every_file_at_every_byte() {
 
 #[test]
 fn a_flip_of_every_byte_of_every_file() {
-    let checkpoint = checkpoint(Compression::Lz4);
-    for file in checkpoint.files() {
-        let path = checkpoint.path(file);
-        let bytes = std::fs::read(&path).unwrap();
-        for at in 0..bytes.len() {
-            for mask in [0x01, 0xff] {
-                let mut damaged = bytes.clone();
-                damaged[at] ^= mask;
-                std::fs::write(&path, &damaged).unwrap();
-                checkpoint.check(&format!("{file} flipped at {at}"), |segment| {
-                    segment.file == file && (segment.offset..end(segment)).contains(&(at as u64))
-                });
+    for checkpoint in [checkpoint(Compression::Lz4), checkpoint_of_delta_runs()] {
+        for file in checkpoint.files() {
+            let path = checkpoint.path(file);
+            let bytes = std::fs::read(&path).unwrap();
+            for at in 0..bytes.len() {
+                for mask in [0x01, 0xff] {
+                    let mut damaged = bytes.clone();
+                    damaged[at] ^= mask;
+                    std::fs::write(&path, &damaged).unwrap();
+                    checkpoint.check(&format!("{file} flipped at {at}"), |segment| {
+                        segment.file == file
+                            && (segment.offset..end(segment)).contains(&(at as u64))
+                    });
+                }
             }
+            std::fs::write(&path, &bytes).unwrap();
         }
-        std::fs::write(&path, &bytes).unwrap();
+        checkpoint.check("restored", |_| false);
     }
-    checkpoint.check("restored", |_| false);
 }
 
 #[test]
 fn every_file_missing_alone() {
-    let checkpoint = checkpoint(Compression::Lz4);
-    for file in checkpoint.files() {
-        let path = checkpoint.path(file);
-        let bytes = std::fs::read(&path).unwrap();
-        std::fs::remove_file(&path).unwrap();
-        checkpoint.check(&format!("{file} missing"), |segment| segment.file == file);
-        std::fs::write(&path, &bytes).unwrap();
+    for checkpoint in [checkpoint(Compression::Lz4), checkpoint_of_delta_runs()] {
+        for file in checkpoint.files() {
+            let path = checkpoint.path(file);
+            let bytes = std::fs::read(&path).unwrap();
+            std::fs::remove_file(&path).unwrap();
+            checkpoint.check(&format!("{file} missing"), |segment| segment.file == file);
+            std::fs::write(&path, &bytes).unwrap();
+        }
     }
 }
 

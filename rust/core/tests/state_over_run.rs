@@ -82,8 +82,7 @@ impl World {
         store.begin().unwrap();
     }
 
-    /// Merges what is there to a base image, which the next session builds on: if it is due, or in any
-    /// case.
+    /// Merges what is due to a run, which the next session builds on, or everything to a base image.
     fn merge(&self, store: &mut StateStore, always: bool) {
         if let Some(image) = self.merged(store, always) {
             store.accept(image);
@@ -256,9 +255,10 @@ enum Step {
     CommitAndRewind,
     /// Commit, then go on in another store.
     CommitAndLoad,
-    CommitAndMerge,
-    /// Commit, and merge a base image that the next session but one builds on.
-    CommitAndMergeLate,
+    /// Commit, and merge to a base image, or what is due.
+    CommitAndMerge(bool),
+    /// As before, to a run that the next session but one builds on.
+    CommitAndMergeLate(bool),
     /// Commit, and let maintenance come until the store gives back what it can.
     CommitAndRest,
     /// Commit, then a load that a damaged base image forces to write a new one.
@@ -276,8 +276,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Abort),
         1 => Just(Step::CommitAndRewind),
         1 => Just(Step::CommitAndLoad),
-        2 => Just(Step::CommitAndMerge),
-        2 => Just(Step::CommitAndMergeLate),
+        3 => any::<bool>().prop_map(Step::CommitAndMerge),
+        3 => any::<bool>().prop_map(Step::CommitAndMergeLate),
         2 => Just(Step::CommitAndRest),
         1 => Just(Step::CommitAndReplay),
     ]
@@ -358,8 +358,8 @@ fn play(steps: &[Step], max_bytes: usize, ordered: bool) {
                     store.accept(image);
                 }
                 match step {
-                    Step::CommitAndMerge => world.merge(&mut store, true),
-                    Step::CommitAndMergeLate => late = world.merged(&mut store, true),
+                    Step::CommitAndMerge(always) => world.merge(&mut store, *always),
+                    Step::CommitAndMergeLate(always) => late = world.merged(&mut store, *always),
                     Step::CommitAndRest => {
                         for _ in 0..4 {
                             store.rest(&world.writer).unwrap();
