@@ -1,4 +1,4 @@
-//! Checkpoints of every version ever written load; a damaged base image is rebuilt.
+//! Checkpoints of every version ever written load; a damaged run is rebuilt.
 //!
 //! `cargo test -p holdfast-core --test state_fixtures -- --ignored` writes them again, which is only
 //! right for a new version in a new folder.
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use common::{content, options, plain};
-use holdfast_core::format::Compression;
+use holdfast_core::format::{Compression, read_head};
 use holdfast_core::segment::SegmentWriter;
 use holdfast_core::state::{CommitId, FIRST_FAMILY, StateStore};
 use holdfast_core::storage::{LocalStorage, Storage};
@@ -22,6 +22,9 @@ const BATCHES: u64 = 6;
 
 /// Commit ids of version 1 have neither owner nor checksum. From version 3 on a base image is a run.
 const VERSIONS: [&str; 3] = ["state-v1", "state-v2", "state-v3"];
+
+/// With delta runs, which ids and heads name.
+const DELTA_RUNS: &str = "state-v4";
 
 fn folder(version: &str) -> PathBuf {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
@@ -153,4 +156,98 @@ fn regenerate() {
     let corrupt = newest.join("corrupt-base-image");
     std::fs::create_dir_all(&corrupt).unwrap();
     std::fs::write(corrupt.join(&name), bytes).unwrap();
+}
+
+/// The key that a batch puts and the size of its value, so that each run is larger than what lies above
+/// it; the key that it removes. The last batch changes nothing: its id names a delta run.
+const CHANGES: [Option<(&str, usize, &str)>; 5] = [
+    Some(("a", 2_500, "b")),
+    Some(("b", 400, "a")),
+    Some(("c", 1, "b")),
+    Some(("d", 1, "c")),
+    None,
+];
+
+/// Bytes that do not compress.
+fn noise(size: usize) -> String {
+    let mut state = size as u64;
+    let digits = (0..size).map(|_| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        char::from(b'!' + (state >> 33) as u8 % 90)
+    });
+    digits.collect()
+}
+
+fn expected_over_delta_runs(version: usize) -> BTreeMap<String, String> {
+    let mut content = BTreeMap::new();
+    for (put, size, gone) in CHANGES.into_iter().take(version).flatten() {
+        content.insert(put.to_owned(), noise(size));
+        content.remove(gone);
+    }
+    content
+}
+
+#[test]
+fn delta_runs_load_and_a_damaged_one_is_rebuilt() {
+    for (twin, rebuilt) in [("intact", &[][..]), ("corrupt-delta-run", &[3, 4, 5])] {
+        let mut found = Vec::new();
+        for (version, id) in (1..).zip(ids(DELTA_RUNS)) {
+            let mut store = opened(&folder(DELTA_RUNS).join(twin), &id);
+            assert_eq!(content(&mut store), expected_over_delta_runs(version));
+            assert_eq!(id.deltas.len(), [0, 0, 1, 2, 3][version - 1]);
+            if store.take_warning().is_some() {
+                found.push(version);
+            }
+        }
+        assert_eq!(found, rebuilt, "{twin}");
+    }
+}
+
+#[test]
+#[ignore = "writes the fixture"]
+fn regenerate_delta_runs() {
+    let folder = folder(DELTA_RUNS);
+    let _ = std::fs::remove_dir_all(&folder);
+    let intact = folder.join("intact");
+    let storage: Arc<dyn Storage> = Arc::new(LocalStorage::new(&intact));
+    // Every segment has a file of its own.
+    let options = options(1, Compression::Lz4);
+    let writer = SegmentWriter::open(Arc::clone(&storage), Term(42), options);
+    let mut store = StateStore::new(owner(), plain());
+    store.open(storage.as_ref(), 0, None).unwrap();
+    let mut ids = Vec::new();
+    for change in CHANGES {
+        store.begin().unwrap();
+        if let Some((put, size, gone)) = change {
+            let value = noise(size);
+            store
+                .put(FIRST_FAMILY, put.as_bytes(), value.as_bytes())
+                .unwrap();
+            store.remove(FIRST_FAMILY, gone.as_bytes()).unwrap();
+        }
+        let id = store.commit(&writer).unwrap();
+        ids.push(id);
+        writer.sync().unwrap();
+        let wasteful = HashSet::from([id.segment.unwrap().file]);
+        if let Some(task) = store.merge_task(&writer, 1, &wasteful) {
+            store.accept(task.run(storage.as_ref(), &writer).unwrap());
+            writer.sync().unwrap();
+        }
+    }
+    writer.seal().unwrap();
+    let lines: String = ids.iter().map(|id| format!("{id}\n")).collect();
+    std::fs::write(folder.join("ids.txt"), lines).unwrap();
+    let head = read_head(storage.as_ref(), &ids[2].segment.unwrap(), &owner()).unwrap();
+    let delta = head.lineage[1];
+    let corrupt = folder.join("corrupt-delta-run");
+    std::fs::create_dir_all(&corrupt).unwrap();
+    for object in storage.list().unwrap() {
+        let mut bytes = std::fs::read(intact.join(&object.name)).unwrap();
+        if object.name == delta.file.file_name() {
+            bytes[delta.offset as usize + 30] ^= 0x10;
+        }
+        std::fs::write(corrupt.join(&object.name), bytes).unwrap();
+    }
 }
