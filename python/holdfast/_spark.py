@@ -105,7 +105,7 @@ def spark_conf(
     max_memory_bytes : int or str, optional
         Limit on the native memory that the state of one executor takes, 1 MiB or more, in bytes or
         in Spark's notation. State may be larger: what batches do not touch leaves memory once a
-        base image holds it. A task that needs more fails with an error that says so, instead of the
+        run holds it. A task that needs more fails with an error that says so, instead of the
         whole executor being killed. Without it there is no limit. Native memory is not part of the
         JVM's heap: leave room for it in ``spark.executor.memoryOverhead``.
     target_memory_bytes : int or str, optional

@@ -73,16 +73,17 @@ class Query:
         return {row["key"]: row["count"] for row in self.rows}
 
     def feed_until_merged(self) -> None:
-        """Feeds one key until commits build on a base image of all others."""
+        """Feeds one key until commits build on runs that have all others."""
         wanted, deadline = self.batches, time.monotonic() + 120
         while True:
             self.feed(range(1))
             (store_id,) = commit_ids(self.checkpoint, self.batches - 1)["0"][0]
-            head = dict(lineage(self.checkpoint, store_id)[0].head(self.checkpoint))
-            created = head[CREATED]
-            assert isinstance(created, int)
-            if head[KIND] == RUN and created >= wanted:
-                return
+            for segment in lineage(self.checkpoint, store_id):
+                head = dict(segment.head(self.checkpoint))
+                created = head[CREATED]
+                assert isinstance(created, int)
+                if head[KIND] == RUN and created >= wanted:
+                    return
             assert time.monotonic() < deadline
 
     def rows_total(self) -> int:

@@ -104,10 +104,11 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 def segment_of(store_id: str) -> Segment | None:
     """The segment that a commit id refers to."""
-    encoded = store_id.removeprefix("hf2-")
+    prefix, _, encoded = store_id.partition("-")
     data = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
-    # Version, floor, owner, the segment, and a checksum at the end.
-    return Segment.decode(data[24:68]) if len(data) > 28 else None
+    # Version, floor, owner, when delta runs were made, the segment, and a checksum at the end.
+    at = 25 + 8 * data[24] if prefix == "hf3" else 24
+    return Segment.decode(data[at : at + 44]) if len(data) > at + 4 else None
 
 
 def lineage(checkpoint: Path, store_id: str) -> list[Segment]:

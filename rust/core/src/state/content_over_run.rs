@@ -176,8 +176,8 @@ impl Families {
         self.each(Table::evict);
     }
 
-    /// Whether no run has the value of most keys that are in memory, so that only another base image
-    /// lets them leave.
+    /// Whether no run has the value of most keys that are in memory, so that only another run lets
+    /// them leave.
     pub(in crate::state) fn is_mostly_dirty(&self) -> bool {
         let tables = self.tables().map(|(_, table)| table.in_memory());
         let (keys, dirty) = tables.fold((0, 0), |sum, table| (sum.0 + table.0, sum.1 + table.1));

@@ -72,12 +72,12 @@ impl StateStore {
         Ok(())
     }
 
-    /// Where memory is short: a store that was not used since this was last called gives up what its base
-    /// image has, and the next to last version. To be called by maintenance, so that the memory of stores
+    /// Where memory is short: a store that was not used since this was last called gives up what its runs
+    /// have, and the next to last version. To be called by maintenance, so that the memory of stores
     /// that rest goes to those that work.
     ///
     /// # Errors
-    /// Those of loading it over a base image: the store has no version then.
+    /// Those of loading it over runs: the store has no version then.
     pub fn rest(&mut self, writer: &SegmentWriter) -> Result<()> {
         let was_used = std::mem::take(&mut self.is_used);
         let has_version = self.at.as_ref().is_some_and(|at| !at.rebuilt);
@@ -89,7 +89,7 @@ impl StateStore {
         self.make_room()
     }
 
-    /// Moves to the base image that comes next, and gives up what that has and the last sessions did not
+    /// Moves to the runs that come next, and gives up what they have and the last sessions did not
     /// touch, if memory is short. There is no way back to an older version then.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
 //! State tables: the content of one state store, and how it is saved and loaded.
 //!
 //! A [`StateStore`] is one owner's content at one version. A commit writes only what changed (a
-//! changelog segment); maintenance merges the previous base image and the changelogs after it,
-//! from files, into a new base image. The head of every segment names the segments it builds on
+//! changelog segment); maintenance merges changelogs, from files, into runs: delta runs, and at times
+//! with all of these a new base image. The head of every segment names the segments it builds on
 //! (its lineage), so the id of one segment is enough to load a version.
 //!
 //! The content is one or more column families ([`Family`]) of tables: a hash index for single keys,

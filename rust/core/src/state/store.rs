@@ -1,5 +1,5 @@
 //! The state of one owner at one version: opening and scanning. `session` has changes and commits,
-//! `images` the base images that keep loads short.
+//! `images` the runs that keep loads short.
 
 use std::sync::Arc;
 
@@ -31,11 +31,11 @@ pub struct StoreStats {
     pub written_bytes: u64,
     /// Commits that changed nothing and wrote nothing.
     pub empty_commits: u64,
-    /// Loads that rebuilt the state because a base image was damaged.
+    /// Loads that rebuilt the state because a run was damaged.
     pub rebuilds: u64,
     /// Commits that wrote a segment.
     pub commits: u64,
-    /// Blocks of base images that were read because their keys were not in memory.
+    /// Blocks of runs that were read because their keys were not in memory.
     pub cold_reads: u64,
 }
 
@@ -138,7 +138,7 @@ impl StateStore {
     ///
     /// # Errors
     /// `InvalidInput` when id and version disagree or a session is open; `NotFound`, `Corrupt`
-    /// with file, offset and owner when a segment is gone or damaged, unless it is a base image and
+    /// with file, offset and owner when a segment is gone or damaged, unless it is a run and
     /// the segments it replaced are still there: then the state is rebuilt from them, see
     /// [`StateStore::take_warning`].
     pub fn open(
@@ -234,7 +234,7 @@ impl StateStore {
     }
 
     /// Positions the store at `to` by loading `from`, an older version, and applying what the
-    /// commits after it changed: this reads no base image that was written after `from`.
+    /// commits after it changed: this reads no run that was written after `from`.
     ///
     /// `ids` are those of the versions after `from`, of all stores of the partition.
     ///
@@ -366,7 +366,7 @@ impl StateStore {
             return Ok(Position::empty(id.version));
         };
         let head = read_head(storage, &reference, &self.owner)?;
-        // The lineage may name a damaged base image, which `replay` did not read. The position counts
+        // The lineage may name a damaged run, which `replay` did not read. The position counts
         // as rebuilt, so that the next session writes a new image and builds on that.
         Ok(Position::read(*id, reference, head, true))
     }

@@ -87,9 +87,9 @@ public final class NativeStore {
   /**
    * @param leases gives a share of the manager, whenever the native store is opened
    * @param versionsInMemory how many versions stay in memory between two tasks
-   * @param minChangelogs so many changelogs make a base image due
+   * @param minChangelogs so many changelogs make a merge due
    * @param journal whether commits record every operation
-   * @param snapshots receives, after each maintenance, the version that loads from a base image and a
+   * @param snapshots receives, after each maintenance, the version that loads from runs and a
    *     few changelogs; -1 when nothing is known of it
    */
   public NativeStore(
@@ -228,7 +228,7 @@ public final class NativeStore {
       committed = false;
     }
     if (forgets) {
-      // A base image is written from versions in memory, and none will be left when the thread
+      // What is merged follows from versions in memory, and none will be left when the thread
       // of Spark that maintains stores comes.
       try {
         maintain();

@@ -36,13 +36,13 @@ public final class StoreMetrics {
               sum("holdfastEmptyCommits", "Holdfast: commits that wrote nothing"),
               stats -> stats.counters().emptyCommits()),
           new OfStore(
-              sum("holdfastRebuilds", "Holdfast: versions rebuilt because a base image was damaged"),
+              sum("holdfastRebuilds", "Holdfast: versions rebuilt because a run was damaged"),
               stats -> stats.counters().rebuilds()),
           new OfStore(
               sum("holdfastChangelogs", "Holdfast: commits that wrote a changelog"),
               stats -> stats.counters().changelogs()),
           new OfStore(
-              sum("holdfastColdReads", "Holdfast: reads of base images for keys not in memory"),
+              sum("holdfastColdReads", "Holdfast: reads of runs for keys not in memory"),
               stats -> stats.counters().coldReads()),
           new OfStore(
               timing("holdfastLoadMs", "Holdfast: time to load versions from physical files"),
@@ -60,7 +60,7 @@ public final class StoreMetrics {
               sum("holdfastFilesSealed", "Holdfast: physical files closed with a footer"),
               totals -> totals.written().filesSealed()),
           new OfManager(
-              sum("holdfastSegments", "Holdfast: segments written, base images included"),
+              sum("holdfastSegments", "Holdfast: segments written, runs included"),
               totals -> totals.written().segments()),
           new OfManager(
               size("holdfastStoredBytes", "Holdfast: bytes of these segments in physical files"),

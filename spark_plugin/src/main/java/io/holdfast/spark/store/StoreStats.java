@@ -8,9 +8,9 @@ package io.holdfast.spark.store;
  * @param rewinds versions served by undoing a commit
  * @param writtenBytes of commits, before compression
  * @param emptyCommits commits that wrote nothing
- * @param rebuilds versions rebuilt because a base image was damaged
+ * @param rebuilds versions rebuilt because a run was damaged
  * @param changelogs commits that wrote one
- * @param coldReads blocks of base images that were read because keys were not in memory
+ * @param coldReads blocks of runs that were read because keys were not in memory
  */
 public record StoreStats(
     long keys,
