@@ -128,6 +128,7 @@ IN_THE_SQL_TAB = {
     "Holdfast: commits that wrote nothing": "0",
     "Holdfast: versions rebuilt because a run was damaged": "0",
     "Holdfast: commits that wrote a changelog": f"{PARTITIONS}",
+    "Holdfast: changelogs that are in no run yet": f"{PARTITIONS}",
     "Holdfast: time to load versions from physical files": TIME,
     "Holdfast: time to write changelogs": TIME,
     "Holdfast: physical files created": "1",

@@ -701,10 +701,10 @@ extern "system" fn Java_io_holdfast_spark_Native_mergeChangelogs<'local>(
 }
 
 /// `record StoreStats(long keys, long memoryBytes, long loads, long rewinds, long writtenBytes, long
-/// emptyCommits, long rebuilds, long changelogs, long coldReads)`.
+/// emptyCommits, long rebuilds, long changelogs, long coldReads, long unmerged)`.
 const STORE_STATS: LongRecord = LongRecord {
     class: jni_str!("io/holdfast/spark/store/StoreStats"),
-    constructor: jni_sig!("(JJJJJJJJJ)V"),
+    constructor: jni_sig!("(JJJJJJJJJJ)V"),
 };
 
 /// `Native.storeStats(long store): StoreStats`.
@@ -728,6 +728,7 @@ extern "system" fn Java_io_holdfast_spark_Native_storeStats<'local>(
                 stats.rebuilds,
                 stats.commits,
                 stats.cold_reads,
+                state.unmerged() as u64,
             ])
         })?;
         STORE_STATS.object(env, &values)

@@ -200,6 +200,15 @@ impl StateStore {
         })
     }
 
+    /// Number of changelogs that the version needs and that are in no run.
+    pub fn unmerged(&self) -> usize {
+        self.at.as_ref().map_or(0, |at| match at.replaced {
+            Some(_) => at.changelogs().len(),
+            // The first changelog is there in the place of a base image.
+            None => at.lineage.len(),
+        })
+    }
+
     /// Writes the content as a base image from memory, for later commits to build on.
     pub(super) fn write_base_image(&mut self, writer: &SegmentWriter) -> Result<()> {
         let Some(at) = self.at.as_mut() else {

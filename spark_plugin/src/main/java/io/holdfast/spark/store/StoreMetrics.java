@@ -51,6 +51,12 @@ public final class StoreMetrics {
               timing("holdfastAppendMs", "Holdfast: time to write changelogs"),
               TimedStats::appendMs));
 
+  /** A figure of how the store stands, not of what a session did. */
+  private static final OfStore UNMERGED =
+      new OfStore(
+          sum("holdfastUnmerged", "Holdfast: changelogs that are in no run yet"),
+          stats -> stats.counters().unmerged());
+
   private static final List<OfManager> OF_MANAGER =
       List.of(
           new OfManager(
@@ -77,8 +83,11 @@ public final class StoreMetrics {
               ManagerTotals::pinnedBytes));
 
   public static final StateStoreCustomMetric[] ALL =
-      Stream.concat(
-              OF_STORE.stream().map(OfStore::metric), OF_MANAGER.stream().map(OfManager::metric))
+      Stream.of(
+              OF_STORE.stream().map(OfStore::metric),
+              Stream.of(UNMERGED.metric()),
+              OF_MANAGER.stream().map(OfManager::metric))
+          .flatMap(metrics -> metrics)
           .toArray(StateStoreCustomMetric[]::new);
 
   private StoreMetrics() {}
@@ -107,6 +116,7 @@ public final class StoreMetrics {
     for (OfStore of : OF_STORE) {
       custom.put(of.metric(), of.value().applyAsLong(now) - of.value().applyAsLong(before));
     }
+    custom.put(UNMERGED.metric(), UNMERGED.value().applyAsLong(now));
     for (OfManager of : OF_MANAGER) {
       custom.put(of.metric(), of.value().applyAsLong(totals));
     }

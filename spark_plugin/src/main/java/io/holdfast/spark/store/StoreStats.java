@@ -11,6 +11,7 @@ package io.holdfast.spark.store;
  * @param rebuilds versions rebuilt because a run was damaged
  * @param changelogs commits that wrote one
  * @param coldReads blocks of runs that were read because keys were not in memory
+ * @param unmerged changelogs of the store's version that are in no run, as it stands now
  */
 public record StoreStats(
     long keys,
@@ -21,4 +22,5 @@ public record StoreStats(
     long emptyCommits,
     long rebuilds,
     long changelogs,
-    long coldReads) {}
+    long coldReads,
+    long unmerged) {}
