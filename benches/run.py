@@ -29,8 +29,8 @@ from regional import coordinator, pipeline, regions, requests
 from spark import measure as queries
 from spark.cases import SUITES
 from spark.queries import QUERIES
+from store import larger, writes
 from store import measure as store
-from store import writes
 
 from harness.needs import MissingNeedError, check_needs
 from harness.process import ChildError
@@ -47,6 +47,7 @@ GPU = "gpu"
 PLANS: Mapping[str, Callable[[argparse.Namespace, Path], Iterator[Plan]]] = {
     "store": store.plans,
     "writes": writes.plans,
+    "larger": larger.plans,
     "coordinator": coordinator.plans,
     "state": partial(state.plans, "numpy"),
     GPU: partial(state.plans, "cupy"),
@@ -65,6 +66,7 @@ compare BEFORE AFTER takes two result files of one suite, and says what got wors
 suites:
   store    single rows, scans, commits and restores of one store of 1 M keys, below any query
   writes   what one store of 1 M keys writes over 2,000 batches of 0.1 % changed keys
+  larger   batches on one store whose memory is limited to a tenth of it
   coordinator  a checkpoint of 10,000 regions of which 30 % fail: no Spark
   state    snapshots and restore of one large NumPy array, beside numpy.save and PyTorch: no Spark
   gpu      the same of a CuPy array, digests, the copy to the host, memory (needs a GPU)
@@ -110,7 +112,12 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
         help="batches of a run that are dropped from the times (1)",
     )
     parser.add_argument("--query", choices=QUERIES, help="only this query (all three)")
-    parser.add_argument("--keys", type=int, default=1_000_000, help="keys of a store (1000000)")
+    parser.add_argument(
+        "--keys", type=int, help="keys of a store (1000000, of the suite larger 2000000)"
+    )
+    parser.add_argument(
+        "--rows", type=int, help="rows of a batch of the suite larger (a thousandth of the keys)"
+    )
     parser.add_argument(
         "--changelogs", type=int, default=50, help="commits before a restore (50); 0: no restores"
     )

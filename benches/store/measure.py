@@ -23,6 +23,8 @@ from harness.screen import Screen
 _HERE = Path(__file__).parent
 _SILENCE_S = 600.0
 
+DEFAULT_KEYS = 1_000_000
+
 PUT = Metric(name="put_ns", title="put of a new key, ns")
 UPDATE = Metric(name="update_ns", title="put of a known key, ns")
 GET = Metric(name="get_ns", title="get of a known key, ns")
@@ -152,7 +154,7 @@ def plans(options: argparse.Namespace, folder: Path) -> Iterator[Plan]:
         folder=folder,
         providers=tuple(options.providers),
         rounds=options.rounds,
-        keys=options.keys,
+        keys=options.keys or DEFAULT_KEYS,
         changes=10_000,
         changelogs=options.changelogs,
         driver_memory=options.driver_memory,
