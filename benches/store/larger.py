@@ -209,7 +209,10 @@ class Plan:
             "settings": {
                 # So that the heap is resident from the start.
                 "spark.driver.extraJavaOptions": f"-Xms{self.driver_memory} -XX:+AlwaysPreTouch",
-                **_limits(provider, self.memory_mib),
+                # What is there before the rounds need not be made in as little memory.
+                **_limits(
+                    provider, self.memory_mib * (_STATE_PER_MEMORY if round_number is None else 1)
+                ),
             },
         }
 
@@ -260,9 +263,9 @@ def plans(options: argparse.Namespace, folder: Path) -> Iterator[Plan]:
         keys=keys,
         rows=options.rows or max(1, keys // 1000),
         memory_mib=max(1, round(state_bytes / _STATE_PER_MEMORY / _MIB)),
-        warm_up=10,
-        batches=20,
-        maintain_every=10,
+        warm_up=5,
+        batches=10,
+        maintain_every=5,
         driver_memory=options.driver_memory,
     )
 

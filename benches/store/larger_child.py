@@ -24,8 +24,8 @@ _WARM_UP_KEYS = 50_000
 _WARM_UP_ROWS = 2_000
 _WARM_UPS = 10
 
-#: Keys that a batch puts while the store is filled.
-_FILLED_AT_ONCE = 50_000
+#: Batches that fill a store.
+_FILLING = 20
 
 _RESIDENT = re.compile(r"^VmRSS:\s+(\d+) kB", re.MULTILINE)
 _PEAK = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
@@ -114,9 +114,10 @@ class Batches:
 
 def _fill(store: Any, *, keys: int, report: Reporter) -> None:
     """Put all keys, with maintenance after each batch so that they can leave memory."""
-    for start in range(0, keys, _FILLED_AT_ONCE):
+    at_once = -(-keys // _FILLING)
+    for start in range(0, keys, at_once):
         store.begin()
-        store.fill(start, min(start + _FILLED_AT_ONCE, keys))
+        store.fill(start, min(start + at_once, keys))
         store.commit()
         store.publish()
         store.maintain()

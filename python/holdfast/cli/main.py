@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import holdfast
 from holdfast._jars import UnsupportedSparkError
-from holdfast._spark import DEFAULT_LOCAL_CACHE_BYTES, DEFAULT_MAX_FILE_BYTES
+from holdfast._spark import AUTO, DEFAULT_LOCAL_CACHE_BYTES, DEFAULT_MAX_FILE_BYTES
 from holdfast.cli import checkpoints, doctor, folders, history, settings
 
 USAGE_ERROR = 2
@@ -40,9 +40,11 @@ def parser() -> argparse.ArgumentParser:
     )
     conf.add_argument(
         "--target-memory-bytes",
+        default=AUTO,
         metavar="SIZE",
         help="native memory per executor from which on what batches do not touch leaves it, in "
-        "bytes or as 6g (default: three quarters of the limit)",
+        "bytes or as 6g, 0 to keep all state (auto: three quarters of the limit, or a share of what "
+        "the executor has beside its heap)",
     )
     conf.add_argument(
         "--local-cache-bytes",

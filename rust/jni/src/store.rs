@@ -45,6 +45,15 @@ extern "system" fn Java_io_holdfast_spark_Native_limitMemory<'local>(
     });
 }
 
+/// `Native.wasShortOfMemory(): boolean`: whether stores of this process ever took more than the target.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_wasShortOfMemory<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+) -> jboolean {
+    primitive(env, || Ok(MEMORY.was_short()))
+}
+
 /// `Native.usedMemory(): long`: bytes of native memory that all stores of this process have taken.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_usedMemory<'local>(
