@@ -119,6 +119,11 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
         "--rows", type=int, help="rows of a batch of the suite larger (a thousandth of the keys)"
     )
     parser.add_argument(
+        "--free-rocksdb",
+        action="store_true",
+        help="the suite larger limits the memory of Holdfast alone",
+    )
+    parser.add_argument(
         "--changelogs", type=int, default=50, help="commits before a restore (50); 0: no restores"
     )
     parser.add_argument("--state-mib", type=int, help="size of an array state (512, on a GPU 4096)")

@@ -1,4 +1,4 @@
-"""Batches on one state store whose memory holds a tenth of it, on every provider with that limit."""
+"""Batches on one state store of which memory holds a tenth, on every provider with that limit."""
 
 from __future__ import annotations
 
@@ -43,6 +43,10 @@ COMMIT = {
     name: Metric(name=f"{name}_commit_ms", title=f"its commit, {title}, ms", decimals=1)
     for name, title in _WORKLOAD_TITLES.items()
 }
+READ_BYTES = {
+    name: Metric(name=f"{name}_read_bytes", title=f"bytes read a key, {title}")
+    for name, title in _WORKLOAD_TITLES.items()
+}
 READS = {
     name: Metric(name=f"{name}_reads", title=f"read calls a key, {title}", decimals=2)
     for name, title in _WORKLOAD_TITLES.items()
@@ -57,6 +61,7 @@ METRICS = (
     *BATCH.values(),
     *COMMIT.values(),
     *READS.values(),
+    *READ_BYTES.values(),
     *(PUBLISH, MAINTENANCE, WRITTEN, MEMORY, RESIDENT),
 )
 
@@ -87,6 +92,8 @@ class Plan:
         Rows of a batch.
     memory_mib
         Limit of memory: Holdfast's target, the whole of RocksDB's caches and write buffers.
+    free_rocksdb
+        Whether RocksDB has no such limit, as by default.
     warm_up, batches
         Batches of each kind in a run that are left out, and that are measured.
     maintain_every
@@ -103,6 +110,7 @@ class Plan:
     keys: int
     rows: int
     memory_mib: int
+    free_rocksdb: bool
     warm_up: int
     batches: int
     maintain_every: int
@@ -117,10 +125,12 @@ class Plan:
 
     def describe(self) -> str:
         """Say in a few lines what is measured and how."""
+        whose = " of Holdfast alone" if self.free_rocksdb else ""
         return (
-            f"{self.keys:,} keys of {_KEY_BYTES} bytes with values of {_VALUE_BYTES} bytes, memory "
-            f"limited to {self.memory_mib} MiB; batches of {self.rows:,} rows, {self.batches} of "
-            f"each kind after {self.warm_up}, maintenance after every {self.maintain_every}\n"
+            f"{self.keys:,} keys of {_KEY_BYTES} bytes with values of {_VALUE_BYTES} bytes, memory"
+            f"{whose} limited to {self.memory_mib} MiB; batches of {self.rows:,} rows, "
+            f"{self.batches} of each kind after {self.warm_up}, maintenance after every "
+            f"{self.maintain_every}\n"
             f"{self.rounds} rounds x {len(self.providers)} providers in rotated order, each run in "
             f"a fresh JVM (heap {self.driver_memory}) that restores the store of the one before"
         )
@@ -209,11 +219,20 @@ class Plan:
             "settings": {
                 # So that the heap is resident from the start.
                 "spark.driver.extraJavaOptions": f"-Xms{self.driver_memory} -XX:+AlwaysPreTouch",
-                # What is there before the rounds need not be made in as little memory.
-                **_limits(
-                    provider, self.memory_mib * (_STATE_PER_MEMORY if round_number is None else 1)
-                ),
+                **self._limits(provider, filling=round_number is None),
             },
+        }
+
+    def _limits(self, provider: str, *, filling: bool) -> dict[str, str]:
+        # What is there before the rounds need not be made in as little memory.
+        memory_mib = self.memory_mib * (_STATE_PER_MEMORY if filling else 1)
+        if provider == "holdfast":
+            return {OPTION_KEYS["target_memory_bytes"]: f"{memory_mib}m"}
+        if self.free_rocksdb:
+            return {}
+        return {
+            f"{STORE}.rocksdb.boundedMemoryUsage": "true",
+            f"{STORE}.rocksdb.maxMemoryUsageMB": str(memory_mib),
         }
 
     def _require_one_state(self, round_number: int | None, end: Mapping[str, Any]) -> None:
@@ -240,6 +259,7 @@ class Plan:
                     (BATCH, "batch_ms"),
                     (COMMIT, "commit_ms"),
                     (READS, "reads"),
+                    (READ_BYTES, "read_bytes"),
                 )
                 for workload, metric in metrics.items()
                 if workload in figures
@@ -263,17 +283,9 @@ def plans(options: argparse.Namespace, folder: Path) -> Iterator[Plan]:
         keys=keys,
         rows=options.rows or max(1, keys // 1000),
         memory_mib=max(1, round(state_bytes / _STATE_PER_MEMORY / _MIB)),
+        free_rocksdb=options.free_rocksdb,
         warm_up=5,
         batches=10,
         maintain_every=5,
         driver_memory=options.driver_memory,
     )
-
-
-def _limits(provider: str, memory_mib: int) -> dict[str, str]:
-    if provider == "holdfast":
-        return {OPTION_KEYS["target_memory_bytes"]: f"{memory_mib}m"}
-    return {
-        f"{STORE}.rocksdb.boundedMemoryUsage": "true",
-        f"{STORE}.rocksdb.maxMemoryUsageMB": str(memory_mib),
-    }

@@ -12,8 +12,9 @@ from typing import Any
 # A script finds what is beside it; this is where the packages are.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from harness.process import Reporter, report_to_parent
 from memory.native import trim
+
+from harness.process import Reporter, report_to_parent
 from store.session import start_spark
 
 _NS_PER_MS = 1e6

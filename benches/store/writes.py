@@ -18,7 +18,6 @@ from common.targets import Target
 from harness.process import follow
 from harness.providers import TITLES
 from harness.screen import Screen
-
 from store.measure import DEFAULT_KEYS
 
 _HERE = Path(__file__).parent

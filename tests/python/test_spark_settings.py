@@ -230,9 +230,7 @@ def test_a_wrong_file_size_is_refused_with_option_value_and_range(value: object)
     ("option", "more"),
     [("max_memory_bytes", (0, "0", "auto")), ("target_memory_bytes", (None, "none", False))],
 )
-def test_an_amount_of_memory_out_of_range_is_refused(
-    option: str, more: tuple[object, ...]
-) -> None:
+def test_an_amount_of_memory_out_of_range_is_refused(option: str, more: tuple[object, ...]) -> None:
     for value in (1023, -1, True, 1.5e9, 1 << 63, "1k", "lots", *more):
         with pytest.raises(ValueError, match=rf"{option}=.* 1048576 bytes or more") as caught:
             holdfast.spark_conf(**{option: value})  # type: ignore[arg-type]

@@ -222,7 +222,7 @@ def _memory() -> Finding:
     except Py4JJavaError as error:
         cause: Any = error.java_exception
         return Finding("wrong", str(cause.getMessage()), "put there what `holdfast conf` prints")
-    return Finding("ok", f"state of an executor like this JVM stays in memory up to {target.text()}")
+    return Finding("ok", f"state stays in memory up to {target.text()}")
 
 
 def _folder(given: str) -> Finding:

@@ -43,8 +43,8 @@ def parser() -> argparse.ArgumentParser:
         default=AUTO,
         metavar="SIZE",
         help="native memory per executor from which on what batches do not touch leaves it, in "
-        "bytes or as 6g, 0 to keep all state (auto: three quarters of the limit, or a share of what "
-        "the executor has beside its heap)",
+        "bytes or as 6g, 0 to keep all state (default, auto: three quarters of the limit, or a "
+        "share of what the executor has beside its heap)",
     )
     conf.add_argument(
         "--local-cache-bytes",

@@ -84,15 +84,16 @@ impl StateStore {
             return Ok(());
         }
         self.prepare_run(writer)?;
-        self.make_room()
+        self.make_room(true)
     }
 
     /// Moves to the base image that comes next, and gives up what that has and the last sessions did not
-    /// touch, if memory is short. There is no way back to an older version then.
+    /// touch, if memory is short: its part of that, or everything. There is no way back to an older
+    /// version then.
     ///
     /// # Errors
     /// `LimitExceeded`.
-    pub(super) fn make_room(&mut self) -> Result<()> {
+    pub(super) fn make_room(&mut self, all: bool) -> Result<()> {
         self.scans.clear();
         self.before = None;
         self.families.begin();
@@ -101,7 +102,8 @@ impl StateStore {
         }
         let is_short = self.memory.is_short(0);
         if is_short {
-            self.families.evict();
+            let part = self.memory.excess() as usize;
+            self.families.evict(if all { usize::MAX } else { part });
         }
         self.count_memory()?;
         self.is_starved = is_short && self.memory.is_short(0) && self.families.is_mostly_dirty();

@@ -105,6 +105,18 @@ impl MemoryShare {
         is_short
     }
 
+    /// What the store is to give up where the process is beyond its target: its part of what brings the
+    /// process an eighth below that, so that not every session has to; 0 where there is room.
+    pub(super) fn excess(&self) -> u64 {
+        if !self.is_short(0) {
+            return 0;
+        }
+        let used = self.budget.used_bytes().max(1);
+        let target = self.budget.target_bytes().unwrap_or(used);
+        let over = used.saturating_sub(target - target / 8);
+        (u128::from(self.bytes) * u128::from(over) / u128::from(used)) as u64
+    }
+
     /// Counts what the store takes now. Growth above the limit is counted and reported.
     ///
     /// # Errors
