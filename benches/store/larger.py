@@ -247,7 +247,7 @@ class Plan:
     def _values(
         self, figures: Mapping[str, Mapping[str, list[float]]], end: Mapping[str, Any]
     ) -> dict[str, list[float]]:
-        of_all = defaultdict(list)
+        of_all: dict[str, list[float]] = defaultdict(list)
         for of_workload in figures.values():
             for name, values in of_workload.items():
                 of_all[name] += values

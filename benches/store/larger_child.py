@@ -25,8 +25,9 @@ _WARM_UP_KEYS = 50_000
 _WARM_UP_ROWS = 2_000
 _WARM_UPS = 10
 
-#: Batches that fill a store.
+#: Batches that fill a store, and batches of one key until the others are in an image or a snapshot.
 _FILLING = 20
+_SETTLING = 12
 
 _RESIDENT = re.compile(r"^VmRSS:\s+(\d+) kB", re.MULTILINE)
 _PEAK = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
@@ -116,9 +117,10 @@ class Batches:
 def _fill(store: Any, *, keys: int, report: Reporter) -> None:
     """Put all keys, with maintenance after each batch so that they can leave memory."""
     at_once = -(-keys // _FILLING)
-    for start in range(0, keys, at_once):
+    ranges = [(start, min(start + at_once, keys)) for start in range(0, keys, at_once)]
+    for start, end in [*ranges, *[(0, 1)] * _SETTLING]:
         store.begin()
-        store.fill(start, min(start + at_once, keys))
+        store.fill(start, end)
         store.commit()
         store.publish()
         store.maintain()
