@@ -117,10 +117,12 @@ class Batches:
 def _fill(store: Any, *, keys: int, report: Reporter) -> None:
     """Put all keys, with maintenance after each batch so that they can leave memory."""
     at_once = -(-keys // _FILLING)
-    ranges = [(start, min(start + at_once, keys)) for start in range(0, keys, at_once)]
-    for start, end in [*ranges, *[(0, 1)] * _SETTLING]:
+    ranges = [(start, min(start + at_once, keys), 1) for start in range(0, keys, at_once)]
+    # A value that was there already would be no change.
+    settling = [(0, 1, 2 + number) for number in range(_SETTLING)]
+    for start, end, count in [*ranges, *settling]:
         store.begin()
-        store.fill(start, end)
+        store.fill(start, end, count)
         store.commit()
         store.publish()
         store.maintain()

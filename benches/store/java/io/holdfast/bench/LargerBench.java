@@ -102,10 +102,10 @@ public final class LargerBench implements AutoCloseable {
     return one.metric(name);
   }
 
-  /** Puts the keys of these numbers for the first time. */
-  public void fill(int from, int to) {
+  /** Puts the keys of these numbers with a count. */
+  public void fill(int from, int to, long count) {
     for (int number = from; number < to; number++) {
-      store.put(rows.key(number), rows.value(number, 1), FAMILY);
+      store.put(rows.key(number), rows.value(number, count), FAMILY);
     }
   }
 
