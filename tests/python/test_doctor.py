@@ -75,9 +75,9 @@ def test_the_settings_that_conf_prints_are_right(tmp_path: Path) -> None:
 
 def test_the_memory_of_an_executor_is_told_and_a_wrong_setting_of_it_named(tmp_path: Path) -> None:
     key = "spark.sql.streaming.stateStore.holdfast.targetMemoryBytes"
-    yarn = {"spark.master": "yarn", "spark.executor.memoryOverhead": "3g"}
-    _, found, _ = examined(env=defaults(tmp_path, holdfast.spark_conf() | yarn))
-    assert found["memory"]["found"].endswith("1536 MiB, half of the memory overhead, 3072 MiB")
+    limited = holdfast.spark_conf(max_memory_bytes="1g")
+    _, found, _ = examined(env=defaults(tmp_path, limited))
+    assert found["memory"]["found"].endswith("three quarters of maxMemoryBytes, 1024 MiB")
     status, found, _ = examined(env=defaults(tmp_path, holdfast.spark_conf() | {key: "much"}))
     assert status == 1
     assert found["memory"]["outcome"] == "wrong"
@@ -150,7 +150,7 @@ def test_without_pyspark_java_is_looked_at_all_the_same(
     assert main(["doctor", "hdfs://namenode/checkpoints"]) == 1
     said = capsys.readouterr()
     lines = [line for line in said.out.splitlines() if not line.startswith(" ")]
-    assert [line.split()[0] for line in lines] == ["ok", "wrong", "ok", *["skipped"] * 5]
+    assert [line.split()[0] for line in lines] == ["ok", "wrong", "ok", *["skipped"] * 6]
     assert "wrong    PySpark            it is not installed for this Python" in lines
     assert "pip install 'holdfast[spark]'" in said.out
-    assert said.err == "holdfast: 1 of 8 checks found something wrong\n"
+    assert said.err == "holdfast: 1 of 9 checks found something wrong\n"
