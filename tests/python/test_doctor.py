@@ -81,7 +81,8 @@ def test_the_memory_of_an_executor_is_told_and_a_wrong_setting_of_it_named(tmp_p
     status, found, _ = examined(env=defaults(tmp_path, holdfast.spark_conf() | {key: "much"}))
     assert status == 1
     assert found["memory"]["outcome"] == "wrong"
-    assert key in found["memory"]["found"] and "'much'" in found["memory"]["found"]
+    assert key in found["memory"]["found"]
+    assert "'much'" in found["memory"]["found"]
 
 
 def test_settings_of_another_provider_and_a_folder_that_cannot_be_made_are_wrong(

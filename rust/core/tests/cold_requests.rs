@@ -146,7 +146,13 @@ fn a_cold_key_costs_one_request_once_its_group_is_there() {
     let before = remote.requests();
     let blocks = look_up(&mut store, 1_000..2_000);
     let more = remote.since(before);
-    assert_eq!(more, Requests { opened: 0, read: blocks });
+    assert_eq!(
+        more,
+        Requests {
+            opened: 0,
+            read: blocks
+        }
+    );
     assert!(blocks <= 1_000);
     // A key that is not there costs nothing, but where its group's filter takes it for another.
     let before = remote.requests();

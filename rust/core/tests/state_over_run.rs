@@ -556,7 +556,10 @@ fn stores_give_up_their_part_of_what_is_too_much() {
     let of_one = one.families().memory_bytes();
     let of_other = other.families().memory_bytes();
     // About half of its own: not all that is too much.
-    assert!(of_one > of_other / 4 && of_one < of_other, "{of_one}, {of_other}");
+    assert!(
+        of_one > of_other / 4 && of_one < of_other,
+        "{of_one}, {of_other}"
+    );
     world.begin(&mut other);
     assert!(world.budget.used_bytes() <= all / 4 * 3);
 }

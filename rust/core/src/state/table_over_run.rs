@@ -169,7 +169,10 @@ impl Table {
             }
             return;
         }
-        let kept = self.slots.iter().filter(|slot| !slot.record.is_none() && !goes(slot));
+        let kept = self
+            .slots
+            .iter()
+            .filter(|slot| !slot.record.is_none() && !goes(slot));
         self.slots = kept.copied().collect();
         if let Some(below) = &mut self.below {
             below.unlinked += gone as u64;
