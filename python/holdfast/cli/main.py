@@ -78,6 +78,14 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="print the regions of this checkpoint, or the segments of this batch of a query",
     )
+    shown_as = shown.add_mutually_exclusive_group()
+    _add_json(shown_as)
+    shown_as.add_argument(
+        "--html",
+        metavar="FILE",
+        help="write a page with pictures into this file, and print nothing: attempts, regions, "
+        "partitions, files with live and dead bytes",
+    )
     shown.set_defaults(run=checkpoints.show)
 
     verified = commands.add_parser(
@@ -113,9 +121,13 @@ def parser() -> argparse.ArgumentParser:
     )
     examined.set_defaults(run=doctor.run)
 
-    for command in (conf, jar, shown, verified, told, examined):
-        command.add_argument("--json", action="store_true", help="print one JSON document")
+    for command in (conf, jar, verified, told, examined):
+        _add_json(command)
     return top
+
+
+def _add_json(command: argparse.ArgumentParser | argparse._MutuallyExclusiveGroup) -> None:
+    command.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
