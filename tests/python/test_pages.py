@@ -248,7 +248,7 @@ def test_files_are_live_by_what_is_needed(tmp_path: Path) -> None:
         (None, 1, 7, 0),
     ]
     told = parsed(facts([], [], found))
-    assert "1 files are needed but not there" in told.text
+    assert "Files that are needed but not there: 1." in told.text
     assert told.rows("file")[0][1:3] == ["missing", "7"]
 
 
@@ -418,6 +418,7 @@ def test_scales_have_round_ticks_within_them() -> None:
     assert outlier.at(1) == 0
     assert 50 < outlier.at(480) < outlier.at(10_433) == 100
     assert Scale.of([], 100).ticks()
+    assert Scale.linear([5_000], 100).byte_ticks() == [0, 1_024, 2_048, 3_072, 4_096]
     assert Scale.of([0, 0], 100).at(0) == 0
 
 

@@ -6,7 +6,7 @@ With rich in a terminal where it is installed, else plain text, which programs c
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
@@ -128,7 +128,9 @@ def print_table(table: Table) -> None:
         print(line)
 
 
-def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]], words: Set[str]) -> None:
+def _print_rich(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], words: Collection[str]
+) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -52,8 +52,8 @@ def files_section(
     if missing:
         yield element(
             "p",
-            f"{missing:,} files are needed but not there: they are lost, or what needs them has "
-            "been deleted while this page was made.",
+            f"Files that are needed but not there: {missing:,}. They are lost, or what needed them "
+            "was deleted while this page was made.",
             class_="wrong",
         )
     yield legend({"blue": "live", "grey": "dead"})

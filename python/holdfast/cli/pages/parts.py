@@ -9,9 +9,12 @@ from holdfast.cli.pages.elements import Content, Element, add, element, svg
 from holdfast.cli.pages.tables import Cell, Table
 
 #: Longer tables are closed until the reader opens them.
-OPEN_ROWS: Final = 40
+OPEN_ROWS: Final = 25
 
-BAR_WIDTH: Final = 220.0
+#: Longer text is broken into lines.
+_LONG: Final = 36
+
+BAR_WIDTH: Final = 180.0
 _BAR_HEIGHT: Final = 12.0
 
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -102,7 +105,10 @@ def _cells(found: Table, row: Sequence[Cell]) -> Iterator[Element]:
 
 
 def _cell(tag: str, value: Content, words: bool) -> Element:
-    return element(tag, value, class_="word") if words else element(tag, value)
+    if not words:
+        return element(tag, value)
+    is_long = isinstance(value, str) and len(value) > _LONG
+    return element(tag, value, class_="word long" if is_long else "word")
 
 
 def bar(parts: Iterable[tuple[str, float]], largest: float, *, said: str) -> Element:

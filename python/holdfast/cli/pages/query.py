@@ -230,9 +230,9 @@ def _batches(batches: Sequence[BatchFacts]) -> Iterator[Element]:
         "before them.",
     )
     yield element("div", _picture(drawn), class_="wide")
-    yield legend({"blue": "base images", "orange": "changelogs"})
+    yield legend({"blue": "base images", "sky": "changelogs, above them"})
     columns = ["batch", "base images", "base image bytes", "changelogs", "changelog bytes"]
-    columns += ["bytes needed", "bytes written", "damaged segments"]
+    columns += ["bytes needed", "bytes written", "damaged"]
     rows: list[list[Cell]] = [
         [
             one.batch,
@@ -261,7 +261,7 @@ def _picture(batches: Sequence[BatchFacts]) -> Element:
         foot + 28,
         said=f"Bytes written for batches {batches[0].batch} to {batches[-1].batch}.",
     )
-    for tick in scale.ticks():
+    for tick in scale.byte_ticks():
         y = foot - scale.at(tick)
         add(
             picture,
@@ -280,7 +280,7 @@ def _picture(batches: Sequence[BatchFacts]) -> Element:
         if images:
             add(column, swatch_rect("blue", x, foot - images, thick, images))
         if all > images:
-            add(column, swatch_rect("orange", x, foot - all, thick, all - images))
+            add(column, swatch_rect("sky", x, foot - all, thick, all - images))
         add(picture, column)
     said = f"batches {batches[0].batch} to {batches[-1].batch}"
     add(picture, element("text", said, x=_NAMES, y=foot + 18, class_="quiet"))
@@ -294,8 +294,8 @@ def _stores(found: QueryFacts) -> Iterator[Element]:
         yield element("p", "None of them has state.")
         return
     yield element("p", "The largest come first. Entries are those of all segments of a store.")
-    columns = ["operator", "partition", "store", "version", "base image of version"]
-    columns += ["base image bytes", "changelogs", "changelog bytes", "entries", "damaged segments"]
+    columns = ["operator", "partition", "store", "version", "base image of"]
+    columns += ["base image bytes", "changelogs", "changelog bytes", "entries", "damaged"]
     rows: list[list[Cell]] = [
         [
             one.operator,
@@ -314,7 +314,7 @@ def _stores(found: QueryFacts) -> Iterator[Element]:
     largest = stores[0].sums.bytes
     bars = [
         bar(
-            [("blue", one.sums.image_bytes), ("orange", one.sums.changelog_bytes)],
+            [("blue", one.sums.image_bytes), ("sky", one.sums.changelog_bytes)],
             largest,
             said=f"{size_text(one.sums.image_bytes)} of base images, "
             f"{size_text(one.sums.changelog_bytes)} of changelogs",
@@ -325,5 +325,5 @@ def _stores(found: QueryFacts) -> Iterator[Element]:
         Table(columns, rows, frozenset({"store"})),
         of="stores",
         all_rows=len(found.stores),
-        extra={"base images and changelogs": bars},
+        extra={"size": bars},
     )

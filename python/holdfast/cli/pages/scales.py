@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 #: From this ratio of the largest figure to the middle one on, figures lie on a logarithmic scale.
-_LOGARITHMIC_FROM = 20.0
+_LOGARITHMIC_FROM = 8.0
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,11 @@ class Scale:
         step = next(power * n for n in (1, 2, 5, 10) if power * n >= rough * 0.999)
         count = math.floor((self.high - self.low) / step * 1.001)
         return [self.low + step * number for number in range(count + 1)]
+
+    def byte_ticks(self) -> list[float]:
+        """Return figures for an axis of bytes that are round in binary units, ascending."""
+        unit = 1024.0 ** math.floor(math.log(max(self.high, 1.0), 1024))
+        return [tick * unit for tick in Scale(0.0, self.high / unit, self.length).ticks()]
 
 
 def figure_text(value: float) -> str:

@@ -12,13 +12,13 @@ STYLE: Final = """
 :root {
   --page: #ffffff; --panel: #f4f6f8; --text: #1b1f24; --muted: #57606a; --line: #d0d7de;
   --blue: #0072b2; --orange: #c27c00; --red: #b3123f; --grey: #aab2bb; --green: #00795a;
-  --violet: #8f4f86; --sky: #2c88c9;
+  --violet: #8f4f86; --sky: #9bd0f5;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --page: #14171b; --panel: #1e2329; --text: #e6e8eb; --muted: #a0a9b4; --line: #3a414a;
     --blue: #4aa8e0; --orange: #f0b429; --red: #ff6f91; --grey: #69727d; --green: #2fbf96;
-    --violet: #d79bcd; --sky: #8cc9f0;
+    --violet: #d79bcd; --sky: #d3ebfc;
   }
 }
 body, svg { font: 14px/1.5 system-ui, "Open Sans", "Segoe UI", Helvetica, Arial, sans-serif; }
@@ -45,7 +45,7 @@ th, td { padding: 3px 10px; text-align: right; vertical-align: top; white-space:
   border-bottom: 1px solid var(--line); }
 th { color: var(--muted); font-weight: 600; vertical-align: bottom; }
 .word { text-align: left; }
-td.word { white-space: normal; overflow-wrap: anywhere; min-width: 7ch; max-width: 60ch; }
+td.long { white-space: normal; overflow-wrap: anywhere; min-width: 30ch; max-width: 60ch; }
 th:first-child, td:first-child { padding-left: 0; }
 td svg { display: block; margin-top: 4px; }
 details { margin: 8px 0; }
@@ -63,7 +63,7 @@ svg .restart { stroke: var(--muted); stroke-width: 1; stroke-dasharray: 2 3; }
 svg .panel { fill: var(--page); }
 .blue { fill: var(--blue); } .orange { fill: var(--orange); } .red { fill: var(--red); }
 .grey { fill: var(--grey); } .green { fill: var(--green); } .violet { fill: var(--violet); }
-.sky { fill: var(--sky); }
+.sky { fill: var(--sky); stroke: var(--blue); stroke-width: 0.5; }
 svg .hollow { fill: var(--page); stroke: var(--red); stroke-width: 1.5; }
 svg .cross { stroke: var(--red); stroke-width: 1.5; fill: none; }
 svg .notch { stroke: var(--page); stroke-width: 1.5; fill: none; }
