@@ -6,7 +6,7 @@ import argparse
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,8 @@ class Plan:
         Commits before a restore; 0 leaves restores out.
     jfr
         Folder for flight recordings; None for none.
+    title
+        Heading, and name of the result.
     """
 
     folder: Path
@@ -86,11 +88,7 @@ class Plan:
     changelogs: int
     driver_memory: str
     jfr: Path | None
-
-    @property
-    def title(self) -> str:
-        """Return the heading of what is measured."""
-        return "store"
+    title: str = "store"
 
     def describe(self) -> str:
         """Say in a few lines what is measured and how."""
@@ -125,13 +123,13 @@ class Plan:
                     lambda provider, number: _run(self, screen, classes, provider, number),
                 )
             )
-        left_out = ("folder", "jfr")
+        left_out = ("folder", "jfr", "title")
         described = {key: value for key, value in asdict(self).items() if key not in left_out}
         return Result(
-            name="store",
+            name=self.title,
             plan=described,
             metrics=METRICS,
-            targets=TARGETS,
+            targets=TARGETS if self.title == "store" else (),
             runs=runs,
             notes=NOTES,
         )
@@ -158,6 +156,17 @@ def plans(options: argparse.Namespace, folder: Path) -> Iterator[Plan]:
         driver_memory=options.driver_memory,
         jfr=options.jfr,
     )
+
+
+#: Keys of the stores of which each has another size.
+SIZES = (100_000, 400_000, 1_600_000)
+
+
+def plans_by_size(options: argparse.Namespace, folder: Path) -> Iterator[Plan]:
+    """Yield what to measure of stores of several sizes; the targets are those of one size."""
+    for keys in SIZES:
+        for plan in plans(options, folder):
+            yield replace(plan, keys=keys, title=f"store-{keys}-keys")
 
 
 def _run(plan: Plan, screen: Screen, classes: Path, provider: str, round_number: int) -> Run:

@@ -48,6 +48,8 @@ th { color: var(--muted); font-weight: 600; vertical-align: bottom; }
 td.long { white-space: normal; overflow-wrap: anywhere; min-width: 30ch; max-width: 60ch; }
 th:first-child, td:first-child { padding-left: 0; }
 td svg { display: block; margin-top: 4px; }
+figure { margin: 14px 0 22px; }
+figcaption { color: var(--muted); font-size: 12px; max-width: 110ch; overflow-wrap: anywhere; }
 details { margin: 8px 0; }
 summary { cursor: pointer; color: var(--muted); }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 20px; margin: 8px 0; padding: 0;
