@@ -95,8 +95,9 @@ compatibility: $(VENV)/installed  ## the tables of docs/compatibility.md, from w
 	PYTHONPATH=tests $(BIN)/python -m support.spark.compatibility
 
 .PHONY: reference
-reference: $(VENV)/installed  ## the tables of docs/reference, from what the code declares
+reference: $(VENV)/installed  ## the tables of docs/reference, and the plots of docs/benchmarks.md from its tables
 	PYTHONPATH=tests $(BIN)/python -m support.reference
+	$(BIN)/python benches/plots.py
 
 # In a JVM each, on the Spark release that they were published with.
 .PHONY: test-spark-suites
@@ -143,7 +144,7 @@ format: $(VENV)/locked  ## format Rust and Python
 	$(BIN)/ruff format $(LINTED_PYTHON)
 
 .PHONY: bench
-bench: $(VENV)/installed  ## benchmarks; prints ratios (BENCH_ARGS=... are passed on)
+bench: $(VENV)/installed  ## benchmarks; prints ratios, writes a page of plots (BENCH_ARGS=... are passed on)
 	$(BIN)/python benches/run.py $(BENCH_ARGS)
 
 .PHONY: venv

@@ -14,6 +14,9 @@ _TOP = 30.0
 _LEFT, _RIGHT = 8.0, 16.0
 _CHARACTER = 6.6
 
+#: Ratio of the places on an axis.
+_LOGARITHMIC_FROM = 100
+
 #: A mark for each line of a chart, so that colours are not needed to tell them apart.
 _MARKS = ("circle", "square", "diamond", "triangle")
 _DASHES = ("none", "7 3", "2 3", "9 3 2 3")
@@ -160,7 +163,8 @@ def lines_plot(
     points = [point for line in lines for point in line.points]
     places = sorted({point.x for point in points})
     span = width - left - names
-    wide = places[-1] > 8 * places[0] > 0
+    # What grows evenly shall look so, unless most places would lie at the left edge.
+    wide = places[-1] > _LOGARITHMIC_FROM * places[0] > 0
     across = Scale(places[0] if wide else 0.0, places[-1], span, logarithmic=wide)
     high = [value for point in points for value in (point.spread.low, point.spread.high)]
     foot = height - 40

@@ -114,7 +114,7 @@ class Plan:
         BuildError
             If the Java part cannot be compiled.
         """
-        classes = compile_java(_HERE / "java", into=self.folder / "store-classes")
+        classes = compile_java(_HERE / "java", into=self.folder / f"{self.title}-classes")
         with screen.runs():
             runs = list(
                 in_rounds(
