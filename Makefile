@@ -158,7 +158,7 @@ notices: $(VENV)/locked  ## write THIRD-PARTY-NOTICES.txt again, after a change 
 lock:  ## write requirements/*.txt again from requirements/*.in
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet uv
-	for name in build dev release; do build/lock/bin/uv pip compile --quiet --upgrade --universal \
+	for name in build dev release notebooks; do build/lock/bin/uv pip compile --quiet --upgrade --universal \
 	    --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	    --no-emit-index-url --no-emit-find-links \
 	    requirements/$$name.in --output-file requirements/$$name.txt || exit 1; done

