@@ -157,8 +157,9 @@ def _origin(records: Sequence[Record]) -> Iterator[Element | str]:
     rounds = sorted({len({run["round_number"] for run in one["runs"]}) for one in records})
     loads = Spread.of(run["load"] for one in records for run in one["runs"])
     machine = first["machine"]
+    of_rounds = f"{' or '.join(map(str, rounds))} round{'' if rounds == [1] else 's'}"
     yield (
-        f"{' or '.join(map(str, rounds))} round{'' if rounds == [1] else 's'}, {machine['cores']} cores, {machine['system']}, "
+        f"{of_rounds}, {machine['cores']} cores, {machine['system']}, "
         f"{first['versions']}, load {loads.median:.1f} ({loads.low:.1f}..{loads.high:.1f}). "
     )
     commands = dict.fromkeys(one["command"] for one in records if one.get("command"))
