@@ -17,6 +17,7 @@ from holdfast.cli.pages.elements import page
 from holdfast.cli.pages.parts import size_text
 from holdfast.cli.pages.scales import Scale
 from holdfast.regions.checkpoint.physical_files import PhysicalFile, physical_files
+from holdfast.regions.checkpoint.query_state import StateOfQuery, StoredSegment
 from holdfast.regions.checkpoint.read import Summary
 from holdfast.regions.coordinator import FailedRegion, HistoryRecord
 from support.commands import run
@@ -325,6 +326,42 @@ def test_damage_of_a_query_is_on_the_page(query: Path, capsys: pytest.CaptureFix
     told = Parsed((query / "page.html").read_text())
     assert "This cannot be read:" in told.text
     assert told.rows("batch")[0][-1] == "1"
+
+
+def test_a_batch_that_a_running_query_lets_go_of_is_no_damage(
+    query: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (path,) = (query / "ckpt" / "state" / "holdfast").iterdir()
+    shutil.copy(next((FIXTURE / "corrupt-base-image").iterdir()), path)
+    read = StateOfQuery.segments
+
+    def segments(self: StateOfQuery, batch: int) -> list[StoredSegment]:
+        found = list(read(self, batch))
+        if any(segment.message for segment in found):
+            (query / "ckpt" / "commits" / str(batch)).unlink()
+        return found
+
+    monkeypatch.setattr(StateOfQuery, "segments", segments)
+    found = shown(query, capsys=capsys)
+    assert [row[0] for row in found.rows("batch")] == ["3", "2", "1", "0"]
+    assert "Stores of batch 3" in found.text
+    assert "This cannot be read:" not in found.text
+
+
+def test_a_commit_log_entry_that_cannot_be_read_is_on_the_page(
+    query: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (query / "ckpt" / "commits" / "5").write_text("v2\n[]")
+    status, _, err = run(capsys, "show", query / "ckpt", "--html", query / "page.html")
+    assert status == 1
+    assert "expected a JSON object" in err
+    told = Parsed((query / "page.html").read_text())
+    assert "expected a JSON object" in told.text
+    assert told.rows("batch")[0][0] == "4"
+    assert "Stores of batch 4" in told.text
+    run(capsys, "show", query / "ckpt", "--id", 5, "--html", query / "page.html")
+    told = Parsed((query / "page.html").read_text())
+    assert "Its entry in the commit log cannot be read" in told.text
 
 
 def test_a_query_without_state_of_holdfast_is_said_to_be_one(

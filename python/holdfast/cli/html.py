@@ -22,6 +22,7 @@ from holdfast.regions.checkpoint.query_folder import (
 )
 from holdfast.regions.checkpoint.query_state import (
     StateOfQuery,
+    StoredSegment,
     committed_batches,
     entry_of,
 )
@@ -109,30 +110,39 @@ def query_facts(folder: AnyPath, id: int | None) -> query.QueryFacts:
     if id is not None and id not in logged:
         there = f"{logged[0]} to {logged[-1]}" if logged else "none"
         raise FileNotFoundError(f"{folder}: expected batch {id} in the commit log, found {there}")
-    shown = logged[-1] if id is None and logged else id
+    shown, listed = id, list[StoredSegment]()
     state = StateOfQuery(folder)
     batches: list[query.BatchFacts] = []
-    stores: list[query.StoreFacts] = []
     needed: set[SegmentRef] = set()
     # A segment of several batches is said once.
     wrong: dict[str, None] = {}
     with report.progress() as bars:
         for batch in logged:
             progress = bars.start(batch, of="batch")
+            segments: list[StoredSegment] | None = None
             try:
                 segments = list(state.segments(batch))
+                found = {one.message: None for one in segments if one.message is not None}
             except UNREADABLE as error:
-                # The query may be running, and let go of a batch meanwhile.
-                if entry_of(folder, batch).exists():
-                    wrong[str(error)] = None
-                continue
+                found = {str(error): None}
             progress(1, 1)
-            wrong |= {one.message: None for one in segments if one.message is not None}
+            # The query may be running, and let go of a batch meanwhile.
+            if found and not entry_of(folder, batch).exists():
+                continue
+            wrong |= found
+            if segments is None:
+                continue
             batches.append(query.batch_facts(batch, segments, needed))
-            if batch == shown:
-                stores = query.store_facts(segments)
-    files = physical_files(folder / STATE_FILES_FOLDER, needed)
-    return query.QueryFacts(spark, batches, shown, stores, files, [*wrong])
+            if id in (None, batch):
+                shown, listed = batch, segments
+    return query.QueryFacts(
+        query=spark,
+        batches=batches,
+        shown=shown,
+        stores=query.store_facts(listed),
+        files=physical_files(folder / STATE_FILES_FOLDER, needed),
+        wrong=[*wrong],
+    )
 
 
 def target_of(file: Path) -> Path:

@@ -73,7 +73,7 @@ def body_of(found: PipelineFacts) -> Iterator[Element]:
     if found.shown is not None and (began := tables.beginning(found.shown)) is not None:
         yield element("p", f"{began[0].upper()}{began[1:]}.")
     yield from wrong("This cannot be read:", found.wrong)
-    yield _overview(found, troubled)
+    yield _overview(found)
     yield from _attempts(found, troubled)
     yield from _checkpoints(found.summaries)
     if found.shown is not None:
@@ -84,7 +84,7 @@ def body_of(found: PipelineFacts) -> Iterator[Element]:
     yield from _list_of_attempts(found.records)
 
 
-def _overview(found: PipelineFacts, troubled: Sequence[Troubled]) -> Element:
+def _overview(found: PipelineFacts) -> Element:
     if not found.summaries:
         return element("p", "There is no checkpoint that can be read.")
     newest = found.summaries[-1]

@@ -289,9 +289,12 @@ def _picture(batches: Sequence[BatchFacts]) -> Element:
 
 def _stores(found: QueryFacts) -> Iterator[Element]:
     yield element("h2", f"Stores of batch {found.shown}")
+    if found.shown not in {one.batch for one in found.batches}:
+        yield element("p", "Its entry in the commit log cannot be read, or is gone meanwhile.")
+        return
     stores = sorted(found.stores, key=lambda one: -one.sums.bytes)[:MAX_STORES]
     if not stores:
-        yield element("p", "None of them has state.")
+        yield element("p", "It has none with state.")
         return
     yield element("p", "The largest come first. Entries are those of all segments of a store.")
     columns = ["operator", "partition", "store", "version", "base image of"]
