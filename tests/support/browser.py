@@ -50,7 +50,7 @@ for (const name of ['chromium', 'al2023.tar', 'fonts.tar', 'swiftshader.tar']) {
 _FONTS = """<?xml version="1.0"?>
 <!DOCTYPE fontconfig SYSTEM "fonts.dtd">
 <fontconfig>
-  <dir prefix="relative">fonts</dir><cachedir prefix="relative">cache</cachedir>
+  <dir prefix="relative">fonts</dir><cachedir prefix="xdg">fontconfig</cachedir>
 </fontconfig>
 """
 
@@ -303,7 +303,11 @@ def running_browser(folder: Path) -> Iterator[Browser]:
             stdout=log,
             stderr=log,
             env=os.environ
-            | {"LD_LIBRARY_PATH": str(folder / "lib"), "FONTCONFIG_PATH": str(folder)},
+            | {
+                "LD_LIBRARY_PATH": str(folder / "lib"),
+                "FONTCONFIG_PATH": str(folder),
+                "XDG_CACHE_HOME": profile,
+            },
         )
         for one in (theirs_in, theirs_out, away_in, away_out):
             os.close(one)
