@@ -95,8 +95,9 @@ compatibility: $(VENV)/installed  ## the tables of docs/compatibility.md, from w
 	PYTHONPATH=tests $(BIN)/python -m support.spark.compatibility
 
 .PHONY: reference
-reference: $(VENV)/installed  ## the tables of docs/reference, from what the code declares
+reference: $(VENV)/installed  ## the tables of docs/reference, and the plots of docs/benchmarks.md from its tables
 	PYTHONPATH=tests $(BIN)/python -m support.reference
+	$(BIN)/python benches/plots.py
 
 # In a JVM each, on the Spark release that they were published with.
 .PHONY: test-spark-suites
@@ -143,7 +144,7 @@ format: $(VENV)/locked  ## format Rust and Python
 	$(BIN)/ruff format $(LINTED_PYTHON)
 
 .PHONY: bench
-bench: $(VENV)/installed  ## benchmarks; prints ratios (BENCH_ARGS=... are passed on)
+bench: $(VENV)/installed  ## benchmarks; prints ratios, writes a page of plots (BENCH_ARGS=... are passed on)
 	$(BIN)/python benches/run.py $(BENCH_ARGS)
 
 .PHONY: venv
@@ -157,7 +158,7 @@ notices: $(VENV)/locked  ## write THIRD-PARTY-NOTICES.txt again, after a change 
 lock:  ## write requirements/*.txt again from requirements/*.in
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet uv
-	for name in build dev release; do build/lock/bin/uv pip compile --quiet --upgrade --universal \
+	for name in build dev release notebooks; do build/lock/bin/uv pip compile --quiet --upgrade --universal \
 	    --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	    --no-emit-index-url --no-emit-find-links \
 	    requirements/$$name.in --output-file requirements/$$name.txt || exit 1; done

@@ -9,8 +9,10 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import shlex
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -18,7 +20,7 @@ from pathlib import Path
 # The benchmarks and the examples share a harness; the tests have the older minors of Spark.
 sys.path += [str(Path(__file__).resolve().parents[1] / name) for name in ("examples", "tests")]
 
-from common import compare, report
+from common import compare, page, report
 from common.java import BuildError
 from common.plan import Plan
 from common.rounds import ALL_PROVIDERS, WrongStateError
@@ -29,8 +31,8 @@ from regional import coordinator, pipeline, regions, requests
 from spark import measure as queries
 from spark.cases import SUITES
 from spark.queries import QUERIES
+from store import larger, writes
 from store import measure as store
-from store import writes
 
 from harness.needs import MissingNeedError, check_needs
 from harness.process import ChildError
@@ -46,7 +48,9 @@ GPU = "gpu"
 #: What each suite measures, in the order in which suites run.
 PLANS: Mapping[str, Callable[[argparse.Namespace, Path], Iterator[Plan]]] = {
     "store": store.plans,
+    "sizes": store.plans_by_size,
     "writes": writes.plans,
+    "larger": larger.plans,
     "coordinator": coordinator.plans,
     "state": partial(state.plans, "numpy"),
     GPU: partial(state.plans, "cupy"),
@@ -61,10 +65,13 @@ _WITHOUT_SPARK = {"coordinator", "state", GPU}
 
 SUITES_HELP = """\
 compare BEFORE AFTER takes two result files of one suite, and says what got worse beyond the noise.
+report RECORD... -o FILE makes a page of result files, as every run does in the end of its own.
 
 suites:
   store    single rows, scans, commits and restores of one store of 1 M keys, below any query
+  sizes    the same of stores of 100,000 to 1.6 M keys
   writes   what one store of 1 M keys writes over 2,000 batches of 0.1 % changed keys
+  larger   batches on one store whose memory is limited to a tenth of it
   coordinator  a checkpoint of 10,000 regions of which 30 % fail: no Spark
   state    snapshots and restore of one large NumPy array, beside numpy.save and PyTorch: no Spark
   gpu      the same of a CuPy array, digests, the copy to the host, memory (needs a GPU)
@@ -74,6 +81,7 @@ suites:
   memory   native memory of one JVM over 3,000 batches of a small query (needs the JDK's jcmd)
   many     queries on 200 partitions
   few      the same on 20 partitions
+  partitions  an aggregation on 20 to 800 partitions
   hdfs     queries on 200 partitions, checkpoints on HDFS (needs Maven the first time)
   delayed  the same on a file system where every create takes as long as on an object store
   tiny     one partition with next to no state: the cost of being there
@@ -110,7 +118,17 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
         help="batches of a run that are dropped from the times (1)",
     )
     parser.add_argument("--query", choices=QUERIES, help="only this query (all three)")
-    parser.add_argument("--keys", type=int, default=1_000_000, help="keys of a store (1000000)")
+    parser.add_argument(
+        "--keys", type=int, help="keys of a store (1000000, of the suite larger 2000000)"
+    )
+    parser.add_argument(
+        "--rows", type=int, help="rows of a batch of the suite larger (a thousandth of the keys)"
+    )
+    parser.add_argument(
+        "--free-rocksdb",
+        action="store_true",
+        help="the suite larger limits the memory of Holdfast alone",
+    )
     parser.add_argument(
         "--changelogs", type=int, default=50, help="commits before a restore (50); 0: no restores"
     )
@@ -158,14 +176,17 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
     return options
 
 
-def results(options: argparse.Namespace, folder: Path, screen: Screen) -> Iterator[report.Result]:
-    """Measure suite by suite, and yield what each measured."""
+def results(
+    options: argparse.Namespace, folder: Path, screen: Screen
+) -> Iterator[tuple[str, report.Result]]:
+    """Measure suite by suite; yield what each measures, in a few lines, and what it measured."""
     for suite, plans in PLANS.items():
         if suite in options.suites:
             for plan in plans(options, folder):
                 screen.heading(plan.title)
-                screen.say(plan.describe())
-                yield plan.measure(screen)
+                described = plan.describe()
+                screen.say(described)
+                yield described, plan.measure(screen)
 
 
 def _versions(suites: list[str]) -> str:
@@ -184,6 +205,8 @@ def main() -> int:
     """Run the benchmarks; the exit status is 0 if every run ended with the right state."""
     if sys.argv[1:2] == ["compare"]:
         return compare.main(sys.argv[2:])
+    if sys.argv[1:2] == ["report"]:
+        return page.main(sys.argv[2:])
     options = parse_args()
     if options.spark is not None:
         _move_to(options.spark)
@@ -197,16 +220,31 @@ def main() -> int:
     screen = Screen()
     screen.say(versions)
     verdicts: list[Verdict] = []
+    records: list[Path] = []
+    command = shlex.join(["benches/run.py", *sys.argv[1:]])
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=options.folder) as folder:
         try:
-            for result in results(options, Path(folder), screen):
+            for described, result in results(options, Path(folder), screen):
                 report.show(result, screen=screen)
-                path = report.save(result, versions=versions, folder=RESULTS)
+                path = report.save(
+                    result,
+                    versions=versions,
+                    folder=RESULTS,
+                    described=described,
+                    command=command,
+                )
+                records.append(path)
                 screen.say(f"\nAll figures: {path}")
                 verdicts += result.verdicts()
         except (BuildError, ChildError, WrongStateError) as error:
             screen.verdict(str(error), good=False)
             return 1
+        finally:
+            # Of what was measured before an error, too.
+            if records:
+                file = RESULTS / f"report-{time.strftime('%Y%m%d-%H%M%S')}.html"
+                page.save_page(records, file)
+                screen.say(f"\nAll plots: {file}")
     screen.heading("targets")
     report.show_verdicts(verdicts, screen=screen)
     return 0

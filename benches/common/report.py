@@ -147,14 +147,28 @@ def bar(value: float, largest: float) -> str:
     return "#" * length
 
 
-def save(result: Result, *, versions: str, folder: Path) -> Path:
-    """Write all figures as one JSON file and return its path."""
+def save(
+    result: Result, *, versions: str, folder: Path, described: str = "", command: str = ""
+) -> Path:
+    """Write all figures as one JSON file and return its path.
+
+    Parameters
+    ----------
+    described
+        What was measured and how, in a few lines.
+    command
+        What measured it.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{result.name}-{time.strftime('%Y%m%d-%H%M%S')}.json"
     content = {
         "benchmark": result.name,
+        "command": command,
+        "measured": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "versions": versions,
-        "machine": {"system": platform.platform(), "cores": os.cpu_count()},
+        "machine": {"system": platform.platform(), "cores": os.cpu_count(), "cpu": _cpu()},
+        "described": described,
+        "notes": result.notes,
         "plan": dict(result.plan),
         "metrics": [asdict(metric) for metric in result.metrics],
         "summary": [
@@ -167,3 +181,13 @@ def save(result: Result, *, versions: str, folder: Path) -> Path:
     }
     path.write_text(json.dumps(content, indent=1) + "\n")
     return path
+
+
+def _cpu() -> str:
+    """Return what the processor calls itself; empty where the kernel does not say."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "")

@@ -92,11 +92,17 @@ def _tiny(query: Query) -> Case:
     )
 
 
+#: Partitions of the queries that show what a partition costs.
+PARTITIONS = (20, 50, 100, 200, 400, 800)
+
 #: The cases of each suite of queries.
 SUITES: Mapping[str, tuple[Case, ...]] = {
     "many": tuple(_many(query) for query in QUERIES.values()),
     "few": tuple(_few(query) for query in QUERIES.values()),
     "hdfs": tuple(_elsewhere(query, Place.HDFS, 0.6) for query in QUERIES.values()),
     "delayed": tuple(_elsewhere(query, Place.DELAYED, 0.2) for query in QUERIES.values()),
+    "partitions": tuple(
+        Case(query=QUERIES["groupby-count"], partitions=count, targets=()) for count in PARTITIONS
+    ),
     "tiny": (_tiny(QUERIES["groupby-count"]),),
 }

@@ -6,7 +6,7 @@ import argparse
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from harness.screen import Screen
 
 _HERE = Path(__file__).parent
 _SILENCE_S = 600.0
+
+DEFAULT_KEYS = 1_000_000
 
 PUT = Metric(name="put_ns", title="put of a new key, ns")
 UPDATE = Metric(name="update_ns", title="put of a known key, ns")
@@ -76,6 +78,8 @@ class Plan:
         Commits before a restore; 0 leaves restores out.
     jfr
         Folder for flight recordings; None for none.
+    title
+        Heading, and name of the result.
     """
 
     folder: Path
@@ -86,11 +90,7 @@ class Plan:
     changelogs: int
     driver_memory: str
     jfr: Path | None
-
-    @property
-    def title(self) -> str:
-        """Return the heading of what is measured."""
-        return "store"
+    title: str = "store"
 
     def describe(self) -> str:
         """Say in a few lines what is measured and how."""
@@ -116,7 +116,7 @@ class Plan:
         BuildError
             If the Java part cannot be compiled.
         """
-        classes = compile_java(_HERE / "java", into=self.folder / "store-classes")
+        classes = compile_java(_HERE / "java", into=self.folder / f"{self.title}-classes")
         with screen.runs():
             runs = list(
                 in_rounds(
@@ -125,13 +125,13 @@ class Plan:
                     lambda provider, number: _run(self, screen, classes, provider, number),
                 )
             )
-        left_out = ("folder", "jfr")
+        left_out = ("folder", "jfr", "title")
         described = {key: value for key, value in asdict(self).items() if key not in left_out}
         return Result(
-            name="store",
+            name=self.title,
             plan=described,
             metrics=METRICS,
-            targets=TARGETS,
+            targets=TARGETS if self.title == "store" else (),
             runs=runs,
             notes=NOTES,
         )
@@ -152,12 +152,23 @@ def plans(options: argparse.Namespace, folder: Path) -> Iterator[Plan]:
         folder=folder,
         providers=tuple(options.providers),
         rounds=options.rounds,
-        keys=options.keys,
+        keys=options.keys or DEFAULT_KEYS,
         changes=10_000,
         changelogs=options.changelogs,
         driver_memory=options.driver_memory,
         jfr=options.jfr,
     )
+
+
+#: Keys of the stores of which each has another size.
+SIZES = (100_000, 400_000, 1_600_000)
+
+
+def plans_by_size(options: argparse.Namespace, folder: Path) -> Iterator[Plan]:
+    """Yield what to measure of stores of several sizes; the targets are those of one size."""
+    for keys in SIZES:
+        for plan in plans(options, folder):
+            yield replace(plan, keys=keys, title=f"store-{keys}-keys")
 
 
 def _run(plan: Plan, screen: Screen, classes: Path, provider: str, round_number: int) -> Run:

@@ -18,6 +18,7 @@ from common.targets import Target
 from harness.process import follow
 from harness.providers import TITLES
 from harness.screen import Screen
+from store.measure import DEFAULT_KEYS
 
 _HERE = Path(__file__).parent
 _SILENCE_S = 600.0
@@ -157,12 +158,13 @@ class Plan:
 
 def plans(options: argparse.Namespace, folder: Path) -> Iterator[Plan]:
     """Yield what to measure, by the options of ``benches/run.py``."""
+    keys = options.keys or DEFAULT_KEYS
     yield Plan(
         folder=folder,
         providers=tuple(options.providers),
         rounds=options.rounds,
-        keys=options.keys,
-        changes=max(1, options.keys // 1000),
+        keys=keys,
+        changes=max(1, keys // 1000),
         batches=options.write_batches or (200 if options.quick else 2_000),
         driver_memory=options.driver_memory,
     )

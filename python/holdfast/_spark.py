@@ -25,6 +25,9 @@ MIN_MAX_FILE_BYTES: Final = 4 * 1024
 MAX_MAX_FILE_BYTES: Final = 1 << 40
 MIN_MEMORY_BYTES: Final = 1 << 20
 
+#: As `target_memory_bytes`: the executor decides, which knows what it has.
+AUTO: Final = "auto"
+
 DEFAULT_LOCAL_CACHE_BYTES: Final = 1 << 30
 
 #: What Spark's Structured Streaming page shows of Holdfast, a graph each; the progress has more.
@@ -67,7 +70,9 @@ ALLOWED: Final = {
         "other", note=" or ".join(f"`{name}`" for name in get_args(Compression))
     ),
     "max_memory_bytes": Allowed("other", unit="bytes", least=MIN_MEMORY_BYTES, optional=True),
-    "target_memory_bytes": Allowed("other", unit="bytes", least=MIN_MEMORY_BYTES, optional=True),
+    "target_memory_bytes": Allowed(
+        "other", unit="bytes", least=MIN_MEMORY_BYTES, note=f'`"{AUTO}"`, 0, or 1 MiB or more'
+    ),
     "local_cache_bytes": Allowed("other", unit="bytes", least=0),
     "change_journal": Allowed("flag"),
 }
@@ -87,7 +92,7 @@ def spark_conf(
     max_file_bytes: int | str = DEFAULT_MAX_FILE_BYTES,
     compression: Compression = "lz4",
     max_memory_bytes: int | str | None = None,
-    target_memory_bytes: int | str | None = None,
+    target_memory_bytes: int | str = AUTO,
     local_cache_bytes: int | str = DEFAULT_LOCAL_CACHE_BYTES,
     change_journal: bool = False,
     spark: str | None = None,
@@ -108,13 +113,16 @@ def spark_conf(
         run holds it. A task that needs more fails with an error that says so, instead of the
         whole executor being killed. Without it there is no limit. Native memory is not part of the
         JVM's heap: leave room for it in ``spark.executor.memoryOverhead``.
-    target_memory_bytes : int or str, optional
+    target_memory_bytes : int or str, default "auto"
         Native memory of one executor from which on what batches do not touch leaves memory, 1 MiB
-        or more, in bytes or in Spark's notation. Without it three quarters of `max_memory_bytes`;
-        without that either, all state stays in memory.
+        or more, in bytes or in Spark's notation, or 0 to keep all state in memory. ``"auto"`` is
+        three quarters of `max_memory_bytes`; without that a share of what the executor has beside
+        its heap: half of ``spark.executor.memoryOverhead`` on YARN and Kubernetes, half of what
+        any other container leaves, a quarter of what a machine leaves, and 128 MiB at least.
     local_cache_bytes : int or str, default 1 GiB
         Local disk of one executor for what it wrote to and read from a checkpoint on HDFS or an
-        object store, in bytes or in Spark's notation, 0 for none. In use where state may leave
+        object store, in bytes or in Spark's notation, 0 for none. In use from the start where
+        `max_memory_bytes` or a size of `target_memory_bytes` is set, else once state has left
         memory; of several queries the largest holds. It lies in Spark's folder for local files
         (``spark.local.dir``), and goes when the executor ends, or once that disk is full.
     change_journal : bool, default False
@@ -158,8 +166,9 @@ def spark_conf(
         "a number of bytes, or a size such as '64m', "
         f"from {MIN_MAX_FILE_BYTES} to {MAX_MAX_FILE_BYTES} bytes",
     )
-    limit_bytes = _memory_bytes("max_memory_bytes", max_memory_bytes)
-    target_bytes = _memory_bytes("target_memory_bytes", target_memory_bytes)
+    limit_bytes = 0
+    if max_memory_bytes is not None:
+        limit_bytes = _memory_bytes("max_memory_bytes", max_memory_bytes, "None")
     cache_bytes = _allowed_bytes(
         "local_cache_bytes",
         local_cache_bytes,
@@ -175,7 +184,7 @@ def spark_conf(
         OPTION_KEYS["max_file_bytes"]: str(file_bytes),
         OPTION_KEYS["compression"]: compression,
         OPTION_KEYS["max_memory_bytes"]: str(limit_bytes),
-        OPTION_KEYS["target_memory_bytes"]: str(target_bytes),
+        OPTION_KEYS["target_memory_bytes"]: _target(target_memory_bytes),
         OPTION_KEYS["local_cache_bytes"]: str(cache_bytes),
         OPTION_KEYS["change_journal"]: str(change_journal).lower(),
     }
@@ -327,14 +336,21 @@ def _appended(present: object, added: str) -> str:
     return ",".join(dict.fromkeys([*entries, *added.split(",")]))
 
 
-def _memory_bytes(option: str, size: int | str | None) -> int:
-    """Return an amount of memory in bytes, 0 for None."""
-    if size is None:
-        return 0
+def _target(size: int | str) -> str:
+    """Return what the key of `target_memory_bytes` is set to."""
+    if size == AUTO:
+        return AUTO
+    if _bytes(size) == 0:
+        return "0"
+    return str(_memory_bytes("target_memory_bytes", size, f"{AUTO!r}, 0"))
+
+
+def _memory_bytes(option: str, size: int | str, otherwise: str) -> int:
+    """Return an amount of memory in bytes; `otherwise` is what else is allowed."""
     return _allowed_bytes(
         option,
         size,
-        f"None, a number of bytes, or a size such as '8g', {MIN_MEMORY_BYTES} bytes or more",
+        f"{otherwise}, a number of bytes, or a size such as '8g', {MIN_MEMORY_BYTES} bytes or more",
     )
 
 

@@ -22,7 +22,7 @@ from support import clean_environment
 
 pytestmark = pytest.mark.spark
 
-IN_JVM = ["plugin", "native library", "settings"]
+IN_JVM = ["plugin", "native library", "settings", "memory"]
 CHECKS = ["installation", "PySpark", "Java", "Spark", *IN_JVM]
 
 
@@ -70,6 +70,19 @@ def test_the_settings_that_conf_prints_are_right(tmp_path: Path) -> None:
     status, found, _ = examined(env=defaults(tmp_path, holdfast.spark_conf()))
     assert status == 0
     assert set(outcomes(found).values()) == {"ok"}
+    assert "what the heap leaves of the " in found["memory"]["found"]
+
+
+def test_the_memory_of_an_executor_is_told_and_a_wrong_setting_of_it_named(tmp_path: Path) -> None:
+    key = "spark.sql.streaming.stateStore.holdfast.targetMemoryBytes"
+    limited = holdfast.spark_conf(max_memory_bytes="1g")
+    _, found, _ = examined(env=defaults(tmp_path, limited))
+    assert found["memory"]["found"].endswith("three quarters of maxMemoryBytes, 1024 MiB")
+    status, found, _ = examined(env=defaults(tmp_path, holdfast.spark_conf() | {key: "much"}))
+    assert status == 1
+    assert found["memory"]["outcome"] == "wrong"
+    assert key in found["memory"]["found"]
+    assert "'much'" in found["memory"]["found"]
 
 
 def test_settings_of_another_provider_and_a_folder_that_cannot_be_made_are_wrong(
@@ -82,7 +95,7 @@ def test_settings_of_another_provider_and_a_folder_that_cannot_be_made_are_wrong
         env=defaults(tmp_path, holdfast.spark_conf() | {key: "other.Provider"}),
     )
     assert status == 1
-    assert said.endswith("holdfast: 2 of 8 checks found something wrong\n")
+    assert said.endswith("holdfast: 2 of 9 checks found something wrong\n")
     assert outcomes(found)["settings"] == outcomes(found)["checkpoint folder"] == "wrong"
     assert f"{key} is other.Provider, not io.holdfast" in found["settings"]["found"]
     assert str(tmp_path / "file") in found["checkpoint folder"]["found"]
@@ -138,7 +151,7 @@ def test_without_pyspark_java_is_looked_at_all_the_same(
     assert main(["doctor", "hdfs://namenode/checkpoints"]) == 1
     said = capsys.readouterr()
     lines = [line for line in said.out.splitlines() if not line.startswith(" ")]
-    assert [line.split()[0] for line in lines] == ["ok", "wrong", "ok", *["skipped"] * 5]
+    assert [line.split()[0] for line in lines] == ["ok", "wrong", "ok", *["skipped"] * 6]
     assert "wrong    PySpark            it is not installed for this Python" in lines
     assert "pip install 'holdfast[spark]'" in said.out
-    assert said.err == "holdfast: 1 of 8 checks found something wrong\n"
+    assert said.err == "holdfast: 1 of 9 checks found something wrong\n"

@@ -35,6 +35,7 @@ ORDER = (
     "regions/api",
     "regions",
     "__init__",
+    "cli/pages",
     "cli",
     "__main__",
 )

@@ -104,6 +104,8 @@ def test_bounds_and_defaults_are_written_for_people() -> None:
     assert settings.bounds(_spark.ALLOWED["max_file_bytes"]) == "4 KiB to 1 TiB"
     assert settings.bounds(_spark.ALLOWED["compression"]) == "`lz4` or `none`"
     assert settings.bounds(_spark.ALLOWED["max_memory_bytes"]) == "1 MiB or more, or `None`"
+    target = settings.bounds(_spark.ALLOWED["target_memory_bytes"])
+    assert target == '`"auto"`, 0, or 1 MiB or more'
     shown = [
         settings.default(value, unit)
         for value, unit in [

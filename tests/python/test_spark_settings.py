@@ -96,7 +96,7 @@ def test_spark_conf_holds_every_setting_as_text() -> None:
         f"{STORE}.holdfast.maxFileBytes": "33554432",
         f"{STORE}.holdfast.compression": "lz4",
         f"{STORE}.holdfast.maxMemoryBytes": "0",
-        f"{STORE}.holdfast.targetMemoryBytes": "0",
+        f"{STORE}.holdfast.targetMemoryBytes": "auto",
         f"{STORE}.holdfast.localCacheBytes": "1073741824",
         f"{STORE}.holdfast.changeJournal": "false",
     }
@@ -226,11 +226,21 @@ def test_a_wrong_file_size_is_refused_with_option_value_and_range(value: object)
     assert repr(value) in str(caught.value)
 
 
-@pytest.mark.parametrize("option", ["max_memory_bytes", "target_memory_bytes"])
-@pytest.mark.parametrize("value", [0, 1023, -1, True, 1.5e9, 1 << 63, "1k", "lots", "0"])
-def test_an_amount_of_memory_out_of_range_is_refused(value: object, option: str) -> None:
-    with pytest.raises(ValueError, match=rf"{option}=.* 1048576 bytes or more"):
-        holdfast.spark_conf(**{option: value})  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("option", "more"),
+    [("max_memory_bytes", (0, "0", "auto")), ("target_memory_bytes", (None, "none", False))],
+)
+def test_an_amount_of_memory_out_of_range_is_refused(option: str, more: tuple[object, ...]) -> None:
+    for value in (1023, -1, True, 1.5e9, 1 << 63, "1k", "lots", *more):
+        with pytest.raises(ValueError, match=rf"{option}=.* 1048576 bytes or more") as caught:
+            holdfast.spark_conf(**{option: value})  # type: ignore[arg-type]
+        assert repr(value) in str(caught.value)
+
+
+@pytest.mark.parametrize(("given", "written"), [(0, "0"), ("0b", "0"), ("auto", "auto")])
+def test_a_target_may_be_none_or_left_to_the_executor(given: int | str, written: str) -> None:
+    conf = holdfast.spark_conf(target_memory_bytes=given)
+    assert conf[f"{STORE}.holdfast.targetMemoryBytes"] == written
 
 
 @pytest.mark.parametrize("value", [-1, True, None, 1.5, 1 << 63, "all", "-1k"])

@@ -82,7 +82,7 @@ DOCUMENTS = {
         Step(
             "terminal",
             "$ holdfast doctor checkpoints/doctor",
-            varies=r"(?<= )/[^ ,]*|(?<=Python )[\d.]+|Linux .*",
+            varies=r"(?<= )/[^ ,]*|(?<=Python )[\d.]+|Linux .*|\d+ MiB",
             everywhere=True,
         ),
         Step("terminal", "$ mkdir -p cluster/jars"),

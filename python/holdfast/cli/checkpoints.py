@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
-from holdfast.cli import documents, folders, query_state, report
+from holdfast.cli import documents, folders, html, query_state, report
+from holdfast.cli.pages import tables
 from holdfast.regions.checkpoint.query_folder import (
     QueryCheckpoint,
     is_query_checkpoint,
     read_query_checkpoint,
 )
 from holdfast.regions.checkpoint.read import (
-    UNREADABLE,
-    Summary,
     checkpoint_ids,
-    metadata_path,
     read_metadata,
-    summarise,
+    refuse,
+    summarise_all,
 )
 from holdfast.regions.checkpoint.verify import Verification
 
 
 def show(arguments: argparse.Namespace) -> None:
-    """Print what a folder is, or with an id the regions of a checkpoint or segments of a batch."""
+    """Print what a folder is, or with an id the regions of a checkpoint or segments of a batch.
+
+    With ``--html``, write a page on all of that instead.
+    """
     folder = folders.given(arguments.folder)
+    if arguments.html is not None:
+        html.show(folder, arguments.id, Path(arguments.html))
+        return
     if arguments.id is None and is_query_checkpoint(folder):
         _show_query(read_query_checkpoint(folder), json=arguments.json)
         return
@@ -36,25 +42,16 @@ def show(arguments: argparse.Namespace) -> None:
         if arguments.json:
             documents.print_document(documents.of_regions(metadata))
         else:
-            report.print_regions(metadata)
+            report.print_table(tables.of_regions([*metadata.regions.values()]))
         return
-    summaries: list[Summary] = []
-    unreadable: list[str] = []
-    for id in ids:
-        try:
-            summaries.append(summarise(folder, id))
-        except UNREADABLE as error:
-            # The pipeline may be running, and let go of a checkpoint meanwhile.
-            if metadata_path(folder, id).exists():
-                unreadable.append(str(error))
+    summaries, unreadable = summarise_all(folder, ids)
     if arguments.json:
         documents.print_document(documents.of_checkpoints(summaries))
     else:
-        report.print_checkpoints(summaries)
+        report.print_table(tables.of_checkpoints(summaries))
         if summaries:
             report.print_beginning(summaries[-1].metadata)
-    if unreadable:
-        raise OSError("\n  ".join([f"{len(unreadable)} checkpoints cannot be read:", *unreadable]))
+    refuse(unreadable)
 
 
 def _show_query(query: QueryCheckpoint, *, json: bool) -> None:

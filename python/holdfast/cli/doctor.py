@@ -87,6 +87,7 @@ def examine(folder: str | None = None) -> Iterator[tuple[str, Finding]]:
         "plugin": _plugin,
         "native library": _native_library,
         "settings": _settings,
+        "memory": _memory,
     }
     has_jvm = True
     for name, check in for_jvm.items():
@@ -210,6 +211,18 @@ def _settings() -> Finding:
         said = f"spark-defaults.conf: {'; '.join(wrong)}"
         return Finding("wrong", said, "put there what `holdfast conf` prints")
     return Finding("ok", "spark-defaults.conf lets all queries run on Holdfast")
+
+
+def _memory() -> Finding:
+    from py4j.protocol import Py4JJavaError
+
+    jvm = begin_jvm()
+    try:
+        target = jvm.io.holdfast.spark.executor.MemoryTarget.here(jvm.org.apache.spark.SparkConf())
+    except Py4JJavaError as error:
+        cause: Any = error.java_exception
+        return Finding("wrong", str(cause.getMessage()), "put there what `holdfast conf` prints")
+    return Finding("ok", f"state stays in memory up to {target.text()}")
 
 
 def _folder(given: str) -> Finding:

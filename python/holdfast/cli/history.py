@@ -6,6 +6,7 @@ import argparse
 
 from holdfast._checks import require_int
 from holdfast.cli import documents, folders, report
+from holdfast.cli.pages import tables
 from holdfast.regions.base.clock import now_ms
 from holdfast.regions.base.folders import HISTORY_FOLDER
 from holdfast.regions.checkpoint.history_pages import read_history
@@ -29,7 +30,7 @@ def print_attempts(arguments: argparse.Namespace) -> None:
     if arguments.json:
         documents.print_document(documents.of_history(found.records))
     else:
-        report.print_attempts(found.records)
+        report.print_table(tables.of_attempts(found.records))
     if found.damage:
         parts = f"{len(found.damage)} parts of the history cannot be read:"
         raise OSError("\n  ".join([parts, *found.damage]))

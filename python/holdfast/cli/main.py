@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import holdfast
 from holdfast._jars import UnsupportedSparkError
-from holdfast._spark import DEFAULT_LOCAL_CACHE_BYTES, DEFAULT_MAX_FILE_BYTES
+from holdfast._spark import AUTO, DEFAULT_LOCAL_CACHE_BYTES, DEFAULT_MAX_FILE_BYTES
 from holdfast.cli import checkpoints, doctor, folders, history, settings
 
 USAGE_ERROR = 2
@@ -40,9 +40,11 @@ def parser() -> argparse.ArgumentParser:
     )
     conf.add_argument(
         "--target-memory-bytes",
+        default=AUTO,
         metavar="SIZE",
         help="native memory per executor from which on what batches do not touch leaves it, in "
-        "bytes or as 6g (default: three quarters of the limit)",
+        "bytes or as 6g, 0 to keep all state (default, auto: three quarters of the limit, or a "
+        "share of what the executor has beside its heap)",
     )
     conf.add_argument(
         "--local-cache-bytes",
@@ -77,6 +79,14 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         metavar="N",
         help="print the regions of this checkpoint, or the segments of this batch of a query",
+    )
+    shown_as = shown.add_mutually_exclusive_group()
+    _add_json(shown_as)
+    shown_as.add_argument(
+        "--html",
+        metavar="FILE",
+        help="write a page with pictures into this file, and print nothing: attempts, regions, "
+        "partitions, files with live and dead bytes",
     )
     shown.set_defaults(run=checkpoints.show)
 
@@ -113,9 +123,13 @@ def parser() -> argparse.ArgumentParser:
     )
     examined.set_defaults(run=doctor.run)
 
-    for command in (conf, jar, shown, verified, told, examined):
-        command.add_argument("--json", action="store_true", help="print one JSON document")
+    for command in (conf, jar, verified, told, examined):
+        _add_json(command)
     return top
+
+
+def _add_json(command: argparse.ArgumentParser | argparse._MutuallyExclusiveGroup) -> None:
+    command.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

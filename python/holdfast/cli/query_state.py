@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.cli import documents, report
+from holdfast.cli.pages import tables
 from holdfast.regions.base.paths import AnyPath
 from holdfast.regions.checkpoint.query_folder import STATE_FILES_FOLDER, is_query_checkpoint
 from holdfast.regions.checkpoint.query_state import StateOfQuery, committed_batches, entry_of
@@ -19,7 +20,7 @@ def show(folder: AnyPath, batch: int, *, json: bool) -> None:
     if json:
         documents.print_document(documents.of_segments(batch, segments))
     else:
-        report.print_segments(segments)
+        report.print_table(tables.of_segments(segments))
     unreadable = [segment.message for segment in segments if segment.message is not None]
     if unreadable:
         raise OSError("\n  ".join([f"{len(unreadable)} segments cannot be read:", *unreadable]))

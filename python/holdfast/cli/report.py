@@ -6,98 +6,28 @@ With rich in a terminal where it is installed, else plain text, which programs c
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast._core import CheckpointMetadata, RegionEntry, SegmentReport
-from holdfast.regions.base.folders import (
-    RESTORE_MODE_PROPERTY,
-    RESTORED_CHECKPOINT_PROPERTY,
-    RESTORED_FROM_PROPERTY,
-)
+from holdfast._core import CheckpointMetadata
+from holdfast.cli.pages import tables
+from holdfast.cli.pages.tables import Cell, Table
 from holdfast.regions.base.printable import printable
 from holdfast.regions.base.tables import aligned
 from holdfast.regions.checkpoint.query_folder import QueryCheckpoint
-from holdfast.regions.checkpoint.query_state import BatchVerdict, StoredSegment
-from holdfast.regions.checkpoint.read import Summary, in_flight_rows
+from holdfast.regions.checkpoint.query_state import BatchVerdict
 from holdfast.regions.checkpoint.verify import Verdict
-from holdfast.regions.coordinator import HistoryRecord
-from holdfast.regions.driver.history import failed_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-#: So many failed regions are named in the line of a checkpoint.
-_NAMED_REGIONS = 3
-
-#: So much of its random name tells a run of a pipeline from others.
-_RUN_LENGTH = 8
-
-
-def print_checkpoints(summaries: Sequence[Summary]) -> None:
-    """Print one line per checkpoint."""
-    columns = ["id", "batch", "kind", "completed", "regions", "finished", "in-flight rows"]
-    columns += ["in-flight bytes", "staged", "bytes", "failed (origin)"]
-    rows = [
-        [
-            str(summary.metadata.id),
-            str(summary.metadata.batch_id),
-            summary.metadata.kind,
-            "global" if summary.metadata.is_global else "regional",
-            str(len(summary.metadata.regions)),
-            str(summary.finished_regions),
-            str(summary.in_flight_rows),
-            str(summary.in_flight_bytes),
-            str(summary.staged_files),
-            str(summary.stored_bytes),
-            _failed(summary.metadata.failed),
-        ]
-        for summary in summaries
-    ]
-    _print_table(columns, rows, words={"kind", "completed", "failed (origin)"})
-
 
 def print_beginning(metadata: CheckpointMetadata) -> None:
     """Say on stderr where a pipeline began, and whether it still needs that."""
-    path = metadata.properties.get(RESTORED_FROM_PROPERTY)
-    if path is None:
-        return
-    id = printable(metadata.properties.get(RESTORED_CHECKPOINT_PROPERTY, "?"))
-    fate = (
-        "which it has claimed and deletes"
-        if metadata.properties.get(RESTORE_MODE_PROPERTY) == "claim"
-        else "which it copied and does not need: that folder may be deleted"
-    )
-    print(
-        f"holdfast: the pipeline began with checkpoint {id} of {printable(path)}, {fate}",
-        file=sys.stderr,
-    )
-
-
-def print_regions(metadata: CheckpointMetadata) -> None:
-    """Print one line per region of a checkpoint."""
-    columns = ["region", "state", "origin", "fallbacks", "stale since", "in-flight rows"]
-    columns += ["in-flight bytes", "operators", "segments", "staged", "cause"]
-    rows = [
-        [
-            printable(entry.region),
-            _state(entry),
-            str(entry.origin),
-            str(entry.fallbacks),
-            _time(entry.stale_since_ms),
-            str(in_flight_rows(entry)),
-            str(entry.in_flight_bytes),
-            str(len(entry.operators)),
-            str(len(entry.refs())),
-            str(len(entry.staged)),
-            printable(entry.cause) or "-",
-        ]
-        for entry in metadata.regions.values()
-    ]
-    _print_table(columns, rows, words={"region", "state", "stale since", "cause"})
+    if (said := tables.beginning(metadata)) is not None:
+        print(f"holdfast: {said}", file=sys.stderr)
 
 
 def print_verdicts(verdicts: Sequence[Verdict]) -> None:
@@ -115,83 +45,25 @@ def _print_verdicts(
     *,
     of: str,
 ) -> None:
-    cells = [
+    cells: list[list[Cell]] = [
         [
-            str(number),
+            number,
             "damaged" if verdict.damage else "ok",
-            *map(str, (readable, parts, verdict.readable_segments, verdict.segments)),
+            *(readable, parts, verdict.readable_segments, verdict.segments),
         ]
         for verdict, number, readable, parts in rows
     ]
-    _print_table([*columns, "readable segments", "segments"], cells, words={"verdict"})
+    columns = [*columns, "readable segments", "segments"]
+    print_table(Table(columns, cells, frozenset({"verdict"})))
     for verdict, number, _, _ in rows:
         for damage in verdict.damage:
             print(f"{of} {number}: {printable(damage.message)}")
 
 
-def print_attempts(records: Sequence[HistoryRecord]) -> None:
-    """Print one line per attempt."""
-    columns = ["id", "batch", "kind", "outcome", "ended", "time ms", "in-flight rows", "run"]
-    columns += ["failed regions"]
-    rows = [
-        [
-            str(record.id),
-            str(record.batch_id),
-            record.kind,
-            record.outcome,
-            _time(record.ended_ms),
-            str(record.ended_ms - record.started_ms),
-            str(record.in_flight_rows),
-            printable(record.run[:_RUN_LENGTH]) or "-",
-            failed_text(record, max_failed=_NAMED_REGIONS) or "-",
-        ]
-        for record in records
-    ]
-    _print_table(columns, rows, words={"kind", "outcome", "ended", "run", "failed regions"})
-
-
 def print_query(query: QueryCheckpoint) -> None:
     """Print what the checkpoint of an ordinary query says, and on stderr what it is."""
     print(f"holdfast: {printable(query.describe())}", file=sys.stderr)
-    columns = ["planned batch", "committed batch", "partitions", "files", "bytes"]
-    found = (query.planned, query.committed, query.partitions, query.files, query.file_bytes)
-    _print_table(
-        columns, [["-" if figure is None else str(figure) for figure in found]], words=set()
-    )
-
-
-def print_segments(segments: Sequence[StoredSegment]) -> None:
-    """Print one line per segment of a query's batch."""
-    columns = ["operator", "partition", "store", "kind", "version", "entries", "bytes"]
-    columns += ["stored bytes", "blocks", "separator bytes", "filters", "filter bytes", "offset"]
-    columns += ["file"]
-    rows = [
-        [
-            str(segment.operator),
-            str(segment.partition),
-            *_cells(segment.report),
-            str(segment.ref.length),
-            *_index_cells(segment.report),
-            str(segment.ref.offset),
-            segment.ref.file,
-        ]
-        for segment in segments
-    ]
-    _print_table(columns, rows, words={"store", "kind", "file"})
-
-
-def _cells(found: SegmentReport | str) -> list[str]:
-    if isinstance(found, str):
-        return ["-", "damaged", "-", "-", "-"]
-    store = printable(found.owner.store)
-    return [store, found.kind, str(found.created), str(found.entries), str(found.payload_bytes)]
-
-
-def _index_cells(found: SegmentReport | str) -> list[str]:
-    if isinstance(found, str) or found.kind != "run":
-        return ["-"] * 4
-    figures = (found.blocks, found.separator_bytes, found.filters, found.filter_bytes)
-    return [str(figure) for figure in figures]
+    print_table(tables.of_query(query))
 
 
 def print_batch_verdicts(verdicts: Sequence[BatchVerdict]) -> None:
@@ -246,43 +118,19 @@ class _RichBars:
         return lambda done, total: self._bars.update(task, completed=done, total=total)
 
 
-def _failed(failed: dict[str, int]) -> str:
-    named = [
-        f"{printable(region)} ({origin})"
-        for region, origin in list(failed.items())[:_NAMED_REGIONS]
-    ]
-    if len(failed) > _NAMED_REGIONS:
-        named.append(f"and {len(failed) - _NAMED_REGIONS} more")
-    return ", ".join(named) or "-"
-
-
-def _state(entry: RegionEntry) -> str:
-    if entry.failed:
-        return "fell back"
-    return "finished" if entry.finished else "healthy"
-
-
-def _time(ms: int | None) -> str:
-    if ms is None:
-        return "-"
-    try:
-        time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
-    except OverflowError:
-        # Past the year 9999: no time, but shown as what is stored.
-        return f"{ms} ms"
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, words: set[str]) -> None:
+def print_table(table: Table) -> None:
     """Print words to the left and figures to the right."""
+    rows = [["-" if cell is None else str(cell) for cell in row] for row in table.rows]
     if sys.stdout.isatty() and find_spec("rich"):
-        _print_rich(columns, rows, words)
+        _print_rich(table.columns, rows, table.words)
         return
-    for line in aligned(columns, rows, words=words):
+    for line in aligned(table.columns, rows, words=table.words):
         print(line)
 
 
-def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]], words: set[str]) -> None:
+def _print_rich(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], words: Collection[str]
+) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

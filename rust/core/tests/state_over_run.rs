@@ -496,6 +496,75 @@ fn a_store_several_times_as_large_as_the_limit_is_read_scanned_changed_and_loade
 }
 
 #[test]
+fn what_was_not_touched_for_longest_leaves_memory_first() {
+    let world = world(false, u64::MAX);
+    let (store, id) = grown(&world, 40_000);
+    drop(store);
+    world.budget.set_target_bytes(Some(1));
+    let mut store = world.load(&id);
+    world.budget.set_target_bytes(None);
+    let keys_of = |session: u64| session * 2_000..(session + 1) * 2_000;
+    for session in 0..6 {
+        world.begin(&mut store);
+        for n in keys_of(session) {
+            store.get(FIRST_FAMILY, &number(n)).unwrap();
+        }
+        store.commit(&world.writer).unwrap();
+    }
+    let all = world.budget.used_bytes();
+    let target = all / 3 * 2;
+    world.budget.set_target_bytes(Some(target));
+    world.begin(&mut store);
+    let left = world.budget.used_bytes();
+    assert!(left <= target, "{left} of {all}, the target is {target}");
+    // Not everything: the next sessions have some room and need not look again.
+    assert!(left > target / 3, "{left} of {all}, the target is {target}");
+    assert_eq!(store.families().keys(), 40_001);
+    let cold = |store: &mut StateStore, session: u64| {
+        let before = store.stats().cold_reads;
+        for n in keys_of(session) {
+            let found = store.get(FIRST_FAMILY, &number(n)).unwrap();
+            assert_eq!(found, Some(value(n).as_slice()));
+        }
+        store.stats().cold_reads > before
+    };
+    let found: Vec<bool> = (0..6).rev().map(|n| cold(&mut store, n)).collect();
+    assert_eq!(found[..2], [false; 2], "{found:?}");
+    assert!(found[4] && found[5], "{found:?}");
+}
+
+#[test]
+fn stores_give_up_their_part_of_what_is_too_much() {
+    let world = world(false, u64::MAX);
+    let (store, id) = grown(&world, 20_000);
+    drop(store);
+    world.budget.set_target_bytes(Some(1));
+    let [mut one, mut other] = [world.load(&id), world.load(&id)];
+    world.budget.set_target_bytes(None);
+    for store in [&mut one, &mut other] {
+        for keys in [0..10_000, 10_000..20_000, 0..1] {
+            world.begin(store);
+            for n in keys {
+                store.get(FIRST_FAMILY, &number(n)).unwrap();
+            }
+            store.commit(&world.writer).unwrap();
+        }
+    }
+    let all = world.budget.used_bytes();
+    world.budget.set_target_bytes(Some(all / 4 * 3));
+    world.begin(&mut one);
+    let of_one = one.families().memory_bytes();
+    let of_other = other.families().memory_bytes();
+    // About half of its own: not all that is too much.
+    assert!(
+        of_one > of_other / 4 && of_one < of_other,
+        "{of_one}, {of_other}"
+    );
+    world.begin(&mut other);
+    assert!(world.budget.used_bytes() <= all / 4 * 3);
+}
+
+#[test]
 fn a_store_that_rests_gives_back_what_a_base_image_has() {
     let world = world(true, u64::MAX);
     let (mut store, id) = grown(&world, 20_000);

@@ -26,11 +26,11 @@ pub(crate) struct SegmentFolder {
     term: Term,
     /// Absent in a folder that is only read.
     writer: Option<SegmentWriter>,
-    /// Base images of stores that were closed before commits could build on them, as they are after
+    /// Runs of stores that were closed before commits could build on them, as they are after
     /// every batch with Spark's `unloadOnCommit`: the next store of the owner goes on with them. At
     /// most one per store of the query, of references only: about 1 KiB after ten changelogs, so
     /// 1 MiB for a thousand stores. Java closes a folder that no store uses for a minute.
-    pub(crate) images: Mutex<HashMap<OwnerTag, MergedRun>>,
+    pub(crate) runs: Mutex<HashMap<OwnerTag, MergedRun>>,
 }
 
 impl SegmentFolder {
@@ -136,7 +136,7 @@ extern "system" fn Java_io_holdfast_spark_Native_openFolder<'local>(
             storage,
             term,
             writer,
-            images: Mutex::default(),
+            runs: Mutex::default(),
         }))
     })
 }

@@ -45,6 +45,15 @@ extern "system" fn Java_io_holdfast_spark_Native_limitMemory<'local>(
     });
 }
 
+/// `Native.wasShortOfMemory(): boolean`: whether stores of this process ever took more than the target.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_wasShortOfMemory<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+) -> jboolean {
+    primitive(env, || Ok(MEMORY.was_short()))
+}
+
 /// `Native.usedMemory(): long`: bytes of native memory that all stores of this process have taken.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_usedMemory<'local>(
@@ -111,11 +120,11 @@ extern "system" fn Java_io_holdfast_spark_Native_openStore<'local>(
             &store.try_to_string(env)?,
         );
         let folder = FOLDERS.get(folder)?;
-        let image = folder.images.lock().remove(&owner.tag());
+        let run = folder.runs.lock().remove(&owner.tag());
         let mut state = StateStore::within(owner, layout, Arc::clone(&MEMORY));
         state.record_operations(journal);
-        if let Some(image) = image {
-            state.accept(image);
+        if let Some(run) = run {
+            state.accept(run);
         }
         Ok(STORES.insert(Store {
             folder,
@@ -134,9 +143,9 @@ extern "system" fn Java_io_holdfast_spark_Native_closeStore<'local>(
     primitive(env, || {
         if let Some(store) = STORES.remove(store) {
             let mut state = store.state.lock();
-            if let Some(image) = state.take_pending_run() {
-                let mut images = store.folder.images.lock();
-                images.insert(state.owner().tag(), image);
+            if let Some(run) = state.take_pending_run() {
+                let mut runs = store.folder.runs.lock();
+                runs.insert(state.owner().tag(), run);
             }
         }
         Ok(())

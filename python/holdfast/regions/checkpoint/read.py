@@ -7,7 +7,7 @@ pipeline runs.
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from holdfast._core import CheckpointMetadata, RegionEntry
@@ -143,6 +143,32 @@ def summarise(folder: AnyPath, id: int) -> Summary:
         staged_files=sum(len(entry.staged) for entry in entries),
         stored_bytes=metadata_path(folder, id).stat().st_size + segment_bytes,
     )
+
+
+def summarise_all(folder: AnyPath, ids: Iterable[int]) -> tuple[list[Summary], list[str]]:
+    """Add up checkpoints, and return beside them what cannot be read, a line each."""
+    summaries: list[Summary] = []
+    unreadable: list[str] = []
+    for id in ids:
+        try:
+            summaries.append(summarise(folder, id))
+        except UNREADABLE as error:
+            # The pipeline may be running, and let go of a checkpoint meanwhile.
+            if metadata_path(folder, id).exists():
+                unreadable.append(str(error))
+    return summaries, unreadable
+
+
+def refuse(unreadable: Sequence[str]) -> None:
+    """Fail if there are checkpoints that cannot be read.
+
+    Raises
+    ------
+    OSError
+        If there are, with a line each.
+    """
+    if unreadable:
+        raise OSError("\n  ".join([f"{len(unreadable)} checkpoints cannot be read:", *unreadable]))
 
 
 def in_flight_rows(entry: RegionEntry) -> int:

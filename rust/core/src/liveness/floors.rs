@@ -92,7 +92,7 @@ impl Evidence for Floors {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::*;
 
     const NONE: DeltaRuns = DeltaRuns::NONE;

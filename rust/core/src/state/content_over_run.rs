@@ -3,6 +3,7 @@
 //! The directory of column families stays in memory. Every other table has the keys of the runs that
 //! begin with its prefix; a table of which no run has a key stands on its own.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{DIRECTORY, Families, Layout, Prefix, split_key};
@@ -49,13 +50,8 @@ impl Families {
                 Some(run) => Arc::clone(run),
                 None => Arc::new(OpenRun::new(RunReader::open(storage, reference, owner)?)),
             };
-            let lineage = run.reader().head().lineage.as_slice();
-            if !lineage.iter().eq(opened
-                .iter()
-                .map(|run| run.reference())
-                .collect::<Vec<_>>()
-                .iter())
-            {
+            let below: Vec<_> = opened.iter().map(|run| run.reference()).collect();
+            if run.reader().head().lineage != below {
                 return Err(Error::corrupt(format!(
                     "{reference} of {owner}: expected a run that builds on the {} before it",
                     opened.len()
@@ -170,10 +166,20 @@ impl Families {
         self.put_over(&runs, |table, below| table.rest_on(below, session));
     }
 
-    /// Gives up what the runs have as well and the last session did not touch. To be called between two
-    /// sessions.
-    pub(in crate::state) fn evict(&mut self) {
-        self.each(Table::evict);
+    /// Gives up to `bytes` of what the runs have as well and the last session did not touch, or a little more:
+    /// what was not touched for longest goes first. To be called between two sessions.
+    pub(in crate::state) fn evict(&mut self, bytes: usize) {
+        let garbage: usize = self.tables().map(|(_, table)| table.garbage_bytes()).sum();
+        let mut ages = BTreeMap::new();
+        self.each(|table| table.add_ages(&mut ages));
+        let mut freed = garbage;
+        let needed = ages.into_iter().take_while(|(_, of_session)| {
+            let wanted = freed < bytes;
+            freed += of_session;
+            wanted
+        });
+        let newest = needed.last().map(|(session, _)| session);
+        self.each(|table| table.evict(newest));
     }
 
     /// Whether no run has the value of most keys that are in memory, so that only another run lets

@@ -86,15 +86,16 @@ impl StateStore {
             return Ok(());
         }
         self.prepare_runs(writer)?;
-        self.make_room()
+        self.make_room(true)
     }
 
     /// Moves to the runs that come next, and gives up what they have and the last sessions did not
-    /// touch, if memory is short. There is no way back to an older version then.
+    /// touch, if memory is short: its part of that, or everything. There is no way back to an older
+    /// version then.
     ///
     /// # Errors
     /// `LimitExceeded`.
-    pub(super) fn make_room(&mut self) -> Result<()> {
+    pub(super) fn make_room(&mut self, all: bool) -> Result<()> {
         self.scans.clear();
         self.before = None;
         self.families.begin();
@@ -103,7 +104,8 @@ impl StateStore {
         }
         let is_short = self.memory.is_short(0);
         if is_short {
-            self.families.evict();
+            let part = self.memory.excess() as usize;
+            self.families.evict(if all { usize::MAX } else { part });
         }
         self.count_memory()?;
         self.is_starved = is_short && self.memory.is_short(0) && self.families.is_mostly_dirty();
@@ -111,7 +113,7 @@ impl StateStore {
     }
 
     /// The merge that is due: at least `min_changelogs` durable ones lie above the runs, and either
-    /// what lies above the base image is half its size, see [`keep_below`], or there are `MAX_WAIT`
+    /// what lies above the base image is half its size, see `keep_below`, or there are `MAX_WAIT`
     /// times as many. Where memory is short and what takes it is in no run, one changelog is enough,
     /// because only what a run has can leave memory. Also as soon as any segment lies in one of the
     /// `wasteful` files, which go once no version needs a segment in them. `None` while an earlier run

@@ -1,7 +1,7 @@
 //! Memory that all stores of a process share: a target that they keep to, and a limit.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -15,6 +15,7 @@ pub struct MemoryBudget {
     limit_bytes: AtomicU64,
     /// [`UNSET`] for three quarters of the limit.
     target_bytes: AtomicU64,
+    was_short: AtomicBool,
 }
 
 const UNSET: u64 = u64::MAX;
@@ -32,6 +33,7 @@ impl MemoryBudget {
             used_bytes: AtomicU64::new(0),
             limit_bytes: AtomicU64::new(UNSET),
             target_bytes: AtomicU64::new(UNSET),
+            was_short: AtomicBool::new(false),
         }
     }
 
@@ -51,6 +53,12 @@ impl MemoryBudget {
     pub fn set_target_bytes(&self, target_bytes: Option<u64>) {
         self.target_bytes
             .store(target_bytes.unwrap_or(UNSET), Ordering::Relaxed);
+    }
+
+    /// Whether stores ever took, or had to take, more than the target: some of their state may be read
+    /// from base images since.
+    pub fn was_short(&self) -> bool {
+        self.was_short.load(Ordering::Relaxed)
     }
 
     fn target_bytes(&self) -> Option<u64> {
@@ -89,9 +97,24 @@ impl MemoryShare {
     /// Whether `more` bytes would bring the process beyond its target.
     pub(super) fn is_short(&self, more: u64) -> bool {
         let used = self.budget.used_bytes().saturating_add(more);
-        self.budget
-            .target_bytes()
-            .is_some_and(|target| used > target)
+        let target = self.budget.target_bytes();
+        let is_short = target.is_some_and(|target| used > target);
+        if is_short {
+            self.budget.was_short.store(true, Ordering::Relaxed);
+        }
+        is_short
+    }
+
+    /// What the store is to give up where the process is beyond its target: its part of what brings the
+    /// process an eighth below that, so that not every session has to; 0 where there is room.
+    pub(super) fn excess(&self) -> u64 {
+        if !self.is_short(0) {
+            return 0;
+        }
+        let used = self.budget.used_bytes().max(1);
+        let target = self.budget.target_bytes().unwrap_or(used);
+        let over = used.saturating_sub(target - target / 8);
+        (u128::from(self.bytes) * u128::from(over) / u128::from(used)) as u64
     }
 
     /// Counts what the store takes now. Growth above the limit is counted and reported.

@@ -127,6 +127,7 @@ pub(super) fn keep_below(runs: &[u64], changelogs: u64) -> usize {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::indexing_slicing)]
     use super::*;
     use proptest::prelude::*;
 

@@ -28,7 +28,7 @@ impl StateStore {
             return Err(Error::invalid_input(format!("{}: {why}", self.owner)));
         }
         self.is_used = true;
-        self.make_room()?;
+        self.make_room(false)?;
         self.turn_journal(true);
         self.in_session = true;
         Ok(())

@@ -3,7 +3,7 @@
 //! A key gets a slot before it is changed, so that the undo log holds what was before and the number of
 //! keys stays right. A slot is *clean* while the run has the same value; only such a one may be given up.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use super::Table;
 use crate::error::{Error, Result};
@@ -13,6 +13,9 @@ use crate::state::below::Below;
 use crate::state::order::{KeyRange, Order, sort_by_key};
 use crate::state::run_cursor::StackCursor;
 use crate::state::slot::{Slot, Stamp, find_in, hash_of};
+
+/// What a key takes in memory beside its record, at least: 16 in its slot, 4 in the index.
+const SLOT_BYTES: usize = 20;
 
 impl Table {
     /// Puts an empty table over what a run has of it.
@@ -130,26 +133,52 @@ impl Table {
         }
     }
 
-    /// Gives up what is clean and was not touched in the last session, between two sessions.
-    pub(in crate::state) fn evict(&mut self) {
-        let Some(below) = &mut self.below else {
-            return;
-        };
-        let last = self.session.saturating_sub(2);
-        let mut slots: Vec<Slot> = std::mem::take(&mut self.slots);
-        let before = slots.len();
-        slots.retain(|slot| {
-            let goes = slot.stamp.is_clean() && slot.stamp.session() < last;
-            below.unlinked += u64::from(goes);
-            !goes && !slot.record.is_none()
-        });
-        if slots.len() == before {
-            self.slots = slots;
+    /// Adds to `ages` what each session could give up that touched it last, in bytes: what is clean and
+    /// was not touched in the last session.
+    pub(in crate::state) fn add_ages(&self, ages: &mut BTreeMap<u32, usize>) {
+        if self.below.is_none() {
             return;
         }
-        slots.shrink_to_fit();
-        self.len = slots.iter().filter(|slot| !slot.is_dead()).count();
-        self.slots = slots;
+        for slot in self.slots.iter().filter(|slot| self.may_go(slot)) {
+            let bytes = self.stored_bytes(slot.record) + SLOT_BYTES;
+            *ages.entry(slot.stamp.session()).or_default() += bytes;
+        }
+    }
+
+    fn may_go(&self, slot: &Slot) -> bool {
+        let last = self.session.saturating_sub(2);
+        !slot.record.is_none() && slot.stamp.is_clean() && slot.stamp.session() < last
+    }
+
+    /// Bytes of records that no slot leads to any more.
+    pub(in crate::state) fn garbage_bytes(&self) -> usize {
+        self.arena.used_bytes().saturating_sub(self.live_bytes)
+    }
+
+    /// Gives up what [`Table::add_ages`] counts, of sessions up to `newest`, and garbage, between two
+    /// sessions.
+    pub(in crate::state) fn evict(&mut self, newest: Option<u32>) {
+        if self.below.is_none() {
+            return;
+        }
+        let goes = |slot: &Slot| Some(slot.stamp.session()) <= newest && self.may_go(slot);
+        let gone = self.slots.iter().filter(|slot| goes(slot)).count();
+        if gone == 0 {
+            if self.garbage_bytes() > 0 {
+                self.compact();
+                self.live_bytes = self.arena.used_bytes();
+            }
+            return;
+        }
+        let kept = self
+            .slots
+            .iter()
+            .filter(|slot| !slot.record.is_none() && !goes(slot));
+        self.slots = kept.copied().collect();
+        if let Some(below) = &mut self.below {
+            below.unlinked += gone as u64;
+        }
+        self.len = self.slots.iter().filter(|slot| !slot.is_dead()).count();
         self.free = Vec::new();
         self.compact();
         self.live_bytes = self.arena.used_bytes();

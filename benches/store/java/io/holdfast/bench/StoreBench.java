@@ -1,31 +1,20 @@
 package io.holdfast.bench;
 
-import java.util.UUID;
-import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.classic.SparkSession;
-import org.apache.spark.sql.execution.streaming.checkpointing.CommitLog;
-import org.apache.spark.sql.execution.streaming.checkpointing.CommitMetadataBase;
 import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.PrefixKeyScanStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
-import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
-import org.apache.spark.sql.execution.streaming.state.StateStoreId;
 import org.apache.spark.sql.execution.streaming.state.StateStoreIterator;
-import org.apache.spark.sql.execution.streaming.state.StateStoreProvider;
-import org.apache.spark.sql.execution.streaming.state.StateStoreProviderId;
 import org.apache.spark.sql.execution.streaming.state.UnsafeRowPair;
-import scala.Option;
-import scala.collection.immutable.Map;
-import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * One state store of the session's provider, driven by one thread. Methods that measure return
  * nanoseconds, and fail if the store answers wrongly.
  */
 public final class StoreBench implements AutoCloseable {
-  private static final String FAMILY = StateStore.DEFAULT_COL_FAMILY_NAME();
+  private static final String FAMILY = OneStore.FAMILY;
 
   /** Prime to all numbers of keys in use: visits keys in an order no cache foresees. */
   private static final long STRIDE = 611_953;
@@ -33,17 +22,12 @@ public final class StoreBench implements AutoCloseable {
   /** Loops run in chunks, so that their compiled form is entered early and often. */
   private static final long CHUNK = 10_000;
 
-  private final SparkSession spark;
-  private final StateStoreId id;
   private final long keys;
   private final long groupSize;
   private final Rows rows;
-  private final CommitLog commits;
+  private final OneStore one;
 
-  private StateStoreProvider provider;
   private StateStore store;
-  private Option<String> commitId = Option.empty();
-  private long version;
 
   /**
    * @param checkpoint root folder, of this store alone
@@ -51,87 +35,45 @@ public final class StoreBench implements AutoCloseable {
    * @param groupSize keys that share a prefix; 1 for a store that is not scanned by prefix
    */
   public StoreBench(SparkSession spark, String checkpoint, long keys, long groupSize) {
-    this.spark = spark;
     this.keys = keys;
     this.groupSize = groupSize;
-    id = new StateStoreId(checkpoint + "/state", 0, 0, StateStoreId.DEFAULT_STORE_NAME());
     rows = new Rows(groupSize);
-    commits = new CommitLog(spark, checkpoint + "/commits", false);
-    provider = newProvider();
-  }
-
-  private StateStoreProvider newProvider() {
     KeyStateEncoderSpec spec =
         groupSize == 1
             ? new NoPrefixKeyStateEncoderSpec(Rows.KEY)
             : new PrefixKeyScanStateEncoderSpec(Rows.KEY, 1);
-    Configuration hadoopConf = spark.sessionState().newHadoopConf();
-    return StateStoreProvider.createAndInit(
-        new StateStoreProviderId(id, UUID.randomUUID()),
-        Rows.KEY,
-        Rows.VALUE,
-        spec,
-        false,
-        StateStoreConf.apply(spark.sessionState().conf()),
-        hadoopConf,
-        false,
-        Option.empty());
+    one = new OneStore(spark, checkpoint, Rows.KEY, Rows.VALUE, spec);
   }
 
   /** Opens the newest version for changes. */
   public long begin() {
-    long start = System.nanoTime();
-    store = provider.getStore(version, commitId, false, false);
-    return System.nanoTime() - start;
+    long took = one.begin();
+    store = one.session();
+    return took;
   }
 
   /** Commits what was changed since {@link #begin}. */
   public long commit() {
-    long start = System.nanoTime();
-    version = store.commit();
-    long took = System.nanoTime() - start;
-    commitId = store.getStateStoreCheckpointInfo().stateStoreCkptId();
-    return took;
+    return one.commit();
   }
 
   /** Commits the batch of the last {@link #commit} as the driver does. */
   public long publish() {
-    Option<Map<Object, String[][]>> ids = Option.empty();
-    int format = CommitLog.VERSION_1();
-    if (commitId.isDefined()) {
-      String[][] ofPartitions = {{commitId.get()}};
-      java.util.Map<Object, String[][]> byOperator =
-          java.util.Map.of(id.operatorId(), ofPartitions);
-      ids = Option.apply(Map.from(CollectionConverters.asScala(byOperator)));
-      format = CommitLog.VERSION_2();
-    }
-    CommitMetadataBase metadata =
-        commits.createMetadata(0, ids, commits.createMetadata$default$3(), format);
-    long start = System.nanoTime();
-    if (!commits.add(version - 1, metadata)) {
-      throw new IllegalStateException("batch " + (version - 1) + " was committed before");
-    }
-    return System.nanoTime() - start;
+    return one.publish();
   }
 
   public void abort() {
-    store.abort();
+    one.abort();
   }
 
   /** What background maintenance does once a minute. */
   public long maintain() {
-    long start = System.nanoTime();
-    provider.doMaintenance();
-    return System.nanoTime() - start;
+    return one.maintain();
   }
 
   /** Memory in bytes, as the provider reports it after a commit. */
   public long memoryUsedBytes() {
-    return store.metrics().memoryUsedBytes();
-  }
-
-  public long numKeys() {
-    return store.metrics().numKeys();
+    return one.memoryUsedBytes();
   }
 
   /** Puts {@code count} keys; {@code salt} makes values differ from those of another call. */
@@ -162,7 +104,7 @@ public final class StoreBench implements AutoCloseable {
     for (long i = 0; i < count; i++) {
       wanted += Rows.expected(scattered(i) + salt);
     }
-    require("sum of values", wanted, sum);
+    OneStore.require("sum of values", wanted, sum);
     return took;
   }
 
@@ -182,7 +124,7 @@ public final class StoreBench implements AutoCloseable {
       found += missChunk(from, Math.min(from + CHUNK, count));
     }
     long took = System.nanoTime() - start;
-    require("keys found", 0, found);
+    OneStore.require("keys found", 0, found);
     return took;
   }
 
@@ -221,7 +163,7 @@ public final class StoreBench implements AutoCloseable {
     for (long number = 0; number < keys; number++) {
       wanted += number + Rows.expected(number + salt);
     }
-    require("sum of keys and values", wanted, sum);
+    OneStore.require("sum of keys and values", wanted, sum);
     return took;
   }
 
@@ -244,7 +186,7 @@ public final class StoreBench implements AutoCloseable {
         wanted += number + Rows.expected(number + salt);
       }
     }
-    require("sum of keys and values", wanted, sum);
+    OneStore.require("sum of keys and values", wanted, sum);
     return took;
   }
 
@@ -259,13 +201,13 @@ public final class StoreBench implements AutoCloseable {
 
   /** Replaces the provider by a fresh one, up to the answer to its first get. */
   public long restore() {
-    provider.close();
+    one.close();
     long start = System.nanoTime();
-    provider = newProvider();
-    store = provider.getStore(version, commitId, false, false);
+    one.renew();
+    begin();
     UnsafeRow value = store.get(rows.key(0), FAMILY);
     long took = System.nanoTime() - start;
-    require("first key found", 1, value == null ? 0 : 1);
+    OneStore.require("first key found", 1, value == null ? 0 : 1);
     return took;
   }
 
@@ -282,17 +224,10 @@ public final class StoreBench implements AutoCloseable {
 
   @Override
   public void close() {
-    provider.close();
+    one.close();
   }
 
   private long scattered(long i) {
     return i * STRIDE % keys;
-  }
-
-  private static void require(String what, long expected, long found) {
-    if (expected != found) {
-      throw new IllegalStateException(
-          what + ": expected " + expected + ", found " + found + ": the store answers wrongly");
-    }
   }
 }

@@ -8,6 +8,7 @@ import java.util.Arrays;
 import java.util.Collection;
 import java.util.List;
 import java.util.Map;
+import java.util.OptionalLong;
 import java.util.Set;
 import org.apache.spark.network.util.JavaUtils;
 
@@ -31,10 +32,11 @@ public final class HoldfastConf {
             + " bytes, or as Spark writes sizes (4g)."),
     TARGET_MEMORY_BYTES(
         "targetMemoryBytes",
-        "0",
-        "Native memory from which on stores keep only what batches use, and leave the rest in base"
-            + " images, 0 for three quarters of maxMemoryBytes: a number of bytes, or as Spark writes"
-            + " sizes (3g)."),
+        "auto",
+        "Native memory of one executor from which on its stores keep only what batches use, and leave"
+            + " the rest in runs, 0 to keep everything: a number of bytes, or as Spark writes"
+            + " sizes (3g), or auto for three quarters of maxMemoryBytes, or without that for a share"
+            + " of what the executor has beside its heap."),
     LOCAL_CACHE_BYTES(
         "localCacheBytes",
         Long.toString(1L << 30),
@@ -86,12 +88,13 @@ public final class HoldfastConf {
   public final Compression compression;
 
   /** 0 for no limit. */
-  final long maxMemoryBytes;
+  public final long maxMemoryBytes;
 
-  /** 0 for three quarters of the limit, if there is one. */
-  final long targetMemoryBytes;
+  /** Empty where the executor decides, 0 for none. */
+  public final OptionalLong targetMemoryBytes;
 
-  private final long localCacheBytes;
+  /** Local disk for remote state that may leave memory. */
+  public final long localCacheBytes;
 
   /** Whether commits record every operation. */
   final boolean changeJournal;
@@ -100,16 +103,11 @@ public final class HoldfastConf {
   public HoldfastConf(Map<String, String> values) {
     maxFileBytes = bytes(values, Setting.MAX_FILE_BYTES, 1);
     maxMemoryBytes = bytes(values, Setting.MAX_MEMORY_BYTES, 0);
-    targetMemoryBytes = bytes(values, Setting.TARGET_MEMORY_BYTES, 0);
+    targetMemoryBytes = targetBytes(values);
     localCacheBytes = bytes(values, Setting.LOCAL_CACHE_BYTES, 0);
     changeJournal = flag(values, Setting.CHANGE_JOURNAL);
     String named = text(values, Setting.COMPRESSION);
     compression = Compression.named(named).orElseThrow(() -> wrong(Setting.COMPRESSION, named));
-  }
-
-  /** Local disk for remote state; 0 where no state leaves memory, so that it is read once. */
-  public long localCacheBytes() {
-    return maxMemoryBytes > 0 || targetMemoryBytes > 0 ? localCacheBytes : 0;
   }
 
   /** What is wrong with a checkpoint of another format than 2. */
@@ -133,6 +131,13 @@ public final class HoldfastConf {
       return isTrue;
     }
     throw wrong(setting, text);
+  }
+
+  private static OptionalLong targetBytes(Map<String, String> values) {
+    Setting setting = Setting.TARGET_MEMORY_BYTES;
+    return text(values, setting).equalsIgnoreCase(setting.defaultValue)
+        ? OptionalLong.empty()
+        : OptionalLong.of(bytes(values, setting, 0));
   }
 
   private static long bytes(Map<String, String> values, Setting setting, long least) {

@@ -98,7 +98,7 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
             stateSchemaProvider);
     context.families.put(family, spec);
     HoldfastConf conf = new HoldfastConf(CollectionConverters.asJava(storeConf.sqlConfs()));
-    Native.limitMemory(conf.maxMemoryBytes, conf.targetMemoryBytes);
+    HoldfastPlugin.executor().stores().limitMemory(conf);
     SegmentFolder folder = SegmentFolder.of(id.checkpointRootLocation(), hadoopConf);
     nativeStore =
         new NativeStore(

@@ -91,7 +91,10 @@ public final class Native {
    * Limits the native memory of all stores of this process, in bytes; 0 is no limit. From the target
    * on stores keep only what they use; 0 is three quarters of the limit.
    */
-  static native void limitMemory(long limit, long target);
+  public static native void limitMemory(long limit, long target);
+
+  /** Whether stores of this process ever took more than the target. */
+  public static native boolean wasShortOfMemory();
 
   /**
    * Keeps pages of remote files in a nameless file in the folder {@code dir}.

@@ -7,7 +7,7 @@ import scala.Option;
 
 /**
  * How Spark asks a provider for stores, since 4.2. Where it asks for a snapshot with the commit,
- * because the store is behind with them, maintenance writes a base image as for any other.
+ * because the store is behind with them, maintenance merges changelogs as for any other.
  */
 public interface OpensStores extends StateStoreProvider {
   /**

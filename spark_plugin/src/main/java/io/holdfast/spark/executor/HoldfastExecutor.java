@@ -33,7 +33,7 @@ public final class HoldfastExecutor implements ExecutorPlugin {
   public void init(PluginContext context, Map<String, String> extraConf) {
     endpoint = new ExecutorEndpoint(context.executorID(), this::handle);
     DriverLink driver = new DriverLink(context);
-    stores = new StoreManagers(driver, endpoint.link());
+    stores = new StoreManagers(driver, endpoint.link(), MemoryFacts.here(context.conf()));
     regional = new RegionalManagers(driver, endpoint.link());
     regional.start();
     stores

@@ -12,7 +12,10 @@ import org.slf4j.LoggerFactory;
 final class LocalCache {
   private static final Logger LOG = LoggerFactory.getLogger(LocalCache.class);
 
-  private long bytes;
+  private volatile long bytes;
+
+  /** Bound of the cache that begins once state leaves memory; 0 for none. */
+  private volatile long awaited;
 
   /** What it did so far. */
   record Totals(long bytes, long hits, long misses) {}
@@ -20,8 +23,26 @@ final class LocalCache {
   /**
    * Bounds the cache. The largest bound of the executor's queries holds: one that needs no cache must
    * not take that of another. Without a disk to write to there is none.
+   *
+   * @param atOnce else the cache begins when state leaves memory: until then nothing is read twice,
+   *     and writing everything to the local disk would be for nothing
    */
-  synchronized void keep(long wanted) {
+  synchronized void want(long wanted, boolean atOnce) {
+    if (atOnce) {
+      keep(wanted);
+    } else {
+      awaited = Math.max(awaited, wanted);
+    }
+  }
+
+  /** Begins the cache if state has left memory. */
+  void lookAtMemory() {
+    if (awaited > bytes && Native.wasShortOfMemory()) {
+      keep(awaited);
+    }
+  }
+
+  private synchronized void keep(long wanted) {
     if (wanted <= bytes) {
       return;
     }

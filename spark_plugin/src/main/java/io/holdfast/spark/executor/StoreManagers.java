@@ -123,6 +123,11 @@ public final class StoreManagers {
       reportLostFiles(shared);
     }
 
+    /** To be called after what may have made state leave memory: it is read from elsewhere then. */
+    public void lookAtMemory() {
+      cache.lookAtMemory();
+    }
+
     @Override
     public void close() {
       release(shared);
@@ -131,6 +136,7 @@ public final class StoreManagers {
 
   private final DriverLink driver;
   private final ExecutorLink link;
+  private final MemoryFacts memory;
   private final ExecutorTotals totals = new ExecutorTotals();
   private final LocalCache cache = new LocalCache();
   private final ManagerPool<Manager> managers = new ManagerPool<>();
@@ -154,12 +160,17 @@ public final class StoreManagers {
 
   private volatile boolean nativeLoaded;
 
+  /** Of the query that began a store last. */
+  private MemoryTarget target;
+
   /**
    * @param link the driver's way back to this executor
+   * @param memory what this executor has
    */
-  StoreManagers(DriverLink driver, ExecutorLink link) {
+  StoreManagers(DriverLink driver, ExecutorLink link, MemoryFacts memory) {
     this.driver = driver;
     this.link = link;
+    this.memory = memory;
     sweeper.scheduleWithFixedDelay(this::closeIdle, IDLE_MS, IDLE_MS / 2, TimeUnit.MILLISECONDS);
   }
 
@@ -189,6 +200,16 @@ public final class StoreManagers {
     return sum;
   }
 
+  /** Has stores keep to what the settings of a query say, those of other queries too. */
+  public synchronized void limitMemory(HoldfastConf conf) {
+    MemoryTarget wanted = MemoryTarget.of(conf.maxMemoryBytes, conf.targetMemoryBytes, memory);
+    if (!wanted.equals(target)) {
+      LOG.info("State stays in native memory up to {}", wanted.text());
+      target = wanted;
+    }
+    Native.limitMemory(conf.maxMemoryBytes, wanted.bytes());
+  }
+
   /** The manager of {@code folder}, for a store of this run of a query. */
   public synchronized Lease acquire(SegmentFolder folder, HoldfastConf conf, UUID run) {
     Manager manager = managers.of(folder.name);
@@ -206,7 +227,7 @@ public final class StoreManagers {
       }
     }
     if (!folder.isLocal()) {
-      cache.keep(conf.localCacheBytes());
+      cache.want(conf.localCacheBytes, target.isChosen());
     }
     manager.run = run;
     manager.users++;

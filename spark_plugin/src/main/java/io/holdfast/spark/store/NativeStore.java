@@ -256,6 +256,7 @@ public final class NativeStore {
     long nanos = System.nanoTime() - start;
     loadNanos += nanos;
     lease.totals().loadNanos.add(nanos);
+    lease.lookAtMemory();
     if (workedAround != null) {
       LOG.warn("Holdfast found damage and worked around it: {}", workedAround);
     }
@@ -310,6 +311,7 @@ public final class NativeStore {
     commitNanos += nanos;
     lease.totals().appendNanos.add(nanos);
     lease.reportFiles();
+    lease.lookAtMemory();
     return id;
   }
 

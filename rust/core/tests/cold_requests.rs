@@ -1,0 +1,211 @@
+//! What keys that are not in memory cost in requests to remote storage, with and without a cache on the
+//! local disk.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::faulty;
+use holdfast_core::Owner;
+use holdfast_core::Term;
+use holdfast_core::segment::{SegmentWriter, WriterOptions};
+use holdfast_core::state::{
+    CommitId, FIRST_FAMILY, FamilyOptions, KeyRange, Layout, MemoryBudget, ScanOf, StateStore,
+};
+use holdfast_core::storage::{CachedStorage, FaultyStorage, LocalCache, Operation, Storage};
+
+/// Four groups of blocks, with values that do not compress: blocks of 120 keys.
+const KEYS: u64 = 250_000;
+const GROUPS: u64 = 4;
+
+const CACHE_BYTES: u64 = 256 << 20;
+const PAGE_BYTES: u64 = 256 << 10;
+
+struct Remote {
+    dir: tempfile::TempDir,
+    storage: Arc<FaultyStorage>,
+}
+
+/// Requests so far: objects that were opened, and ranges that were read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Requests {
+    opened: u64,
+    read: u64,
+}
+
+impl Remote {
+    fn requests(&self) -> Requests {
+        Requests {
+            opened: self.storage.calls(Operation::Open),
+            read: self.storage.calls(Operation::Read),
+        }
+    }
+
+    fn since(&self, before: Requests) -> Requests {
+        let now = self.requests();
+        Requests {
+            opened: now.opened - before.opened,
+            read: now.read - before.read,
+        }
+    }
+
+    /// This storage as another process reaches it.
+    fn behind_cache(&self, cache_bytes: u64) -> Arc<CachedStorage> {
+        let cache = Arc::new(LocalCache::default());
+        let folder = self.dir.path().join("cache");
+        cache.keep_in(&folder, cache_bytes).unwrap();
+        Arc::new(CachedStorage::new(self.storage.clone(), cache))
+    }
+}
+
+fn key(n: u64) -> [u8; 16] {
+    let mut key = [0; 16];
+    let mixed = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+    key[8..].copy_from_slice(&mixed);
+    key
+}
+
+fn value(n: u64) -> Vec<u8> {
+    let mut mixed = n + 1;
+    let words = std::iter::repeat_with(|| {
+        mixed ^= mixed << 13;
+        mixed ^= mixed >> 7;
+        mixed ^= mixed << 17;
+        mixed.to_le_bytes()
+    });
+    words.take(12).flatten().collect()
+}
+
+fn store(target_bytes: Option<u64>) -> StateStore {
+    let budget = Arc::new(MemoryBudget::unlimited());
+    budget.set_target_bytes(target_bytes);
+    let layout = Layout::Plain(FamilyOptions::default());
+    StateStore::within(Owner::new("", "0", "7", "default"), layout, budget)
+}
+
+/// A base image of all keys and one changelog above it.
+fn written(remote: &Remote) -> CommitId {
+    let storage: Arc<dyn Storage> = remote.storage.clone();
+    let writer = SegmentWriter::open(storage, Term(1), WriterOptions::default());
+    let mut store = store(Some(u64::MAX - 1));
+    store.open(remote.storage.as_ref(), 0, None).unwrap();
+    store.begin().unwrap();
+    for n in 0..KEYS {
+        store.put(FIRST_FAMILY, &key(n), &value(n)).unwrap();
+    }
+    store.commit(&writer).unwrap();
+    writer.sync().unwrap();
+    // Every file wasteful: a base image is due.
+    let files = remote.storage.list().unwrap().into_iter();
+    let files = files.filter_map(|object| holdfast_core::FileId::parse(&object.name));
+    let task = store.merge_task(&writer, 1, &files.collect()).unwrap();
+    let image = task.run(remote.storage.as_ref(), &writer).unwrap();
+    writer.sync().unwrap();
+    store.accept(image);
+    store.begin().unwrap();
+    store.put(FIRST_FAMILY, b"last", b"").unwrap();
+    let id = store.commit(&writer).unwrap();
+    writer.seal().unwrap();
+    id
+}
+
+fn remote() -> (Remote, CommitId) {
+    let (dir, storage) = faulty();
+    let remote = Remote { dir, storage };
+    let id = written(&remote);
+    (remote, id)
+}
+
+/// Reads keys far from each other, after one of each group.
+fn look_up(store: &mut StateStore, keys: impl Iterator<Item = u64>) -> u64 {
+    let before = store.stats().cold_reads;
+    for n in keys {
+        let found = store.get(FIRST_FAMILY, &key(n)).unwrap();
+        assert_eq!(found, Some(value(n).as_slice()), "{n}");
+    }
+    store.stats().cold_reads - before
+}
+
+#[test]
+fn a_cold_key_costs_one_request_once_its_group_is_there() {
+    let (remote, id) = remote();
+    let storage = remote.behind_cache(0);
+    let before = remote.requests();
+    let mut store = store(Some(1));
+    store.open(storage.as_ref(), id.version, Some(&id)).unwrap();
+    // Changelog and base image: an object each; head, body; trailer, directory, head in two parts.
+    let opening = remote.since(before);
+    assert!(opening.opened <= 2 && opening.read <= 5, "{opening:?}");
+    // Keys in the order of their numbers lie anywhere: soon one of every group was asked for.
+    let before = remote.requests();
+    let blocks = look_up(&mut store, 0..64);
+    let first = remote.since(before);
+    assert_eq!(first.opened, 0);
+    assert_eq!(first.read, blocks + GROUPS);
+    let before = remote.requests();
+    let blocks = look_up(&mut store, 1_000..2_000);
+    let more = remote.since(before);
+    assert_eq!(
+        more,
+        Requests {
+            opened: 0,
+            read: blocks
+        }
+    );
+    assert!(blocks <= 1_000);
+    // A key that is not there costs nothing, but where its group's filter takes it for another.
+    let before = remote.requests();
+    for n in KEYS..KEYS + 1_000 {
+        assert_eq!(store.get(FIRST_FAMILY, &key(n)).unwrap(), None);
+    }
+    let absent = remote.since(before);
+    assert_eq!(absent.opened, 0);
+    assert!(absent.read < 20, "{absent:?}");
+}
+
+#[test]
+fn with_a_local_cache_each_page_is_fetched_once() {
+    let (remote, id) = remote();
+    let storage = remote.behind_cache(CACHE_BYTES);
+    let before = remote.requests();
+    let mut store = store(Some(1));
+    store.open(storage.as_ref(), id.version, Some(&id)).unwrap();
+    let opening = remote.since(before);
+    assert!(opening.opened <= 2 && opening.read <= 3, "{opening:?}");
+    let bytes: u64 = remote.storage.list().unwrap().iter().map(|o| o.len).sum();
+    let pages = bytes.div_ceil(PAGE_BYTES) + 2;
+    let before = remote.requests();
+    let blocks = look_up(&mut store, 0..2_000);
+    let fetched = remote.since(before);
+    assert!(blocks > pages);
+    assert!(fetched.read <= pages, "{fetched:?}, {pages} pages");
+    let before = remote.requests();
+    look_up(&mut store, 2_000..4_000);
+    let again = remote.since(before);
+    assert!(fetched.read + again.read <= pages);
+}
+
+#[test]
+fn a_scan_of_cold_keys_reads_ahead() {
+    let (remote, id) = remote();
+    // A read for each block and group, or for 4 MiB at a time.
+    for (cache_bytes, most_reads) in [(0, KEYS / 100), (CACHE_BYTES, 16)] {
+        let storage = remote.behind_cache(cache_bytes);
+        let mut store = store(Some(1));
+        store.open(storage.as_ref(), id.version, Some(&id)).unwrap();
+        let before = remote.requests();
+        let mut out = Vec::new();
+        let all = ScanOf::Keys(KeyRange::All);
+        let mut batch = store.scan(FIRST_FAMILY, all, 64 << 10, &mut out).unwrap();
+        let mut entries = batch.entries;
+        while let Some(scan) = batch.scan {
+            out.clear();
+            batch = store.scan_on(scan, 64 << 10, &mut out).unwrap();
+            entries += batch.entries;
+        }
+        assert_eq!(u64::from(entries), KEYS + 1);
+        let requests = remote.since(before);
+        assert!(requests.read <= most_reads, "{requests:?}");
+    }
+}

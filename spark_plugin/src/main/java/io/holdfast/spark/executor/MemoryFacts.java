@@ -1,0 +1,97 @@
+package io.holdfast.spark.executor;
+
+import com.sun.management.OperatingSystemMXBean;
+import java.io.IOException;
+import java.lang.management.ManagementFactory;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.stream.Stream;
+import org.apache.spark.SparkConf;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * What is known of the memory of this executor, in bytes.
+ *
+ * @param isContainerOfSpark whether YARN or Kubernetes gave it a container, of a size that Spark
+ *     asked for
+ * @param overheadBytes what Spark asks for beside heap, off-heap and Python memory
+ * @param heapBytes most that the heap of the JVM takes
+ * @param otherBytes what Spark's settings give to off-heap and Python memory
+ * @param limitBytes what the JVM may use of the machine: all of it, or the limit of its container
+ * @param machineBytes of the machine
+ */
+public record MemoryFacts(
+    boolean isContainerOfSpark,
+    long overheadBytes,
+    long heapBytes,
+    long otherBytes,
+    long limitBytes,
+    long machineBytes) {
+  private static final Logger LOG = LoggerFactory.getLogger(MemoryFacts.class);
+
+  private static final Path MACHINE = Path.of("/proc/meminfo");
+
+  // Spark's settings, with its defaults. It reads sizes without a unit as MiB.
+  private static final String MEMORY = "spark.executor.memory";
+  private static final String OVERHEAD = "spark.executor.memoryOverhead";
+  private static final String FACTOR = "spark.executor.memoryOverheadFactor";
+  private static final String KUBERNETES_FACTOR = "spark.kubernetes.memoryOverheadFactor";
+  private static final double DEFAULT_FACTOR = 0.1;
+  private static final String LEAST_OVERHEAD = "spark.executor.minMemoryOverhead";
+  private static final String PYTHON_MEMORY = "spark.executor.pyspark.memory";
+  private static final String USES_OFF_HEAP = "spark.memory.offHeap.enabled";
+  private static final String OFF_HEAP = "spark.memory.offHeap.size";
+
+  /** The facts of this process. */
+  public static MemoryFacts here(SparkConf conf) {
+    OperatingSystemMXBean system =
+        (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+    // The JVM knows the limits of both versions of control groups.
+    long limit = system.getTotalMemorySize();
+    return of(conf, Runtime.getRuntime().maxMemory(), limit, readMachine(limit));
+  }
+
+  /** What the settings of an application say, beside what is known of the process. */
+  public static MemoryFacts of(SparkConf conf, long heapBytes, long limitBytes, long machineBytes) {
+    String master = conf.get("spark.master", "");
+    long other = mib(conf, PYTHON_MEMORY, "0") << 20;
+    if (conf.getBoolean(USES_OFF_HEAP, false)) {
+      other += conf.getSizeAsBytes(OFF_HEAP, "0");
+    }
+    return new MemoryFacts(
+        master.startsWith("yarn") || master.startsWith("k8s://"),
+        overhead(conf),
+        heapBytes,
+        other,
+        limitBytes,
+        machineBytes);
+  }
+
+  private static long overhead(SparkConf conf) {
+    if (conf.contains(OVERHEAD)) {
+      return mib(conf, OVERHEAD, "0") << 20;
+    }
+    // On Kubernetes the driver puts 0.4 there for applications in Python.
+    double factor =
+        conf.getDouble(FACTOR, conf.getDouble(KUBERNETES_FACTOR, DEFAULT_FACTOR));
+    long share = (long) (factor * mib(conf, MEMORY, "1g"));
+    return Math.max(share, mib(conf, LEAST_OVERHEAD, "384m")) << 20;
+  }
+
+  private static long mib(SparkConf conf, String key, String absent) {
+    return conf.getSizeAsMb(key, absent);
+  }
+
+  private static long readMachine(long limitBytes) {
+    try (Stream<String> lines = Files.lines(MACHINE)) {
+      String total = lines.filter(line -> line.startsWith("MemTotal:")).findFirst().orElseThrow();
+      return Long.parseLong(total.replaceAll("[^0-9]", "")) << 10;
+    } catch (IOException | RuntimeException e) {
+      // An executor runs where this cannot be read, too. Without it a container looks like a machine, of
+      // which the state takes the smaller share.
+      LOG.warn("Cannot read {}: the memory of the machine is taken to be {} bytes", MACHINE, limitBytes, e);
+      return limitBytes;
+    }
+  }
+}

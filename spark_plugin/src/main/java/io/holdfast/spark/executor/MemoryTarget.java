@@ -1,0 +1,82 @@
+package io.holdfast.spark.executor;
+
+import io.holdfast.spark.HoldfastConf;
+import java.util.Arrays;
+import java.util.Map;
+import java.util.OptionalLong;
+import java.util.stream.Collectors;
+import org.apache.spark.SparkConf;
+import scala.Tuple2;
+
+/**
+ * From how much native memory on the stores of this executor leave state in runs.
+ *
+ * @param bytes 0 for three quarters of the limit
+ * @param origin where the figure comes from, for people
+ * @param isChosen whether settings say so: else it is a share of what there is, and most executors
+ *     never reach it
+ */
+public record MemoryTarget(long bytes, String origin, boolean isChosen) {
+  /** Never reached. */
+  static final long NONE = Long.MAX_VALUE;
+
+  /**
+   * What is beside the heap also holds classes, compiled code, stacks and buffers of the network, and
+   * often Python workers.
+   */
+  private static final int OF_CONTAINER = 2;
+
+  /** Other processes share a machine, further executors among them. */
+  private static final int OF_MACHINE = 4;
+
+  /** More than a million small keys: where a share is smaller, small jobs must not pay for it. */
+  private static final long LEAST_BYTES = 128L << 20;
+
+  /**
+   * @param limitBytes {@code maxMemoryBytes}, 0 for none
+   * @param wanted {@code targetMemoryBytes}: empty for {@code auto}, 0 for none
+   */
+  public static MemoryTarget of(long limitBytes, OptionalLong wanted, MemoryFacts facts) {
+    if (wanted.isPresent()) {
+      long bytes = wanted.getAsLong();
+      return bytes == 0
+          ? new MemoryTarget(NONE, "any size, as targetMemoryBytes is 0", false)
+          : new MemoryTarget(bytes, "targetMemoryBytes", true);
+    }
+    if (limitBytes > 0) {
+      return new MemoryTarget(0, "three quarters of maxMemoryBytes, " + mib(limitBytes), true);
+    }
+    if (facts.isContainerOfSpark()) {
+      return share(OF_CONTAINER, facts.overheadBytes(), "half of the memory overhead, ");
+    }
+    boolean isContainer = facts.limitBytes() < facts.machineBytes();
+    long left = facts.limitBytes() - facts.heapBytes() - facts.otherBytes();
+    return isContainer
+        ? share(OF_CONTAINER, left, "half of what the heap leaves of the container, ")
+        : share(OF_MACHINE, left, "a quarter of what the heap leaves of the machine, ");
+  }
+
+  /** Of an executor with these settings that is like this process, for commands. */
+  public static MemoryTarget here(SparkConf conf) {
+    Map<String, String> values =
+        Arrays.stream(conf.getAll()).collect(Collectors.toMap(Tuple2::_1, Tuple2::_2));
+    HoldfastConf settings = new HoldfastConf(values);
+    return of(settings.maxMemoryBytes, settings.targetMemoryBytes, MemoryFacts.here(conf));
+  }
+
+  private static MemoryTarget share(int part, long of, String origin) {
+    long bytes = of / part;
+    return bytes >= LEAST_BYTES
+        ? new MemoryTarget(bytes, origin + mib(of), false)
+        : new MemoryTarget(LEAST_BYTES, "the least, as " + origin + mib(of) + ", is less", false);
+  }
+
+  /** For people. */
+  public String text() {
+    return bytes == 0 || bytes == NONE ? origin : mib(bytes) + ", " + origin;
+  }
+
+  private static String mib(long bytes) {
+    return (bytes >> 20) + " MiB";
+  }
+}
