@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,15 @@ from holdfast.regions.protocol.orders import AttemptOrder, TaskOptions
 from holdfast.regions.runners import local
 from holdfast.regions.runners.local import LocalRunner
 from holdfast.regions.sinks import ParquetSink
-from support.regional.pipelines import COUNTED, Gate, RunningCount, partitions_of, rows_of
+from support.regional.pipelines import (
+    COUNTED,
+    Gate,
+    RunningCount,
+    expected,
+    output_of,
+    partitions_of,
+    rows_of,
+)
 
 
 def test_an_attempt_that_is_over_begins_no_other_task(
@@ -54,3 +63,41 @@ def test_an_attempt_that_is_over_begins_no_other_task(
     assert begun == [0]
     assert not any(thread.name == "holdfast-task" for thread in threading.enumerate())
     runner.close()
+
+
+class FromAQueue:
+    """Rows that are taken from a queue as they are read."""
+
+    def __iter__(self) -> Iterator[Any]:
+        yield queue.SimpleQueue[Any]().get_nowait()
+
+
+def test_rows_that_end_with_an_empty_queue_are_no_end_of_the_batch(tmp_path: Path) -> None:
+    (rows,) = partitions_of(rows_of(0, ["a"]), 1)
+    with counting(tmp_path) as query, pytest.raises(holdfast.RegionalQueryError, match="Empty"):
+        query.run_batch([FromAQueue(), rows])
+    assert output_of(tmp_path / "out") == []
+
+
+def test_rows_that_can_be_read_once_are_not_taken_for_those_of_another_attempt(
+    tmp_path: Path,
+) -> None:
+    def of_a_file(rows: list[Any]) -> Iterator[Any]:
+        raise OSError("no such file")
+        yield from rows
+
+    first, second = partitions_of(rows_of(0, ["a", "b"]), 2)
+    with counting(tmp_path) as query:
+        query.run_batch([iter(first), iter(second)])
+        with pytest.raises(holdfast.RegionalQueryError, match="give run_batch\\(\\) a list"):
+            query.run_batch([of_a_file(first), second])
+    assert output_of(tmp_path / "out") == expected([rows_of(0, ["a", "b"])])
+
+
+def counting(path: Path) -> holdfast.LocalQuery:
+    return (
+        holdfast.regional(region_by="region")
+        .apply(RunningCount(), schema=COUNTED)
+        .write_parquet(path / "out")
+        .open_local(path / "ckpt", tasks=1)
+    )

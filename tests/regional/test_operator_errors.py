@@ -110,6 +110,53 @@ def test_an_operator_that_exits_fails_its_region_only(tmp_path: Path, hooks: Hoo
         assert set(query.latest.failed) == {"r00"}
 
 
+class Exits(Troubled):
+    """Fails in one region, and exits when it is closed there."""
+
+    def close(self) -> None:
+        if self.region == "r00":
+            sys.exit("and out")
+
+
+def test_an_operator_that_exits_when_it_is_closed_fails_its_region_only(
+    tmp_path: Path, hooks: Hooks
+) -> None:
+    hooks.fail_for("r00", range(1_000))
+    with pipeline(tmp_path, Exits(hooks)) as query:
+        query.run_batch(partitions_of(rows_of(0, REGIONS), 2))
+        assert set(query.latest.failed) == {"r00"}
+        assert query.latest.regions["r00"].cause == "RuntimeError: r00 is in trouble"
+
+
+class SpeechlessError(Exception):
+    """Cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise AttributeError("no message")
+
+
+@pytest.mark.parametrize(
+    ("raised", "text"),
+    [
+        (SpeechlessError(), "SpeechlessError: <its message cannot be shown: AttributeError>"),
+        (KeyError(10**5_000), "KeyError: <its message cannot be shown: ValueError>"),
+        (OSError(2, "no", "\udcff"), "FileNotFoundError: [Errno 2] no: '\\udcff'"),
+    ],
+)
+def test_an_error_without_a_message_fails_its_region_only(
+    tmp_path: Path, hooks: Hooks, raised: Exception, text: str
+) -> None:
+    def trouble(region: str, ids: Sequence[int]) -> None:
+        if region == "r00":
+            raise raised
+
+    hooks.on_rows = trouble
+    with pipeline(tmp_path, Troubled(hooks)) as query:
+        query.run_batch(partitions_of(rows_of(0, REGIONS), 2))
+        assert set(query.latest.failed) == {"r00"}
+        assert query.latest.regions["r00"].cause == text
+
+
 def problem_of(error: BaseException) -> Problem:
     try:
         raise error
@@ -125,6 +172,11 @@ def problem_of(error: BaseException) -> Problem:
         (FeedAwayError("a", 1), FeedAwayError, "('a', 1)"),
         (ValueError([1, 2]), ValueError, "[1, 2]"),
         (pa.ArrowInvalid("no"), pa.ArrowInvalid, "no"),
+        (
+            KeyError(10**5_000),
+            KeyError,
+            "'<its message cannot be shown: ValueError>'",
+        ),
     ],
 )
 def test_an_error_is_made_again_from_what_a_worker_sent(

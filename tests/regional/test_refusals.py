@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from py4j.java_gateway import JavaPackage
 
@@ -26,6 +27,12 @@ def writer(path: Path) -> Any:
         .apply(RunningCount(), schema=COUNTED, name="count")
         .write_parquet(path / "out")
     )
+
+
+def test_a_schema_in_which_two_columns_have_one_name_is_refused() -> None:
+    twice = pa.schema([("region", pa.string()), ("seen", pa.int64()), ("seen", pa.int64())])
+    with pytest.raises(ValueError, match="each column once, and this one has 'seen' several times"):
+        hf.regional(region_by="region").apply(RunningCount(), schema=twice)
 
 
 def application(

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 # Longer ones are of no use in a message, and the connection to the driver has a bound.
 TEXT_MAX: Final = 2_000
 TRACE_MAX: Final = 20_000
+INTEGER_BITS_MAX: Final = 1_024
 
 _PACKAGE: Final = str(Path(__file__).resolve().parents[2])
 _LIBRARIES: Final = ("site-packages", "dist-packages", sysconfig.get_path("stdlib"))
@@ -75,9 +76,10 @@ class Problem:
         frames = list(_frames(error.__traceback__))
         working = _working(frames)
         own = [frame for frame in frames if _is_users(frame)]
+        message = message_of(error)
         arguments = error.args
-        if not all(isinstance(value, _Plain) for value in arguments):
-            arguments = (str(error),)
+        if not all(_is_plain(value) for value in arguments):
+            arguments = (message,)
         shown = traceback.TracebackException(
             type(error), error, own[0] if own else error.__traceback__
         )
@@ -86,7 +88,7 @@ class Problem:
             module=type(error).__module__,
             name=type(error).__qualname__,
             arguments=tuple(_short(value) for value in arguments),
-            text=_cut(f"{type(error).__name__}: {error}", TEXT_MAX),
+            text=_cut(f"{type(error).__name__}: {message}", TEXT_MAX),
             place=_place(own[-1]) if own else "",
             trace=_cut("".join(shown.format()), TRACE_MAX),
             at_work=working.kind_at_work if working is not None else "operator",
@@ -132,6 +134,18 @@ class Problem:
         return cls(**{**fields, "arguments": tuple(fields["arguments"])})
 
 
+def message_of(error: BaseException) -> str:
+    """Return the message of an exception, also of one that fails to say it.
+
+    Such as a KeyError with an integer of thousands of digits, or a class whose ``__str__`` has a
+    mistake. The region has to answer all the same.
+    """
+    try:
+        return str(error)
+    except Exception as e:
+        return f"<its message cannot be shown: {type(e).__name__}>"
+
+
 def _frames(trace: TracebackType | None) -> Iterator[TracebackType]:
     while trace is not None:
         yield trace
@@ -164,6 +178,13 @@ def _class(module: str, name: str) -> type[BaseException] | None:
     for part in name.split("."):
         found = getattr(found, part, None)
     return found if isinstance(found, type) and issubclass(found, BaseException) else None
+
+
+def _is_plain(value: object) -> bool:
+    """Say whether JSON has it; Python writes no integer of more than some thousand digits."""
+    if isinstance(value, int):
+        return value.bit_length() <= INTEGER_BITS_MAX
+    return isinstance(value, _Plain)
 
 
 def _short(value: _Plain) -> _Plain:

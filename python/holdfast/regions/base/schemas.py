@@ -27,8 +27,19 @@ def arrow_schema(schema: Any) -> pa.Schema:
     TypeError
         If it is something else.
     ValueError
-        If it is in DDL form and there is no SparkSession, which parses it.
+        If it is in DDL form and there is no SparkSession, which parses it; or if two columns have
+        one name.
     """
+    found = _arrow_schema(schema)
+    # Rows of such a schema can be written, and then no reader tells one column from the other.
+    if twice := [name for name in dict.fromkeys(found.names) if found.names.count(name) > 1]:
+        raise ValueError(
+            f"a schema has each column once, and this one has {twice[0]!r} several times"
+        )
+    return found
+
+
+def _arrow_schema(schema: Any) -> pa.Schema:
     import pyarrow as pa
 
     if isinstance(schema, pa.Schema):

@@ -18,6 +18,7 @@ from holdfast._core import (
     SnapshotManager,
 )
 from holdfast.regions.base.paths import local_folder
+from holdfast.regions.base.problem import message_of
 from holdfast.regions.base.sparing_log import SparingLog
 from holdfast.regions.coordinator import HistoryRecord, NotifyManagers
 from holdfast.regions.driver.managers import tell
@@ -162,8 +163,8 @@ class LocalRunner:
 
         partition = -1
         try:
-            while True:
-                partition, rows, regions = todo.get_nowait()
+            while (work := _next_of(todo)) is not None:
+                partition, rows, regions = work
                 task = RegionTask(
                     self._plan,
                     order,
@@ -173,14 +174,38 @@ class LocalRunner:
                     cache=self._cache,
                 )
                 task.run(_kept(rows), regions)
-        except queue.Empty:
-            pass
         except BaseException as e:
-            lost = TasksLostError(f"{type(e).__name__}: {e}", partition=partition)
+            lost = TasksLostError(f"{type(e).__name__}: {message_of(e)}", partition=partition)
             lost.__cause__ = e
             messages.put(lost)
         finally:
             messages.put(None)
+
+
+def _next_of(todo: queue.SimpleQueue[tuple[int, Any, Any]]) -> tuple[int, Any, Any] | None:
+    """Return the next partition; apart from running it, whose rows may come from a queue, too."""
+    try:
+        return todo.get_nowait()
+    except queue.Empty:
+        return None
+
+
+class _Once:
+    """Rows that can be read once: what is left of them is not the partition of another attempt."""
+
+    def __init__(self, rows: Iterator[pa.RecordBatch]) -> None:
+        self._rows = rows
+        self._begun = False
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        if self._begun:
+            raise ValueError(
+                "the rows of the partition were given as an iterator, which was read already, and "
+                "the attempt has to be repeated: give run_batch() a list, or another iterable that "
+                "can be read again"
+            )
+        self._begun = True
+        return self._rows
 
 
 def _kept(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -237,7 +262,10 @@ class LocalQuery:
         if self._enumerator is not None:
             raise ValueError("the pipeline reads files by itself: call run_available()")
         number = self._driver.latest.batch_id + 1 if batch_id is None else batch_id
-        self._driver.run_batch(number, partitions)
+        self._driver.run_batch(
+            number,
+            [_Once(rows) if isinstance(rows, Iterator) else rows for rows in partitions],
+        )
 
     def run_available(self, *, max_batches: int | None = None) -> int:
         """Read the files of the source that are there and were not read yet, batch by batch.

@@ -64,7 +64,8 @@ class StageAtWork(AtWork):
         """Throw the rows away; what goes wrong is left to the sweep."""
         try:
             self.stage.discard()
-        except Exception:
+        except BaseException:
+            # Also sys.exit(): the thread is not the sink's, and the region has to answer.
             LOG.warning(
                 "sink %r did not discard the output of %s; it is left to the sweep",
                 self.operator_name,

@@ -192,7 +192,7 @@ def tell_instances(instances: Instances, ended: Sequence[EndedAttempt], region: 
             try:
                 for attempt in ended:
                     instance.tell(attempt, region)
-            except Exception:
+            except BaseException:  # as in close_instances
                 LOG.warning("an %s failed when it was notified", instance.where, exc_info=True)
 
 
@@ -211,7 +211,8 @@ def close_instances(instances: Instances) -> None:
         for instance in stage:
             try:
                 instance.close()
-            except Exception:
+            except BaseException:
+                # Also sys.exit(): the thread is not the operator's, and its region has to answer.
                 LOG.warning("an %s failed to close", instance.where, exc_info=True)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast._core import CheckpointMetadata, RegionEntry, SegmentStore
 from holdfast.regions.base.clock import now_ms
+from holdfast.regions.base.problem import message_of
 from holdfast.regions.base.splitting import split_by_region
 from holdfast.regions.coordinator import Acked, Declined, RegionStarted
 from holdfast.regions.protocol.answers import Answer
@@ -303,7 +304,8 @@ class RegionTask:
         if lost is not None:
             self._release(answer)
             name = type(self._plan.sink).__name__
-            cause = f"sink {name!r} did not make its output durable: {type(lost).__name__}: {lost}"
+            cause = f"sink {name!r} did not make its output durable: {type(lost).__name__}: "
+            cause += message_of(lost)
         elif self._made_durable(answer):
             return answer
         else:
