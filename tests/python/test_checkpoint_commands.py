@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -422,6 +424,51 @@ def test_the_commands_need_no_rich(pipeline: Pipeline) -> None:
         )
         assert done.returncode == 0, done.stderr
         assert len(done.stdout.splitlines()) == 4
+
+
+@pytest.mark.parametrize("command", ["show", "show --json", "verify"])
+def test_a_reader_that_went_away_is_no_error(pipeline: Pipeline, command: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "wb") as nobody_reads:
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast", *command.split(), str(pipeline.folder)],
+            check=False,
+            stdout=nobody_reads,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    said = [line for line in done.stderr.splitlines() if "verifying" not in line]
+    assert (done.returncode, said) == (128 + signal.SIGPIPE, [])
+
+
+@pytest.mark.parametrize("closed", ["1", "2"])
+def test_a_command_without_stdout_or_stderr_does_its_work(pipeline: Pipeline, closed: str) -> None:
+    done = subprocess.run(
+        [
+            "sh",
+            "-c",
+            f"exec {sys.executable} -m holdfast verify --json '{pipeline.folder}' {closed}>&-",
+        ],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0
+    if closed == "1":
+        assert "Traceback" not in done.stderr
+    else:
+        assert len(json.loads(done.stdout)["checkpoints"]) == 3
+
+
+def test_an_interrupted_command_says_nothing_more(
+    pipeline: Pipeline, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("holdfast.cli.checkpoints.show", interrupted)
+    assert run(capsys, "show", pipeline.folder) == (128 + signal.SIGINT, [], "")
 
 
 @pytest.mark.parametrize("rich", [True, False], ids=["with rich", "without rich"])

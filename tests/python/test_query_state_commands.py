@@ -96,6 +96,25 @@ def test_show_lists_the_segments_of_a_batch(
     assert [cells(line)[3] for line in lines[1:]] == ["run", "changelog"]
 
 
+@pytest.mark.parametrize("batch", [-1, 0, 9])
+def test_a_batch_that_is_not_in_the_commit_log_is_an_error(
+    query: Path, capsys: pytest.CaptureFixture[str], batch: int
+) -> None:
+    (query / "commits" / "0").unlink()
+    status, lines, err = run(capsys, "show", query, "--id", batch)
+    assert (status, lines) == (1, [])
+    assert err == f"holdfast: {query}: expected batch {batch} in the commit log, found 1 to 5\n"
+
+
+def test_verify_says_that_there_is_nothing_to_read(
+    query: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(query / "commits")
+    status, _, err = run(capsys, "verify", query)
+    assert status == 0
+    assert err == f"holdfast: {query} has no batch in the commit log: nothing was read\n"
+
+
 def test_verify_reads_the_state_of_every_batch(
     query: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

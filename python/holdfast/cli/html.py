@@ -25,6 +25,7 @@ from holdfast.regions.checkpoint.query_state import (
     StoredSegment,
     committed_batches,
     entry_of,
+    require_committed,
 )
 from holdfast.regions.checkpoint.read import (
     UNREADABLE,
@@ -107,9 +108,8 @@ def query_facts(folder: AnyPath, id: int | None) -> query.QueryFacts:
             metadata_folder(folder)  # which says what the folder is instead
         return query.QueryFacts(spark, (), None, (), (), ())
     logged = committed_batches(folder)
-    if id is not None and id not in logged:
-        there = f"{logged[0]} to {logged[-1]}" if logged else "none"
-        raise FileNotFoundError(f"{folder}: expected batch {id} in the commit log, found {there}")
+    if id is not None:
+        require_committed(folder, id, logged)
     shown, listed = id, list[StoredSegment]()
     state = StateOfQuery(folder)
     batches: list[query.BatchFacts] = []

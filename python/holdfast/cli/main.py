@@ -6,6 +6,8 @@ What a program may read goes to stdout; what a person should know goes to stderr
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 
@@ -15,6 +17,8 @@ from holdfast._spark import AUTO, DEFAULT_LOCAL_CACHE_BYTES, DEFAULT_MAX_FILE_BY
 from holdfast.cli import checkpoints, doctor, folders, history, settings
 
 USAGE_ERROR = 2
+INTERRUPTED = 128 + signal.SIGINT
+NOT_READ = 128 + signal.SIGPIPE
 
 
 def parser() -> argparse.ArgumentParser:
@@ -143,12 +147,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0, 1 (the command failed) or 2 (an argument is wrong).
+        0, 1 (the command failed) or 2 (an argument is wrong); or what a shell sees of a program
+        that a signal ended: 130 (interrupted) or 141 (the reader of its output went away).
     """
+    _open_what_is_closed()
     arguments = parser().parse_args(argv)
     run: Callable[[argparse.Namespace], None] = arguments.run
     try:
         run(arguments)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _close_stdout()
+        return NOT_READ
     except ValueError as error:
         print(f"holdfast: {error}", file=sys.stderr)
         return USAGE_ERROR
@@ -156,3 +168,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"holdfast: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _open_what_is_closed() -> None:
+    """Give a process that began without stdout or stderr (``>&-``) one that goes nowhere.
+
+    Python has None in their place, which `print` takes for stdout.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+
+
+def _close_stdout() -> None:
+    """Let go of a pipe that nobody reads, such as that to `head`.
+
+    What is left in the buffer would be written at the end of the process, and fail again.
+    """
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

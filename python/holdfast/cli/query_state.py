@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+
 from holdfast.cli import documents, report
 from holdfast.cli.pages import tables
 from holdfast.regions.base.paths import AnyPath
 from holdfast.regions.checkpoint.query_folder import STATE_FILES_FOLDER, is_query_checkpoint
-from holdfast.regions.checkpoint.query_state import StateOfQuery, committed_batches, entry_of
+from holdfast.regions.checkpoint.query_state import (
+    StateOfQuery,
+    committed_batches,
+    entry_of,
+    require_committed,
+)
 
 
 def is_there(folder: AnyPath) -> bool:
@@ -16,6 +23,7 @@ def is_there(folder: AnyPath) -> bool:
 
 def show(folder: AnyPath, batch: int, *, json: bool) -> None:
     """Print the segments that a batch consists of."""
+    require_committed(folder, batch, committed_batches(folder))
     segments = list(StateOfQuery(folder).segments(batch))
     if json:
         documents.print_document(documents.of_segments(batch, segments))
@@ -44,6 +52,10 @@ def verify(folder: AnyPath, *, json: bool) -> None:
         documents.print_document(documents.of_batch_verdicts(verdicts))
     else:
         report.print_batch_verdicts(verdicts)
+    if not found:
+        print(
+            f"holdfast: {folder} has no batch in the commit log: nothing was read", file=sys.stderr
+        )
     damaged = [verdict for verdict in verdicts if verdict.damage]
     if damaged:
         raise OSError(f"state of {len(damaged)} of {len(verdicts)} batches in {folder} is damaged")

@@ -7,7 +7,7 @@ runs.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from holdfast._core import CommitId, CorruptSegmentError, SegmentRef, SegmentReport, inspect_segment
@@ -91,6 +91,21 @@ def committed_batches(folder: AnyPath) -> list[int]:
         return []
     # Names that are no numbers are files on their way.
     return sorted(int(file.name) for file in log.iterdir() if file.name.isdecimal())
+
+
+def require_committed(folder: AnyPath, batch: int, logged: Sequence[int]) -> None:
+    """Check that a batch is among those of the commit log of a query.
+
+    Raises
+    ------
+    FileNotFoundError
+        If it is not; the message says which are.
+    """
+    if batch not in logged:
+        there = f"{logged[0]} to {logged[-1]}" if logged else "none"
+        raise FileNotFoundError(
+            f"{folder}: expected batch {batch} in the commit log, found {there}"
+        )
 
 
 def entry_of(folder: AnyPath, batch: int) -> AnyPath:
