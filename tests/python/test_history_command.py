@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -80,6 +83,17 @@ def test_runs_and_failed_regions_of_a_real_pipeline_are_told_apart(
         "id", "batch", "kind", "outcome", "run", "started_ms", "ended_ms", "in_flight_rows",
         "failed", "unnamed_failed", "cause",
     }  # fmt: skip
+
+
+def test_signs_that_the_terminal_lacks_are_written_as_their_numbers(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", "history", str(copied(tmp_path))],
+        check=False,
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"w\\xe4st at 1: OSError" in done.stdout
 
 
 def test_a_part_of_it_can_be_asked_for(two_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

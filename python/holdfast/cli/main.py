@@ -6,6 +6,7 @@ What a program may read goes to stdout; what a person should know goes to stderr
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import signal
 import sys
@@ -150,7 +151,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         0, 1 (the command failed) or 2 (an argument is wrong); or what a shell sees of a program
         that a signal ended: 130 (interrupted) or 141 (the reader of its output went away).
     """
-    _open_what_is_closed()
+    _make_printable()
     arguments = parser().parse_args(argv)
     run: Callable[[argparse.Namespace], None] = arguments.run
     try:
@@ -170,14 +171,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _open_what_is_closed() -> None:
-    """Give a process that began without stdout or stderr (``>&-``) one that goes nowhere.
+def _make_printable() -> None:
+    """See to it that whatever is printed goes somewhere, as far as the terminal can show it.
 
-    Python has None in their place, which `print` takes for stdout.
+    In the place of what the caller closed (``>&-``) Python has None, which `print` takes for
+    stdout. Names and causes have signs that the encoding of the terminal may lack.
     """
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
+        stream = getattr(sys, name)
+        if stream is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _close_stdout() -> None:
