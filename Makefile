@@ -30,6 +30,9 @@ RECORDED := -p support.spark.results --results tests/spark/results.json
 # Files of tests go to two processes, each with a Spark of its own: tests often wait.
 TWO_AT_A_TIME := --numprocesses=2 --dist=loadfile
 
+# For each kind of bytes.
+FUZZ_SECONDS ?= 600
+
 CHECKED_PYTHON := python/holdfast python/holdfast_build examples/flights examples/harness
 LINTED_PYTHON  := python tests examples benches docs
 
@@ -107,6 +110,10 @@ test-spark-suites: $(VENV)/installed  ## Spark's own test suites on Holdfast (38
 .PHONY: test-full
 test-full: $(VENV)/installed  ## what takes too long for every run: the whole matrix, kill -9 at every point
 	$(BIN)/python -m pytest -m full $(PYTEST_ARGS)
+
+.PHONY: fuzz
+fuzz: tools  ## forged files, metadata and ids, each for FUZZ_SECONDS (600); a failing case names its seed
+	HOLDFAST_FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test -p holdfast-core --locked --test forged -- --nocapture
 
 .PHONY: soak
 soak: soak-stores soak-regional  ## both soaks, one after the other

@@ -87,6 +87,15 @@ def test_paths_are_read_from_every_cell_of_a_table() -> None:
     assert paths_in_tables(text) == ["one", "two", "three"]
 
 
+def test_the_first_page_of_the_site_leads_to_every_page() -> None:
+    index = ROOT / "docs" / "index.md"
+    links = [link.partition("#")[0] for link in _LINK.findall(index.read_text())]
+    linked = {(index.parent / link).resolve() for link in links}
+    pages = {page for page in documents() if index.parent in page.parents}
+    assert len(pages) > 20
+    assert pages - linked == {index}
+
+
 def test_the_readme_can_be_read_in_one_sitting() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 

@@ -1,7 +1,8 @@
 """README and docs/, done word for word and in order, as a reader would.
 
 Every block between fences is here: what is done with it, or why nothing is. In a clean environment
-all of it is done; the installed package alone does what needs no installation of its own.
+all of it is done; the installed package alone does what needs no installation of its own. Some
+documents begin in an empty folder; the others go on with what those before them made.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
 from support.spark.readme import Block, Reader, blocks
+
+if TYPE_CHECKING:
+    from support.spark.object_stores import S3Server
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -54,9 +58,8 @@ class Step:
 
 _DEMO_OUTPUT = "shows a run of `make demo`, with times and counts of one machine"
 
-#: The blocks of every document that has some. The documents are read in this order, in one folder
-#: and one Python session.
-DOCUMENTS = {
+#: The blocks of the documents that are read in this order, in one folder and one Python session.
+IN_ORDER = {
     "README.md": (
         Step("not run", "query    provider       batches", _DEMO_OUTPUT),
         Step("not run", "make demo\nmake test\n", "runs this test"),
@@ -89,8 +92,10 @@ DOCUMENTS = {
         Step("saved", "from pyspark.sql import SparkSession\n\nimport holdfast", "check.py"),
         Step("terminal", "$ SPARK_CONF_DIR=$PWD/cluster/conf spark-submit"),
         Step("not run", "spark.archives", "needs a cluster"),
+        Step("not run", "spark-submit --master spark://", "test_standalone.py runs a cluster"),
         Step("not run", "export SPARK_CONF_DIR", "test_connect.py starts a server"),
         Step("not run", "FROM apache/spark", "needs a container engine"),
+        Step("not run", "spark-submit --master k8s://", "needs Kubernetes"),
     ),
     "docs/regional-pipelines.md": (
         Step("installation", "pip install deltalake"),
@@ -135,6 +140,81 @@ DOCUMENTS = {
     ),
 }
 
+_TERM = r"[0-9a-f]{16}(?=-[0-9a-f]{8}\.hf)"
+_DAMAGE = rf"/\S*(?=/checkpoints)|{_TERM}|(?<=expected )\w+|(?<=found )\w+"
+_OF_ATTEMPTS = r"(?<=\d) \S+ \S+ \S+$"  # files, bytes and times of a history
+
+#: The blocks of the documents that begin in an empty folder and in a new Python session.
+ON_THEIR_OWN = {
+    "docs/tutorials/failing-region.md": (
+        Step("pasted", "import time\nfrom pathlib"),
+        Step("pasted", "import numpy as np\nfrom pyspark"),
+        Step("printed", "{'bern': 10,"),
+        Step("pasted", 'Path("calibration/riga").unlink()'),
+        Step("printed", "{'bern': 40,"),
+        Step("pasted", "query.print_history()"),
+        Step("printed", "id  batch  outcome   failed", varies=_OF_ATTEMPTS),
+        Step("pasted", 'calibrate("riga", 0.25)'),
+        Step("printed", "{'bern': 50,", varies=_OF_ATTEMPTS),
+        Step("pasted", "query.stop()"),
+        Step(
+            "terminal",
+            "$ holdfast history checkpoints/sites",
+            varies=r"\d{4}-\d\d-\d\dT[\d:]+Z \d+|(?<= )[0-9a-f]{8}(?= )",
+        ),
+    ),
+    "docs/tutorials/cupy-state.md": (
+        Step("pasted", "GPU = False"),
+        Step("pasted", "import numpy as np\n"),
+        Step("pasted", "from pathlib import Path\n\nimport pyarrow.parquet"),
+        Step("printed", "1248576"),
+        # Metadata has the paths of the output, so its size varies.
+        Step("terminal", "$ holdfast show checkpoints/smoothed", varies=r"\d{4}(?= -$)"),
+    ),
+    "docs/recovery.md": (
+        Step("pasted", "import json\nfrom pathlib import Path\n\nfrom pyspark.errors"),
+        Step("printed", "batch 0: ada 10"),
+        Step("terminal", "$ holdfast show checkpoints/totals --id 3", varies=_TERM),
+        Step("pasted", "def flip(file, position):"),
+        Step("printed", "Caused by: io.holdfast.spark.DamagedStateException:", varies=_DAMAGE),
+        Step("terminal", "$ holdfast verify checkpoints/totals ||", varies=_DAMAGE),
+        Step("pasted", 'state = spark.read.format("statestore")'),
+        Step("printed", "[('ada', 20),"),
+        Step("terminal", "$ cp -a checkpoints/totals"),
+        Step("pasted", "run()\n"),
+        Step("printed", "batch 3: ada 120"),
+        Step("terminal", "$ holdfast verify checkpoints/totals\n"),
+        Step("not run", "Holdfast found damage and worked around it:", "test_damage.py does it"),
+        Step("pasted", "class Counted(holdfast.Operator):"),
+        Step("printed", "6 5"),
+        Step("pasted", 'newest = max(Path("checkpoints/counted/metadata")'),
+        Step("terminal", "$ holdfast verify checkpoints/counted ||", varies=_DAMAGE),
+        Step("pasted", "try:\n    start()"),
+        Step("printed", "checkpoint 6 cannot be restored", varies=_DAMAGE),
+        Step("pasted", "query = start(checkpoint_id=5)"),
+        Step("printed", "7 5"),
+    ),
+}
+
+#: As above, with checkpoints in this bucket.
+BUCKET = "my-bucket"
+ON_S3 = {
+    "docs/tutorials/object-storage.md": (
+        # Of this PySpark.
+        Step("terminal", "$ ls $(python -c", varies=r"(?<=-)\d+\.\d+\.\d+(?=\.jar)"),
+        Step("not run", "spark.jars.packages", "the server of the test has an address of its own"),
+        Step("pasted", "import json\nfrom pathlib import Path\n\nfrom pyspark.sql import SparkS"),
+        Step("printed", "[('ada', 15),"),
+        Step("pasted", "spark.stop()\n"),
+        Step("printed", "[('ada', 115)]"),
+        Step("terminal", "$ holdfast show s3a://my-bucket", varies=r"query \S+(?=,)"),
+        Step("terminal", "$ holdfast verify s3a://my-bucket"),
+        Step("not run", '{"Rules": [{"ID": "uploads"', "a rule of Amazon's S3"),
+    ),
+}
+
+DOCUMENTS = IN_ORDER | ON_THEIR_OWN | ON_S3
+
 
 def do(reader: Reader, steps: Iterator[tuple[Step, Block]]) -> None:
     """Do what the blocks say, and compare what they print with what the document shows."""
@@ -162,11 +242,14 @@ def comparable(lines: list[str], step: Step) -> list[str]:
     return [re.sub(step.varies, "...", " ".join(line.split())) for line in lines]
 
 
-def of_documents(wanted: Callable[[Step], bool]) -> Iterator[tuple[Step, Block]]:
-    for name, steps in DOCUMENTS.items():
-        for step, block in zip(steps, blocks(ROOT / name), strict=True):
-            if wanted(step):
-                yield step, block
+def of_document(name: str) -> Iterator[tuple[Step, Block]]:
+    return zip(DOCUMENTS[name], blocks(ROOT / name), strict=True)
+
+
+def in_order(wanted: Callable[[Step], bool]) -> Iterator[tuple[Step, Block]]:
+    """Yield the blocks of the documents that go on with each other."""
+    for name in IN_ORDER:
+        yield from ((step, block) for step, block in of_document(name) if wanted(step))
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -202,7 +285,28 @@ def test_the_regional_programs_of_the_documents_run_in_order_and_print_what_they
     tmp_path: Path,
 ) -> None:
     with Reader(tmp_path, Path(sys.prefix)) as reader:
-        do(reader, of_documents(lambda step: step.everywhere))
+        do(reader, in_order(lambda step: step.everywhere))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", ON_THEIR_OWN)
+def test_a_document_that_stands_on_its_own_prints_what_it_shows(name: str, tmp_path: Path) -> None:
+    with Reader(tmp_path, Path(sys.prefix)) as reader:
+        do(reader, of_document(name))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", ON_S3)
+def test_a_document_about_a_bucket_prints_what_it_shows(
+    name: str, tmp_path: Path, s3: S3Server
+) -> None:
+    store = s3.store(BUCKET)
+    for folder in ("conf", "reader"):
+        (tmp_path / folder).mkdir()
+    settings = "".join(f"{key} {value}\n" for key, value in store.settings.items())
+    (tmp_path / "conf" / "spark-defaults.conf").write_text(settings)
+    with Reader(tmp_path / "reader", Path(sys.prefix), tmp_path / "conf") as reader:
+        do(reader, of_document(name))
 
 
 @pytest.mark.full
@@ -216,7 +320,12 @@ def test_all_of_the_documents_can_be_done_with_nothing_but_the_wheel_and_its_ext
     folder = tmp_path / "reader"
     folder.mkdir()
     with Reader(folder, clean) as reader:
-        do(reader, of_documents(lambda step: True))
+        do(reader, in_order(lambda step: True))
         assert reader.shell("python -c 'import holdfast; print(holdfast.__file__)'") == [
             str(next(clean.glob("lib/*/site-packages")) / "holdfast" / "__init__.py")
         ]
+    for name in ON_THEIR_OWN:
+        own = tmp_path / Path(name).stem
+        own.mkdir()
+        with Reader(own, clean) as reader:
+            do(reader, of_document(name))

@@ -5,61 +5,18 @@
 
 mod common;
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use common::memory::{Counting, peak_of, turn};
 use common::plain;
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::{CommitId, FIRST_FAMILY, StateStore};
 use holdfast_core::storage::{LocalStorage, Storage};
 use holdfast_core::{Owner, Term};
 
-struct Counting;
-
-static LIVE_BYTES: AtomicUsize = AtomicUsize::new(0);
-static PEAK_BYTES: AtomicUsize = AtomicUsize::new(0);
-static TURN: Mutex<()> = Mutex::new(());
-
-fn grew(bytes: usize) {
-    let live = LIVE_BYTES.fetch_add(bytes, Ordering::Relaxed) + bytes;
-    PEAK_BYTES.fetch_max(live, Ordering::Relaxed);
-}
-
-// SAFETY: every call is passed on to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        grew(layout.size());
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        LIVE_BYTES.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(at, layout) }
-    }
-
-    unsafe fn realloc(&self, at: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // As if both were there at the same time, which is what may happen.
-        grew(new_size);
-        LIVE_BYTES.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `realloc`.
-        unsafe { System.realloc(at, layout, new_size) }
-    }
-}
-
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
-
-/// The most that `act` has at once beyond what was there before it.
-fn peak_of<T>(act: impl FnOnce() -> T) -> (T, usize) {
-    let before = LIVE_BYTES.load(Ordering::Relaxed);
-    PEAK_BYTES.store(before, Ordering::Relaxed);
-    let result = act();
-    (result, PEAK_BYTES.load(Ordering::Relaxed) - before)
-}
 
 const MIB: usize = 1 << 20;
 
@@ -167,7 +124,7 @@ fn merges_of(keys: u64) -> [usize; 2] {
 
 #[test]
 fn a_merge_takes_as_much_for_a_small_store_as_for_a_large_one() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     let small = merges_of(120_000);
     let large = merges_of(600_000);
     for (small, large) in small.into_iter().zip(large) {
@@ -179,7 +136,7 @@ fn a_merge_takes_as_much_for_a_small_store_as_for_a_large_one() {
 
 #[test]
 fn a_run_from_memory_takes_16_bytes_a_key_and_no_copy_of_the_store() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     let keys = 400_000;
     let (mut world, _) = store_of(keys);
     // A version that is made of more segments than a head may name is written as a whole.
@@ -196,7 +153,7 @@ fn a_run_from_memory_takes_16_bytes_a_key_and_no_copy_of_the_store() {
 
 #[test]
 fn a_load_takes_little_more_than_what_it_loads() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     let keys = 400_000;
     let (mut world, _) = store_of(keys);
     for _ in 0..10 {

@@ -66,8 +66,8 @@ def blocks(file: Path) -> list[Block]:
 
 
 class Reader:
-    """A person with a folder and an installation of Holdfast, and nothing else of Python's or
-    Spark's settings.
+    """A person with a folder and an installation of Holdfast, and no other settings of Python and
+    Spark than those of ``spark_defaults``.
 
     Parameters
     ----------
@@ -75,9 +75,13 @@ class Reader:
         Where programs and commands run.
     installation
         A virtual environment; its commands come first on ``PATH``.
+    spark_defaults
+        The folder with ``spark-defaults.conf`` that somebody set up, if somebody did.
     """
 
-    def __init__(self, folder: Path, installation: Path) -> None:
+    def __init__(
+        self, folder: Path, installation: Path, spark_defaults: Path | None = None
+    ) -> None:
         self.folder = folder
         self._python = str(installation / "bin" / "python")
         # For `java`, not `javac`. System properties are the weakest of Spark's settings.
@@ -91,6 +95,8 @@ class Reader:
             "PATH": f"{installation / 'bin'}{os.pathsep}{os.environ['PATH']}",
             "JDK_JAVA_OPTIONS": java,
         }
+        if spark_defaults:
+            self._environment["SPARK_CONF_DIR"] = str(spark_defaults)
         self._session: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:

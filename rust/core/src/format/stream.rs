@@ -106,6 +106,11 @@ impl SegmentStream {
         &self.head
     }
 
+    /// Length of the segment as stored.
+    pub fn stored_bytes(&self) -> u64 {
+        self.reference.len
+    }
+
     /// Appends the next bytes of the payload to `out`: of a run one block, in which entries begin and
     /// end. False when there are no more, and all of the segment is verified.
     ///

@@ -277,7 +277,7 @@ impl Families {
     fn expect(&mut self, entries: &EntryStream) -> Result<()> {
         if let Layout::Plain(_) = self.layout {
             let heads = self.family_mut(FIRST_FAMILY)?.heads_mut();
-            heads.reserve(entries.at_most());
+            heads.reserve(entries.expected());
         }
         Ok(())
     }

@@ -74,11 +74,18 @@ impl EntryStream {
         }
     }
 
-    /// The most entries that there can be.
-    pub fn at_most(&self) -> usize {
+    /// How many entries to make room for. What the segment says is verified only by reading on, so it
+    /// must not drive an allocation that the bytes at hand do not justify: keys differ, and so an entry
+    /// takes more than a byte of them, compressed or not.
+    pub fn expected(&self) -> usize {
         let head = self.head();
         let by_bytes = head.payload_bytes / MIN_ENTRY_BYTES as u64;
-        usize::try_from(by_bytes.min(head.entries)).unwrap_or(usize::MAX)
+        let at_hand = match &self.source {
+            Source::Stream(stream) => stream.stored_bytes(),
+            Source::Whole(_) => self.page.len() as u64,
+        };
+        let expected = by_bytes.min(head.entries).min(at_hand);
+        usize::try_from(expected).unwrap_or(0)
     }
 
     /// Moves to the next entry; false when there are no more, and the whole segment is verified.

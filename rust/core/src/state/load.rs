@@ -180,7 +180,10 @@ impl Load<'_> {
             if head.lineage != runs.get(..opened.len()).unwrap_or_default() {
                 break;
             }
-            bytes += head.payload_bytes + head.entries * SLOT_BYTES;
+            let slots = head.entries.saturating_mul(SLOT_BYTES);
+            bytes = slots
+                .saturating_add(head.payload_bytes)
+                .saturating_add(bytes);
             opened.push(Arc::new(OpenRun::new(run)));
         }
         if opened.len() < known {

@@ -1,7 +1,9 @@
 //! Shared by the integration tests.
 #![allow(dead_code, clippy::unwrap_used, clippy::indexing_slicing)]
 
+pub mod forgery;
 pub mod frames;
+pub mod memory;
 pub mod metadata;
 
 use std::collections::BTreeMap;
