@@ -15,7 +15,7 @@ use holdfast_core::format::{Compression, NewSegment, SegmentKind, read_index, re
 use holdfast_core::segment::{Durability, RunWriter, SegmentWriter};
 use holdfast_core::state::{CommitId, FIRST_FAMILY, StateStore};
 use holdfast_core::storage::{
-    AppendFile, Capabilities, LocalStorage, ObjectMeta, Operation, ReadFile, Storage,
+    AppendFile, Capabilities, FaultyStorage, LocalStorage, ObjectMeta, Operation, ReadFile, Storage,
 };
 use holdfast_core::{CheckpointId, Error, ErrorKind, FileId, Result, SegmentRef, Term};
 
@@ -583,4 +583,93 @@ fn a_process_killed_in_the_middle_of_a_later_run_leaves_the_ones_before() {
     let run = run_of(&next, "a", 72).unwrap();
     assert_whole(&storage, &run, "a", 72);
     assert_whole(&storage, &first.reference, "a", 72);
+}
+
+/// Numbers that follow from a seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (self.0 >> 33) % end
+    }
+}
+
+/// What one thread does: runs that are finished or given up, and what closes files beside those of others.
+fn work(writer: &SegmentWriter, dice: &mut Dice, region: &str) -> Vec<(SegmentRef, u64)> {
+    let mut made = Vec::new();
+    for _ in 0..60 {
+        let kib = 1 + dice.below(150);
+        let mut run = begin(writer, region);
+        let filled = fill(&mut run, kib);
+        let ended = match dice.below(4) {
+            0 => continue,
+            1 => filled.and_then(|()| run.finish_durable()),
+            _ => filled.and_then(|()| run.finish()),
+        };
+        let Ok(reference) = ended else {
+            continue;
+        };
+        made.push((reference, kib));
+        let any = made[dice.below(made.len() as u64) as usize].0.file;
+        // Where something failed these may say so, to any thread.
+        let _ = match dice.below(12) {
+            0 => writer.seal(),
+            1 => writer.sync(),
+            2 => writer.seal_pending_runs(),
+            3 => writer.sync_soon(any),
+            4 => writer.sync_files(&BTreeSet::from([any])),
+            5 => writer.seal_files(&BTreeSet::from([any])),
+            _ => append(writer, &owner(region), 1, b"changes").map(drop),
+        };
+    }
+    made
+}
+
+#[test]
+fn whatever_threads_do_at_once_runs_are_whole_or_known_to_be_lost() {
+    for seed in 0..12 {
+        let (_dir, faulty) = faulty();
+        let (_dir, objects) = objects();
+        let storage = if seed % 2 == 0 {
+            faulty
+        } else {
+            Arc::new(FaultyStorage::new(objects))
+        };
+        let fails = seed % 3 == 0;
+        let mut dice = Dice(seed);
+        for _ in 0..if fails { 20 } else { 0 } {
+            match dice.below(4) {
+                0 => storage.fail_nth(Operation::Sync, 1 + dice.below(150)),
+                1 => storage.short_append_nth(1 + dice.below(500), 1000),
+                2 => storage.full_append_nth(1 + dice.below(500), 1000),
+                _ => storage.fail_nth(Operation::Cut, 1 + dice.below(20)),
+            }
+        }
+        let writer = small_files(storage.clone());
+        let regions = ["a", "b", "c", "d"];
+        let made: Vec<_> = std::thread::scope(|scope| {
+            let threads = regions.map(|region| {
+                let (writer, mut dice) = (&writer, Dice(dice.below(1 << 30)));
+                scope.spawn(move || work(writer, &mut dice, region))
+            });
+            threads.map(|thread| thread.join().unwrap()).into()
+        });
+        storage.heal();
+        let sealed = writer.seal();
+        assert!(fails || sealed.is_ok(), "seed {seed}: {sealed:?}");
+        assert!(!writer.has_pending_runs());
+        for (region, made) in regions.iter().zip(made) {
+            assert!(made.len() > 10, "seed {seed}");
+            for (run, kib) in made {
+                match writer.durability(&run) {
+                    Durability::Durable => assert_whole(storage.as_ref(), &run, region, kib),
+                    found => assert!(fails && found == Durability::Lost, "seed {seed}: {found:?}"),
+                }
+            }
+        }
+    }
 }
