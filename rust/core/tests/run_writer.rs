@@ -1,5 +1,5 @@
-//! Where runs go: small ones into the file that all share, large ones into files of their own, and what
-//! is not finished nowhere.
+//! Where runs go: small ones into the file that all share, large ones into files of large runs (see
+//! `run_files`), and what is not finished nowhere.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 mod common;
@@ -55,7 +55,7 @@ fn small_runs_share_a_file_with_other_segments() {
 }
 
 #[test]
-fn a_large_run_has_a_file_of_its_own_which_is_sealed() {
+fn a_large_run_goes_to_another_file_than_commits_and_is_durable() {
     let (_dir, storage) = faulty();
     let options = options(32 << 20, Compression::None);
     let writer = SegmentWriter::open(storage.clone(), Term(1), options);
@@ -75,7 +75,7 @@ fn a_large_run_has_a_file_of_its_own_which_is_sealed() {
     assert_ne!(reference.file, first.file);
     assert_eq!(writer.durability(&reference), Durability::Durable);
     let index = read_index(storage.as_ref(), reference.file).unwrap();
-    assert!(index.sealed);
+    assert!(index.sealed, "all files were to be closed");
     assert_eq!(index.segments.len(), 1);
     assert_eq!(index.segments[0].reference, reference);
     let segment = read_segment(storage.as_ref(), &reference, &owner("a")).unwrap();
@@ -115,6 +115,7 @@ fn a_run_that_fails_or_is_not_finished_leaves_nothing_behind() {
         assert!(run_of(&writer, &owner("a"), 11 << 10).is_ok());
         let before = storage.list().unwrap().len();
         let mut run = begin(&writer, &owner("a"), 2, &[]);
+        run.expect_bytes(1 << 30);
         for number in 0..8_000u64 {
             run.push(b"", &number.to_be_bytes(), Some(&payload(number, 1000)))
                 .unwrap();

@@ -373,3 +373,30 @@ fn what_delta_runs_stand_for_is_reclaimed() {
     );
     assert!(!oldest.deltas.is_empty());
 }
+
+#[test]
+fn changelogs_that_no_maintenance_merges_are_counted_and_bounded_by_a_commit_that_writes_all() {
+    for evicts in [false, true] {
+        let world = world(evicts);
+        let (mut store, mut all) = world.filled();
+        let mut wrote_all = Vec::new();
+        for number in 0..600u32 {
+            let (key, value) = (key(number % 400), format!("value {number}"));
+            let before = world.writer.stats().segments;
+            let id = world.commit(&mut store, &[(&key, &value)], &[]);
+            all.insert(key, value);
+            if world.writer.stats().segments - before > 1 {
+                wrote_all.push(id.version);
+                assert_eq!(store.unmerged(), 0, "the next commit builds on the image");
+            }
+            assert!(store.unmerged() < 256, "{}", store.unmerged());
+            let newest = id.segment.unwrap();
+            let head = read_head(world.storage.as_ref(), &newest, &owner()).unwrap();
+            assert!(head.lineage.len() <= 256, "{} segments", head.lineage.len());
+            if number % 100 == 99 {
+                assert_eq!(content(&mut world.load(&id)), all);
+            }
+        }
+        assert_eq!(wrote_all, [257, 513]);
+    }
+}

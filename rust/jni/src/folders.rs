@@ -11,7 +11,7 @@ use holdfast_core::state::MergedRun;
 use holdfast_core::storage::{CachedStorage, LocalCache, LocalStorage, Storage};
 use holdfast_core::{Error, OwnerTag, Term};
 use jni::objects::{JClass, JLongArray, JObject, JObjectArray, JString};
-use jni::sys::{jint, jlong};
+use jni::sys::{jboolean, jint, jlong};
 use jni::{Env, EnvUnowned, jni_sig, jni_str};
 use parking_lot::Mutex;
 
@@ -161,6 +161,30 @@ extern "system" fn Java_io_holdfast_spark_Native_seal<'local>(
     folder: jlong,
 ) {
     primitive(env, || Ok(FOLDERS.get(folder)?.writer()?.seal()?));
+}
+
+/// `Native.hasPendingRuns(long folder): boolean`: see [`SegmentWriter::has_pending_runs`].
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_hasPendingRuns<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    folder: jlong,
+) -> jboolean {
+    primitive(env, || {
+        Ok(FOLDERS.get(folder)?.writer()?.has_pending_runs())
+    })
+}
+
+/// `Native.sealPendingRuns(long folder)`: see [`SegmentWriter::seal_pending_runs`].
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_sealPendingRuns<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    folder: jlong,
+) {
+    primitive(env, || {
+        Ok(FOLDERS.get(folder)?.writer()?.seal_pending_runs()?)
+    });
 }
 
 /// `Native.closeFolder(long folder)`. Closing twice does nothing.

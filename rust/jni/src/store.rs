@@ -1,6 +1,6 @@
 //! State stores. Rows cross as addresses of memory that Java owns; scans cross in batches.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
 
 use holdfast_core::state::{
@@ -691,7 +691,7 @@ extern "system" fn Java_io_holdfast_spark_Native_mergeChangelogs<'local>(
         let overdue = store.state.lock().overdue_run(writer);
         if let Some(file) = overdue {
             // When this fails, the file is lost and the image with it: the next one is written.
-            let _ = writer.sync_files(&BTreeSet::from([file]));
+            let _ = writer.sync_soon(file);
         }
         let (task, snapshot) = {
             let mut state = store.state.lock();

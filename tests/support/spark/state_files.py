@@ -15,6 +15,8 @@ FRAME_HEADER_BYTES = 20
 #: directory and trailer.
 HEAD, DATA = 2, 3
 RUN = (10, 11, 12, 13)
+#: The last frame of a run.
+RUN_END = 13
 
 
 def snapshot(folder: Path) -> dict[str, str]:
@@ -45,6 +47,17 @@ def stored_segments(file: Path) -> list[int]:
             sizes[-1] += frame
         at += frame
     return sizes
+
+
+def runs_in(file: Path) -> int:
+    """How many whole runs are in a merged file."""
+    content = file.read_bytes()
+    found = at = 0
+    while at + FRAME_HEADER_BYTES <= len(content):
+        kind, length = _frame(content[at : at + FRAME_HEADER_BYTES])
+        at += FRAME_HEADER_BYTES + length
+        found += kind == RUN_END and at <= len(content)
+    return found
 
 
 def commit_ids(checkpoint: Path, batch: int) -> dict[str, list[list[str]]]:

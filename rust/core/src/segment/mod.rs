@@ -3,6 +3,7 @@
 
 mod observer;
 mod open_file;
+mod run_files;
 mod run_writer;
 mod stats;
 mod writer;

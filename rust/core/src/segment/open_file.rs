@@ -1,12 +1,15 @@
-//! One physical file of this incarnation: `Open -> Closing -> Sealed | Closed`, never back.
+//! One physical file of this incarnation: `Open -> Closing -> Sealed | Closed`, never back. A file of
+//! large runs is lent to one run after the other meanwhile.
 //!
 //! Two locks, always taken in this order: `durability` serialises sync and close (so that calls
 //! that wait for one sync often find their bytes covered by it), `inner` guards the bytes and is
 //! held for one write, never for a sync.
 
+mod lending;
+
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use super::observer::{FileChange, Observer};
 use crate::error::{Error, ErrorKind, Result};
@@ -14,10 +17,14 @@ use crate::format::{IndexEntry, encode_footer};
 use crate::ids::{FileId, SegmentRef};
 use crate::storage::{AppendFile, Storage, SyncFile};
 
+pub(super) use lending::{Left, LentFile};
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Status {
     /// Takes appends.
     Open,
+    /// A run is written to it by the one that has its handle.
+    Lent,
     /// A thread writes the footer.
     Closing,
     /// Has a durable footer.
@@ -29,7 +36,7 @@ enum Status {
 #[derive(Debug)]
 struct Inner {
     handle: Option<Box<dyn AppendFile>>,
-    /// Syncs the file without this lock, where storage can do that. There as long as `handle` is.
+    /// Syncs the file without this lock, where storage can do that. There as long as a handle is.
     syncer: Option<Arc<dyn SyncFile>>,
     status: Status,
     /// End of the last whole segment.
@@ -41,6 +48,8 @@ struct Inner {
     /// What failed appends left in it, known once it is closed.
     garbage_bytes: u64,
     entries: Vec<IndexEntry>,
+    /// No run is to follow the one that is written to it.
+    closes_next: bool,
     /// `sync` has reported to a caller that bytes of this file were lost.
     loss_reported: bool,
     /// Why the file has no footer although everything in it is durable.
@@ -53,6 +62,15 @@ impl Inner {
         self.handle = None;
         self.syncer = None;
         self.status = Status::Closed;
+    }
+
+    /// Takes no appends any more, and no footer.
+    fn is_over(&self) -> bool {
+        matches!(self.status, Status::Sealed | Status::Closed)
+    }
+
+    fn is_durable(&self) -> bool {
+        self.durable_bytes >= self.good_bytes
     }
 }
 
@@ -83,6 +101,8 @@ pub(super) struct OpenFile {
     pub lane: u64,
     inner: Mutex<Inner>,
     durability: Mutex<()>,
+    /// It was lent, and is not any more.
+    returned: Condvar,
 }
 
 impl OpenFile {
@@ -97,6 +117,7 @@ impl OpenFile {
             physical_bytes: header_bytes,
             garbage_bytes: 0,
             entries: Vec::new(),
+            closes_next: false,
             loss_reported: false,
             footer_failure: None,
         };
@@ -105,6 +126,7 @@ impl OpenFile {
             lane,
             inner: Mutex::new(inner),
             durability: Mutex::new(()),
+            returned: Condvar::new(),
         }
     }
 
@@ -158,44 +180,32 @@ impl OpenFile {
         Appended::Written { reference, full }
     }
 
-    /// Appends a part of the one segment that the file is for.
-    pub fn append_part(&self, bytes: &[u8]) -> Result<()> {
-        let mut inner = self.inner.lock();
-        let Some(handle) = inner.handle.as_mut() else {
-            return Err(Error::new(ErrorKind::Poisoned, "it was closed"));
-        };
-        handle.append(bytes)?;
-        inner.physical_bytes += bytes.len() as u64;
-        Ok(())
-    }
-
-    /// The parts are a whole segment, which `entry` describes but for its place.
-    pub fn complete(&self, mut entry: IndexEntry, observer: &dyn Observer) -> SegmentRef {
-        let mut inner = self.inner.lock();
-        entry.reference.file = self.id;
-        entry.reference.offset = inner.good_bytes;
-        inner.good_bytes = inner.physical_bytes;
-        let reference = entry.reference;
-        observer.appended(&entry, inner.physical_bytes);
-        inner.entries.push(entry);
-        reference
-    }
-
     /// Size of the file, as far as known.
     pub fn physical_bytes(&self) -> u64 {
         self.inner.lock().physical_bytes
     }
 
+    /// It has a whole segment and no footer.
+    pub fn has_segments(&self) -> bool {
+        !self.inner.lock().entries.is_empty()
+    }
+
     /// Makes everything appended so far survive a machine crash. A failure poisons the file.
     pub fn make_durable(&self, storage: &dyn Storage, observer: &dyn Observer) -> Result<Synced> {
+        if self.inner.lock().is_durable() {
+            // Not behind another that closes it.
+            return Ok(Synced::Already);
+        }
         let durability = self.durability.lock();
         let (wanted, syncer) = {
             let inner = self.inner.lock();
-            if inner.durable_bytes >= inner.good_bytes {
+            if inner.is_durable() {
                 return Ok(Synced::Already);
             }
             match inner.status {
-                Status::Open | Status::Closing => (inner.good_bytes, inner.syncer.clone()),
+                Status::Open | Status::Lent | Status::Closing => {
+                    (inner.good_bytes, inner.syncer.clone())
+                }
                 Status::Sealed | Status::Closed => return Err(self.lost(&inner, storage)),
             }
         };
@@ -237,14 +247,17 @@ impl OpenFile {
     }
 
     /// Writes the footer, makes the file durable and closes it. A file that is closed already only
-    /// reports whether all its segments are durable. That the footer could not be written is no
-    /// error, see [`OpenFile::take_footer_failure`].
+    /// reports whether all its segments are durable. One that is lent is closed by the one that has it:
+    /// this waits for that if not all its segments are durable. That the footer could not be written is
+    /// no error, see [`OpenFile::take_footer_failure`].
     pub fn close(&self, storage: &dyn Storage, observer: &dyn Observer) -> Result<()> {
-        let _durability = self.durability.lock();
+        let Some(_durability) = self.wait_until_returned() else {
+            return Ok(());
+        };
         let (mut handle, entries, good_bytes) = {
             let mut inner = self.inner.lock();
             let Some(handle) = inner.handle.take() else {
-                return if inner.durable_bytes >= inner.good_bytes {
+                return if inner.is_durable() {
                     Ok(())
                 } else {
                     Err(self.lost(&inner, storage))
@@ -335,13 +348,13 @@ impl OpenFile {
     /// All its segments survive a machine crash and it takes no more: the writer can forget it.
     pub fn is_settled(&self) -> bool {
         let inner = self.inner.lock();
-        inner.handle.is_none() && inner.durable_bytes >= inner.good_bytes
+        inner.is_over() && inner.is_durable()
     }
 
     /// It takes no appends, and some of its segments may not survive a machine crash, ever.
     pub fn is_lost(&self) -> bool {
         let inner = self.inner.lock();
-        inner.status == Status::Closed && inner.durable_bytes < inner.good_bytes
+        inner.status == Status::Closed && !inner.is_durable()
     }
 
     /// Whether the bytes before `end` survive a machine crash.
@@ -349,7 +362,7 @@ impl OpenFile {
         let inner = self.inner.lock();
         match inner.status {
             _ if inner.durable_bytes >= end => Durability::Durable,
-            Status::Open | Status::Closing => Durability::Pending,
+            Status::Open | Status::Lent | Status::Closing => Durability::Pending,
             Status::Sealed | Status::Closed => Durability::Lost,
         }
     }
@@ -376,7 +389,7 @@ impl OpenFile {
     /// Remembers that the loss of this file's bytes, if any, was reported to a caller.
     pub fn mark_loss_reported(&self) {
         let mut inner = self.inner.lock();
-        inner.loss_reported = inner.handle.is_none() && inner.durable_bytes < inner.good_bytes;
+        inner.loss_reported = inner.is_over() && !inner.is_durable();
     }
 
     /// Size of the file, which has at least `bytes` bytes unless it is not what was written.
@@ -395,7 +408,7 @@ impl OpenFile {
     fn tell(&self, inner: &Inner, observer: &dyn Observer) {
         observer.changed(&FileChange {
             file: self.id,
-            open: inner.handle.is_some(),
+            open: inner.handle.is_some() || inner.status == Status::Lent,
             physical_bytes: inner.physical_bytes,
             durable_bytes: inner.durable_bytes,
         });

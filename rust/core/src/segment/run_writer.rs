@@ -1,18 +1,18 @@
 //! Appending a run entry by entry. Memory does not follow its size: what is small goes into the file
-//! that others share, what is large streams into a file of its own.
+//! that everything shares, what is large streams into a file that only large runs share.
 
-use super::open_file::OpenFile;
+use super::open_file::LentFile;
 use super::writer::SegmentWriter;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::{IndexEntry, NewSegment, RunEncoder, SegmentKind};
 use crate::ids::SegmentRef;
 
-/// A run of at most so many stored bytes is gathered in memory and appended to the open file, as every
-/// segment is: a writer that streams into that file would keep all others from it. So runs add at most
-/// one file for each 4 MiB to what a pass over many stores writes.
+/// A run of at most so many stored bytes, or an eighth of a file, is gathered in memory and appended to
+/// the open file, as every segment is: a writer that streams into that file would keep all others from
+/// it. A larger one takes a file of large runs, see `run_files`.
 const GATHERED_BYTES: u64 = 4 << 20;
 
-/// What is written to a file of its own at once.
+/// What is written to a file of large runs at once, at most.
 const PART_BYTES: u64 = 1 << 20;
 
 /// A run that is being written. Dropped without [`RunWriter::finish`] it leaves nothing behind.
@@ -52,7 +52,9 @@ pub struct RunWriter<'w> {
     /// Where it lies is not known yet.
     entry: IndexEntry,
     /// Once it is too large to be gathered.
-    file: Option<OpenFile>,
+    file: Option<LentFile>,
+    /// It fills a file by itself.
+    fills_file: bool,
 }
 
 impl SegmentWriter {
@@ -72,11 +74,18 @@ impl SegmentWriter {
             encoder: RunEncoder::new(&new, self.compression())?,
             entry: self.unplaced(&new, 0, 0),
             file: None,
+            fills_file: false,
         })
     }
 }
 
 impl RunWriter<'_> {
+    /// About so many stored bytes will come. A run that fills a file shares it with no other: that one
+    /// would keep all its bytes from being deleted.
+    pub fn expect_bytes(&mut self, bytes: u64) {
+        self.fills_file = bytes >= self.writer.bounds().max_file_bytes;
+    }
+
     /// Adds an entry whose key is `prefix` and then `key`; `None` removes the key. Keys come in
     /// ascending order. The run knows of each prefix that is not empty how many keys it has: that is
     /// how readers find the tables of a store with column families.
@@ -85,16 +94,17 @@ impl RunWriter<'_> {
     /// `InvalidInput` for a key that is not greater than the one before; those of storage.
     pub fn push(&mut self, prefix: &[u8], key: &[u8], value: Option<&[u8]>) -> Result<()> {
         self.encoder.push(prefix, key, value)?;
+        let gathered = GATHERED_BYTES.min(self.writer.bounds().max_file_bytes / 8);
         let due = match &self.file {
-            None => GATHERED_BYTES.min(self.writer.max_file_bytes()),
-            Some(_) => PART_BYTES,
+            None => gathered,
+            Some(_) => PART_BYTES.min(gathered),
         };
         if (self.encoder.frames().len() as u64) < due {
             return Ok(());
         }
         let file = match self.file.take() {
             Some(file) => file,
-            None => self.writer.new_own_file()?,
+            None => self.writer.lend_file(self.fills_file)?,
         };
         self.file = Some(self.write_part(file)?);
         Ok(())
@@ -104,38 +114,54 @@ impl RunWriter<'_> {
     /// [`SegmentWriter::append`] says of segments holds of it from here on.
     ///
     /// # Errors
-    /// As [`SegmentWriter::append`].
-    pub fn finish(mut self) -> Result<SegmentRef> {
+    /// As [`SegmentWriter::append`]; of a large run also those of a sync.
+    pub fn finish(self) -> Result<SegmentRef> {
+        self.end(false)
+    }
+
+    /// As [`RunWriter::finish`]; the run survives a machine crash once this returns.
+    ///
+    /// # Errors
+    /// As [`SegmentWriter::append`] and [`SegmentWriter::sync_files`].
+    pub fn finish_durable(self) -> Result<SegmentRef> {
+        self.end(true)
+    }
+
+    fn end(mut self, durable: bool) -> Result<SegmentRef> {
         self.entry.reference.digest = self.encoder.finish()?;
         self.entry.reference.len = self.encoder.stored_bytes();
-        match self.file.take() {
-            None => {
-                let frames = self.encoder.frames();
-                self.writer.append_encoded(0, &[], &self.entry, frames)
-            }
-            Some(file) => {
-                let file = self.write_part(file)?;
-                self.writer.complete(file, &self.entry)
-            }
+        if let Some(file) = self.file.take() {
+            let file = self.write_part(file)?;
+            return self.writer.complete(file, &self.entry, durable);
+        }
+        let frames = self.encoder.frames();
+        let reference = self.writer.append_encoded(0, &[], &self.entry, frames)?;
+        if durable {
+            self.writer.sync_files(&[reference.file].into())?;
+        }
+        Ok(reference)
+    }
+
+    /// Writes what the encoder has to `file`, which is given back where that fails.
+    fn write_part(&mut self, mut file: LentFile) -> Result<LentFile> {
+        let written = file.append(self.encoder.frames());
+        self.encoder.forget_frames();
+        match written {
+            Ok(()) => Ok(file),
+            Err(e) => Err(self.give_up(file, e)),
         }
     }
 
-    /// Writes what the encoder has to `file`, which is discarded where that fails.
-    fn write_part(&mut self, file: OpenFile) -> Result<OpenFile> {
-        let written = file.append_part(self.encoder.frames());
-        self.encoder.forget_frames();
-        if let Err(e) = written {
-            self.writer.discard(file);
-            return Err(self.writer.failed(&self.entry, e));
-        }
-        Ok(file)
+    fn give_up(&self, file: LentFile, error: Error) -> Error {
+        self.writer.give_up_run(file, Some(&error));
+        self.writer.failed(&self.entry, error)
     }
 }
 
 impl Drop for RunWriter<'_> {
     fn drop(&mut self) {
         if let Some(file) = self.file.take() {
-            self.writer.discard(file);
+            self.writer.give_up_run(file, None);
         }
     }
 }

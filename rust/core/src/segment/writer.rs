@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use super::observer::{FileChange, Observer, Unobserved};
 use super::open_file::{Appended, Bounds, Durability, OpenFile, Synced};
+use super::run_files::RunFiles;
 use super::stats::{Counters, WriterStats, add};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
@@ -43,12 +44,20 @@ impl Default for WriterOptions {
 }
 
 #[derive(Debug, Default)]
-struct Files {
+pub(super) struct Files {
     /// The file that takes appends, per lane.
     current: BTreeMap<u64, Arc<OpenFile>>,
+    pub runs: RunFiles,
     /// Every file with bytes that are not durable yet or never will be.
-    unsettled: BTreeMap<FileId, Arc<OpenFile>>,
+    pub unsettled: BTreeMap<FileId, Arc<OpenFile>>,
     last_seq: u32,
+}
+
+impl Files {
+    fn taking_appends(&self) -> Vec<Arc<OpenFile>> {
+        let current = self.current.values();
+        current.chain(&self.runs.waiting).cloned().collect()
+    }
 }
 
 /// Appends segments to the files of one term. Many threads append at once: encoding runs in
@@ -87,9 +96,9 @@ pub struct SegmentWriter {
     term: Term,
     options: WriterOptions,
     observer: Arc<dyn Observer>,
-    files: Mutex<Files>,
+    pub(super) files: Mutex<Files>,
     warnings: Mutex<Vec<String>>,
-    counters: Counters,
+    pub(super) counters: Counters,
     /// The process that opened it: a child would write into the files of its parent.
     process: u32,
 }
@@ -205,13 +214,17 @@ impl SegmentWriter {
     }
 
     /// Writes the footers, makes everything durable and closes the open files. The next append
-    /// opens a new file.
+    /// opens a new file. A file to which a large run is written is closed after that.
     ///
     /// # Errors
     /// Those of storage; the files are closed nevertheless.
     pub fn seal(&self) -> Result<()> {
         self.check_process()?;
-        let files: Vec<_> = self.files.lock().current.values().cloned().collect();
+        let files = {
+            let files = self.files.lock();
+            files.runs.close_next();
+            files.taking_appends()
+        };
         first_error(files.iter().map(|file| self.close(file)))
     }
 
@@ -235,7 +248,7 @@ impl SegmentWriter {
         if !self.storage.capabilities().durable_append {
             return Ok(());
         }
-        let files: Vec<_> = self.files.lock().current.values().cloned().collect();
+        let files = self.files.lock().taking_appends();
         for file in files {
             match self.storage.len(&file.id.file_name()) {
                 Ok(_) => {}
@@ -325,10 +338,7 @@ impl SegmentWriter {
         entry: &IndexEntry,
         bytes: &[u8],
     ) -> Result<SegmentRef> {
-        let bounds = Bounds {
-            max_file_bytes: self.options.max_file_bytes,
-            max_segments: MAX_SEGMENTS_PER_FILE,
-        };
+        let bounds = self.bounds();
         // A segment that fills a file by itself gets one of its own: the others would wait for its
         // bytes at the lock of the file that they share.
         let is_large = bytes.len() as u64 >= self.options.max_file_bytes;
@@ -371,33 +381,16 @@ impl SegmentWriter {
         self.options.compression
     }
 
-    pub(super) fn max_file_bytes(&self) -> u64 {
-        self.options.max_file_bytes
+    /// When a file is full.
+    pub(super) fn bounds(&self) -> Bounds {
+        Bounds {
+            max_file_bytes: self.options.max_file_bytes,
+            max_segments: MAX_SEGMENTS_PER_FILE,
+        }
     }
 
-    /// A new file for one segment that is written in parts. It is nobody else's before that is whole:
-    /// a sync that closed it meanwhile would cut the segment.
-    pub(super) fn new_own_file(&self) -> Result<OpenFile> {
-        let id = self.new_name(&mut self.files.lock())?;
-        self.create(id, 0)
-    }
-
-    /// The segment whose parts `file` has is whole: the file is closed, and its segment durable unless
-    /// that fails, which the sync before an acknowledgement reports.
-    pub(super) fn complete(&self, file: OpenFile, entry: &IndexEntry) -> Result<SegmentRef> {
-        let reference = file.complete(entry.clone(), self.observer.as_ref());
-        add(&self.counters.segments, 1);
-        add(&self.counters.bytes, reference.len);
-        let file = Arc::new(file);
-        self.files.lock().unsettled.insert(file.id, file.clone());
-        let _ = self.close(&file);
-        Ok(reference)
-    }
-
-    /// Deletes a file whose segment will never be whole.
-    pub(super) fn discard(&self, file: OpenFile) {
-        file.give_up(&Unobserved);
-        self.delete_unused(file.id, file.physical_bytes());
+    pub(super) fn observer(&self) -> &dyn Observer {
+        self.observer.as_ref()
     }
 
     pub(super) fn failed(&self, entry: &IndexEntry, error: Error) -> Error {
@@ -472,7 +465,7 @@ impl SegmentWriter {
         Ok(file)
     }
 
-    fn new_name(&self, files: &mut Files) -> Result<FileId> {
+    pub(super) fn new_name(&self, files: &mut Files) -> Result<FileId> {
         let seq = files.last_seq.checked_add(1).ok_or_else(|| {
             Error::invalid_input(format!("term {} has no file names left", self.term))
         })?;
@@ -485,7 +478,7 @@ impl SegmentWriter {
         })
     }
 
-    fn create(&self, id: FileId, lane: u64) -> Result<OpenFile> {
+    pub(super) fn create(&self, id: FileId, lane: u64) -> Result<OpenFile> {
         let location = self.storage.location();
         let mut handle = self
             .storage
@@ -513,7 +506,7 @@ impl SegmentWriter {
     }
 
     /// Deletes a closed file without a segment, or leaves it to reclaim.
-    fn delete_unused(&self, id: FileId, physical_bytes: u64) {
+    pub(super) fn delete_unused(&self, id: FileId, physical_bytes: u64) {
         if self.storage.delete(&id.file_name()).is_ok() {
             self.observer.deleted(id);
         } else {
@@ -542,7 +535,7 @@ impl SegmentWriter {
         synced.map(|_| ())
     }
 
-    fn close(&self, file: &Arc<OpenFile>) -> Result<()> {
+    pub(super) fn close(&self, file: &Arc<OpenFile>) -> Result<()> {
         // First out of the map, so that appends go on in a new file meanwhile.
         self.retire(file);
         let was_sealed = file.is_sealed();
@@ -574,7 +567,7 @@ impl SegmentWriter {
     }
 
     /// Forgets what need not be remembered about a file that takes no appends.
-    fn retire(&self, file: &Arc<OpenFile>) {
+    pub(super) fn retire(&self, file: &Arc<OpenFile>) {
         let mut files = self.files.lock();
         if files
             .current
@@ -583,6 +576,7 @@ impl SegmentWriter {
         {
             files.current.remove(&file.lane);
         }
+        files.runs.retire(file);
         if file.is_settled() {
             files.unsettled.remove(&file.id);
         }

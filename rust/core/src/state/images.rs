@@ -1,6 +1,6 @@
 //! Runs of a store: when a merge is due, and when commits build on what it made.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 
 use super::merge_task::{MergeTask, MergedRun, keep_below};
 use super::position::Position;
@@ -228,9 +228,7 @@ impl StateStore {
         };
         let mut run = writer.begin_run(&new)?;
         self.families.snapshot(&mut run)?;
-        let reference = run.finish()?;
-        writer.sync_files(&BTreeSet::from([reference.file]))?;
-        at.rest_on(reference);
+        at.rest_on(run.finish_durable()?);
         Ok(())
     }
 

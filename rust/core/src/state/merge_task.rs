@@ -31,8 +31,8 @@ pub struct MergeTask {
     pub(super) created: CheckpointId,
 }
 
-/// A run and the segments it stands for. It may be cited once its file is durable. The caller sees to
-/// that: the merge syncs nothing but a file that the run fills alone.
+/// A run and the segments it stands for. It may be cited once it is durable. The caller sees to that:
+/// the merge syncs nothing but a large run, and that only where storage can append durably.
 #[derive(Clone, Debug)]
 pub struct MergedRun {
     pub(super) reference: SegmentRef,
@@ -76,6 +76,7 @@ impl MergeTask {
             runs: 0,
         };
         let mut run = writer.begin_run(&new)?;
+        run.expect_bytes(self.merged.iter().map(|segment| segment.len).sum());
         let mut merge = Merge::new(inputs).map_err(|e| e.context(&self.owner))?;
         while let Some((key, change)) = merge.next().map_err(|e| e.context(&self.owner))? {
             // Where nothing older lies below, what is gone needs no mention.

@@ -87,6 +87,12 @@ public final class Native {
 
   public static native void closeFolder(long folder);
 
+  /** Whether merges wrote runs that nothing can refer to before their file is closed. */
+  public static native boolean hasPendingRuns(long folder);
+
+  /** Closes the files of such runs; those to which a merge writes, after it. */
+  public static native void sealPendingRuns(long folder);
+
   /**
    * Limits the native memory of all stores of this process, in bytes; 0 is no limit. From the target
    * on stores keep only what they use; 0 is three quarters of the limit.

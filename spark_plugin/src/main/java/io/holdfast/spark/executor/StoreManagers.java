@@ -19,6 +19,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.Executors;
+import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.LongAdder;
@@ -34,6 +35,12 @@ public final class StoreManagers {
 
   /** A manager that no store uses for this long is sealed and closed. */
   private static final long IDLE_MS = 60_000;
+
+  /**
+   * Maintenance is over when it came to no store for this long: Spark's threads go from one to the
+   * next at once, and do not say which is the last.
+   */
+  private static final long QUIET_MS = 2_000;
 
   private static final class Manager extends OpenManager {
     int users;
@@ -52,6 +59,12 @@ public final class StoreManagers {
     volatile long pinnedBytes;
 
     final LongAdder unreportedSealNanos = new LongAdder();
+
+    /** Stores that are being maintained. */
+    private int maintained;
+
+    private long maintainedAtNanos;
+    private boolean awaitsQuiet;
     private long pinnedReportedAt = -1;
     private WriterStats reported = WriterStats.NOTHING;
 
@@ -63,6 +76,30 @@ public final class StoreManagers {
     String[] sealFiles() {
       Native.seal(handle);
       return Native.takeWarnings(handle);
+    }
+
+    synchronized void beginMaintenance() {
+      maintained++;
+    }
+
+    synchronized void endMaintenance() {
+      maintained--;
+      maintainedAtNanos = System.nanoTime();
+    }
+
+    /** True for the one that is to wait until maintenance is over. */
+    synchronized boolean awaitQuiet() {
+      boolean first = !awaitsQuiet;
+      awaitsQuiet = true;
+      return first;
+    }
+
+    /** Whether maintenance is over; {@link #awaitQuiet} begins anew then. */
+    synchronized boolean isQuiet() {
+      long restedMs = (System.nanoTime() - maintainedAtNanos) / 1_000_000;
+      boolean quiet = maintained == 0 && restedMs >= QUIET_MS;
+      awaitsQuiet = !quiet;
+      return quiet;
     }
 
     /** What the writer did since this was last asked. */
@@ -121,6 +158,22 @@ public final class StoreManagers {
     public void reportFiles() {
       OpenManager.warn(Native.takeWarnings(manager));
       reportLostFiles(shared);
+    }
+
+    /** Surrounds the maintenance of a store, with {@link #endMaintenance}. */
+    public void beginMaintenance() {
+      shared.beginMaintenance();
+    }
+
+    /**
+     * Large runs share a file. Where that must be closed before commits can refer to them, it is
+     * closed when maintenance is over, so that there is one for all of it.
+     */
+    public void endMaintenance() {
+      shared.endMaintenance();
+      if (Native.hasPendingRuns(manager) && shared.awaitQuiet()) {
+        sealRunsWhenQuiet(shared);
+      }
     }
 
     /** To be called after what may have made state leave memory: it is read from elsewhere then. */
@@ -236,7 +289,7 @@ public final class StoreManagers {
 
   /** Makes files durable because the driver is about to commit a batch that needs them. */
   ExecutorReply sync(ExecutorRequest.SyncFiles request) {
-    Manager manager = acquireOpen(request);
+    Manager manager = acquireOpen(request.dir(), request.term());
     if (manager == null) {
       return ExecutorReply.closed();
     }
@@ -256,8 +309,38 @@ public final class StoreManagers {
     }
   }
 
-  private synchronized Manager acquireOpen(ExecutorRequest.SyncFiles request) {
-    Manager manager = managers.find(request.dir(), request.term());
+  private void sealRunsWhenQuiet(Manager manager) {
+    try {
+      sweeper.schedule(() -> sealRuns(manager), QUIET_MS, TimeUnit.MILLISECONDS);
+    } catch (RejectedExecutionException ended) {
+      // The executor ends, which closes all files.
+      LOG.debug("No runs are sealed any more in {}", manager.dir);
+    }
+  }
+
+  private void sealRuns(Manager awaited) {
+    if (!awaited.isQuiet()) {
+      sealRunsWhenQuiet(awaited);
+      return;
+    }
+    Manager manager = acquireOpen(awaited.dir, awaited.term);
+    if (manager == null) {
+      // It was closed, or its last user will close it, and all its files.
+      return;
+    }
+    try {
+      Native.sealPendingRuns(manager.handle);
+    } catch (RuntimeException e) {
+      // No commit refers to these runs. Maintenance makes them again.
+      LOG.warn("Runs in {} could not be made durable", manager.dir, e);
+    } finally {
+      OpenManager.warn(Native.takeWarnings(manager.handle));
+      release(manager);
+    }
+  }
+
+  private synchronized Manager acquireOpen(String dir, long term) {
+    Manager manager = managers.find(dir, term);
     if (manager != null) {
       manager.users++;
     }

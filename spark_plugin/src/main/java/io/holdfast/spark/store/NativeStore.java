@@ -354,9 +354,11 @@ public final class NativeStore {
     if (held == null || held.isOver()) {
       return -1;
     }
+    held.beginMaintenance();
     try {
       return Native.mergeChangelogs(store, minChangelogs, held.wasteful());
     } finally {
+      held.endMaintenance();
       held.reportFiles();
     }
   }
