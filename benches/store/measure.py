@@ -40,11 +40,12 @@ PUBLISH = Metric(name="publish_ms", title="commit log entry, ms", decimals=1)
 ENTRY_BYTES = Metric(name="entry_bytes", title="memory, bytes an entry", decimals=1)
 RESTORE = Metric(name="restore_ms", title="restore, no maintenance, ms")
 RESTORE_MAINTAINED = Metric(name="restore_maintained_ms", title="restore, maintained, ms")
+RESTORE_ALL = Metric(name="restore_all_ms", title="restore and get all keys, ms")
 RESTORE_COLD = Metric(name="restore_cold_ms", title="restore, keys stay on disk, ms")
 
 METRICS = (
     *(PUT, UPDATE, GET, MISS, REMOVE, SCAN, PREFIX_PUT, PREFIX, OPEN, COMMIT, COMMIT_ALL),
-    *(PUBLISH, ENTRY_BYTES, RESTORE, RESTORE_MAINTAINED, RESTORE_COLD),
+    *(PUBLISH, ENTRY_BYTES, RESTORE, RESTORE_MAINTAINED, RESTORE_ALL, RESTORE_COLD),
 )
 
 TARGETS = (

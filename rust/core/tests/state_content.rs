@@ -247,12 +247,29 @@ fn apply(store: &mut StateStore, model: &mut Model, step: &Step) {
     }
 }
 
-/// One history: every step against maps. `evicts` says that stores keep in memory what they use, and
-/// leave all else in base images.
-fn play(steps: &[Step], max_bytes: usize, evicts: bool) -> StateStore {
+/// What stays in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Memory {
+    Everything,
+    /// What stores use. All else is left in runs.
+    Used,
+    /// What was loaded comes there step by step.
+    Hydrated,
+}
+
+/// One history: every step against maps.
+fn play(steps: &[Step], max_bytes: usize, memory: Memory) -> StateStore {
     let world = world();
     let budget = Arc::new(MemoryBudget::unlimited());
-    budget.set_target_bytes(evicts.then_some(0));
+    match memory {
+        Memory::Everything => {}
+        Memory::Used => budget.set_target_bytes(Some(0)),
+        Memory::Hydrated => {
+            budget.set_target_bytes(Some(1 << 30));
+            budget.set_load_bytes(0);
+        }
+    }
+    let goes_on_elsewhere = memory != Memory::Everything;
     let store = || {
         let owner = Owner::new("", "0", "7", "default");
         StateStore::within(owner, Layout::Columns, Arc::clone(&budget))
@@ -269,8 +286,17 @@ fn play(steps: &[Step], max_bytes: usize, evicts: bool) -> StateStore {
     let (mut now, mut committed) = (Model::new(), Model::new());
     let mut id: Option<CommitId> = None;
     let mut late = None;
+    let mut held = None;
     store.begin().unwrap();
     for (nth, step) in steps.iter().enumerate() {
+        // What is read in one step is handed over in the next one, whatever that was.
+        if let Some((hydration, read)) = held.take() {
+            store.hydrate(hydration, read).unwrap();
+        }
+        held = store.take_hydration().map(|mut hydration| {
+            let read = hydration.read(max_bytes);
+            (hydration, read)
+        });
         match step {
             Step::Abort => {
                 store.abort();
@@ -309,7 +335,7 @@ fn play(steps: &[Step], max_bytes: usize, evicts: bool) -> StateStore {
                 if matches!(step, Step::CommitAndLoad | Step::CommitAndMerge) {
                     let mut loaded = load(&new);
                     check(&mut loaded, &committed, max_bytes);
-                    if evicts && matches!(step, Step::CommitAndLoad) {
+                    if goes_on_elsewhere && matches!(step, Step::CommitAndLoad) {
                         store = load(&new);
                         late = None;
                     }
@@ -321,7 +347,7 @@ fn play(steps: &[Step], max_bytes: usize, evicts: bool) -> StateStore {
             }
         }
         // Which brings everything into memory.
-        if !evicts || nth % 3 == 0 {
+        if memory == Memory::Everything || nth % 3 == 0 {
             check(&mut store, &now, max_bytes);
         }
         store.mend(&world.writer).unwrap();
@@ -347,8 +373,9 @@ fn filled() -> Vec<Step> {
 fn keys_that_are_not_in_memory_are_read_from_the_base_image() {
     for steps in [vec![], vec![Step::Commit; 3], vec![Step::CommitAndLoad]] {
         let steps = [filled(), steps].concat();
-        assert!(play(&steps, 100, true).stats().cold_reads > 0);
-        assert_eq!(play(&steps, 100, false).stats().cold_reads, 0);
+        assert!(play(&steps, 100, Memory::Used).stats().cold_reads > 0);
+        let everything = play(&steps, 100, Memory::Everything);
+        assert_eq!(everything.stats().cold_reads, 0);
     }
 }
 
@@ -358,14 +385,21 @@ proptest! {
     fn the_content_equals_maps_through_sessions_aborts_rewinds_and_loads(
         steps in prop::collection::vec(step(), 1..120), max_bytes in 16usize..400
     ) {
-        play(&steps, max_bytes, false);
+        play(&steps, max_bytes, Memory::Everything);
     }
 
     #[test]
     fn the_content_equals_maps_where_keys_leave_memory(
         steps in prop::collection::vec(step(), 1..120), max_bytes in 16usize..400
     ) {
-        play(&[filled(), steps].concat(), max_bytes, true);
+        play(&[filled(), steps].concat(), max_bytes, Memory::Used);
+    }
+
+    #[test]
+    fn the_content_equals_maps_where_keys_come_into_memory_later(
+        steps in prop::collection::vec(step(), 1..120), max_bytes in 16usize..400
+    ) {
+        play(&[filled(), vec![Step::CommitAndLoad], steps].concat(), max_bytes, Memory::Hydrated);
     }
 }
 
@@ -377,7 +411,8 @@ proptest! {
     fn the_content_equals_maps_where_keys_leave_memory_in_many_histories(
         steps in prop::collection::vec(step(), 1..120), max_bytes in 16usize..400
     ) {
-        play(&[filled(), steps].concat(), max_bytes, true);
+        play(&[filled(), steps.clone()].concat(), max_bytes, Memory::Used);
+        play(&[filled(), vec![Step::CommitAndLoad], steps].concat(), max_bytes, Memory::Hydrated);
     }
 }
 

@@ -263,6 +263,8 @@ enum Step {
     CommitAndRest,
     /// Commit, then a load that a damaged base image forces to write a new one.
     CommitAndReplay,
+    /// There is room for all from here on, or for what is used.
+    Room(bool),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -280,6 +282,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => any::<bool>().prop_map(Step::CommitAndMergeLate),
         2 => Just(Step::CommitAndRest),
         1 => Just(Step::CommitAndReplay),
+        1 => any::<bool>().prop_map(Step::Room),
     ]
 }
 
@@ -304,13 +307,25 @@ fn play(steps: &[Step], max_bytes: usize, ordered: bool) {
     let mut committed = now.clone();
     let mut open: Option<(Scan, Model)> = None;
     let mut late = None;
+    let mut held = None;
+    world.budget.set_load_bytes(0);
     world.begin(&mut store);
     let reads = world.storage.calls(Operation::Read);
     check(&mut store, &now, max_bytes, ordered);
     assert!(world.storage.calls(Operation::Read) > reads, "from the run");
     for step in steps {
-        if !matches!(step, Step::Put(..) | Step::Remove(_) | Step::Get(_))
-            && let Some((scan, then)) = open.take()
+        // What is read in one step is handed over in the next one, whatever that was.
+        if let Some((hydration, read)) = held.take() {
+            store.hydrate(hydration, read).unwrap();
+        }
+        held = store.take_hydration().map(|mut hydration| {
+            let read = hydration.read(max_bytes);
+            (hydration, read)
+        });
+        if !matches!(
+            step,
+            Step::Put(..) | Step::Remove(_) | Step::Get(_) | Step::Room(_)
+        ) && let Some((scan, then)) = open.take()
         {
             assert!(scan.end(&mut store, ordered).into_iter().eq(then));
         }
@@ -334,6 +349,12 @@ fn play(steps: &[Step], max_bytes: usize, ordered: bool) {
             Step::Scan => {
                 let begun = Scan::begin(&mut store, KeyRange::All, max_bytes);
                 open = Some((begun, now.clone()));
+                continue;
+            }
+            Step::Room(for_all) => {
+                world
+                    .budget
+                    .set_limit_bytes(if *for_all { 64 * MIB } else { 8 * MIB });
                 continue;
             }
             Step::Abort => {

@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
 
 use holdfast_core::state::{
-    CommitId, FamilyOfInterest, FamilyOptions, KeyRange, Layout, MemoryBudget, ScanBatch, ScanOf,
-    StateStore, find_own, read_changes,
+    CommitId, FamilyOfInterest, FamilyOptions, HYDRATION_BYTES, KeyRange, Layout, MemoryBudget,
+    ScanBatch, ScanOf, StateStore, find_own, read_changes,
 };
-use holdfast_core::{Error, Owner};
+use holdfast_core::{Error, ErrorKind, Owner};
 use jni::objects::{JByteArray, JClass, JLongArray, JObject, JObjectArray, JString};
 use jni::sys::{jboolean, jint, jlong};
 use jni::{Env, EnvUnowned, jni_sig, jni_str};
@@ -21,6 +21,35 @@ use crate::handles::Handles;
 struct Store {
     folder: Arc<SegmentFolder>,
     state: Mutex<StateStore>,
+}
+
+impl Store {
+    /// Makes a call of an open session. Once more if it came upon damage that the store could go around: a
+    /// call that fails with damage has changed nothing.
+    fn call<R>(
+        &self,
+        mut call: impl FnMut(&mut StateStore) -> holdfast_core::Result<R>,
+    ) -> Result<R, Failure> {
+        let mut state = self.state.lock();
+        match call(&mut state) {
+            Err(damage) => {
+                self.go_around(&mut state, damage)?;
+                Ok(call(&mut state)?)
+            }
+            done => Ok(done?),
+        }
+    }
+
+    /// Returns `damage` unless the store went around it.
+    fn go_around(&self, state: &mut StateStore, damage: Error) -> Result<(), Failure> {
+        let is_damage = matches!(damage.kind(), ErrorKind::Corrupt | ErrorKind::NotFound);
+        // Readers have none.
+        let writer = self.folder.writer().ok();
+        if is_damage && state.go_around(self.folder.storage.as_ref(), writer)? {
+            return Ok(());
+        }
+        Err(damage.into())
+    }
 }
 
 static STORES: Handles<Store> = Handles::new("state store");
@@ -223,20 +252,42 @@ extern "system" fn Java_io_holdfast_spark_Native_ownId<'local>(
     })
 }
 
-/// `Native.begin(long store)`.
+/// `Native.begin(long store): boolean`: whether `Native.hydrate` has something to do.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_begin<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
     store: jlong,
-) {
+) -> jboolean {
     primitive(env, || {
         STORES.with(store, |store| {
             let mut state = store.state.lock();
             state.mend(store.folder.writer()?)?;
-            Ok(state.begin()?)
+            state.begin()?;
+            Ok(state.is_hydrating())
         })
-    });
+    })
+}
+
+/// `Native.hydrate(long store): boolean`: brings some of what the store left in runs into memory; false
+/// when that was the last, or when there is none.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_hydrate<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    store: jlong,
+) -> jboolean {
+    primitive(env, || {
+        let store = STORES.get(store)?;
+        let Some(mut hydration) = store.state.lock().take_hydration() else {
+            return Ok(false);
+        };
+        // The store is not locked while runs are read.
+        let read = hydration.read(HYDRATION_BYTES);
+        let mut state = store.state.lock();
+        state.hydrate(hydration, read)?;
+        Ok(state.is_hydrating())
+    })
 }
 
 /// `Native.replay(long store, long fromVersion, String fromId, String toId, String[] ids)`: positions
@@ -378,8 +429,7 @@ extern "system" fn Java_io_holdfast_spark_Native_removeFamily<'local>(
     with_env(env, |env| {
         let name = name.try_to_string(env)?;
         let store = STORES.get(store)?;
-        let removed = store.state.lock().remove_family(&name)?;
-        Ok(removed)
+        store.call(|state| state.remove_family(&name))
     })
 }
 
@@ -415,7 +465,11 @@ extern "system" fn Java_io_holdfast_spark_Native_get<'local>(
             // SAFETY: Java passes a buffer that this thread alone uses.
             let key = unsafe { lent(key, key_len)? };
             let mut state = store.state.lock();
-            let Some(value) = state.get(family as u32, key)? else {
+            if let Err(damage) = state.read(family as u32, key) {
+                store.go_around(&mut state, damage)?;
+                state.read(family as u32, key)?;
+            }
+            let Some(value) = state.families().family(family as u32)?.get(key) else {
                 return Ok(-1);
             };
             let len = jint::try_from(value.len()).map_err(|_| {
@@ -452,7 +506,7 @@ extern "system" fn Java_io_holdfast_spark_Native_put<'local>(
         STORES.with(store, |store| {
             // SAFETY: Java passes buffers that this thread alone uses.
             let (key, value) = unsafe { (lent(key, key_len)?, lent(value, value_len)?) };
-            Ok(store.state.lock().put(family as u32, key, value)?)
+            store.call(|state| state.put(family as u32, key, value))
         })
     });
 }
@@ -477,13 +531,10 @@ extern "system" fn Java_io_holdfast_spark_Native_writeList<'local>(
             // SAFETY: Java passes buffers that this thread alone uses.
             let (key, bytes) = unsafe { (lent(key, key_len)?, lent(values, values_len)?) };
             let values = parts(bytes).ok_or_else(|| bad_buffer(values, values_len))?;
-            let mut state = store.state.lock();
-            if append {
-                state.append(family as u32, key, &values)?;
-            } else {
-                state.put_list(family as u32, key, &values)?;
-            }
-            Ok(())
+            store.call(|state| match append {
+                true => state.append(family as u32, key, &values),
+                false => state.put_list(family as u32, key, &values),
+            })
         })
     });
 }
@@ -514,7 +565,7 @@ extern "system" fn Java_io_holdfast_spark_Native_remove<'local>(
         STORES.with(store, |store| {
             // SAFETY: Java passes a buffer that this thread alone uses.
             let key = unsafe { lent(key, key_len)? };
-            Ok(store.state.lock().remove(family as u32, key)?)
+            store.call(|state| state.remove(family as u32, key))
         })
     })
 }
@@ -563,12 +614,14 @@ extern "system" fn Java_io_holdfast_spark_Native_scan<'local>(
 ) -> JByteArray<'local> {
     with_env(env, |env| {
         let mut bytes = Vec::with_capacity(FEW_ENTRIES_BYTES);
-        let batch = STORES.with(store, |store| {
-            // SAFETY: Java passes buffers that this thread alone uses.
-            let (from, to) = unsafe { (bound(from, from_len)?, bound(to, to_len)?) };
-            let what = scan_of(what, from, to)?;
-            let mut state = store.state.lock();
-            Ok(state.scan(family as u32, what, max_bytes.max(0) as usize, &mut bytes)?)
+        // SAFETY: Java passes buffers that this thread alone uses.
+        let (from, to) = unsafe { (bound(from, from_len)?, bound(to, to_len)?) };
+        let what = scan_of(what, from, to)?;
+        // Not a short call: it may bring all of the store into memory.
+        let store = STORES.get(store)?;
+        let batch = store.call(|state| {
+            bytes.clear();
+            state.scan(family as u32, what, max_bytes.max(0) as usize, &mut bytes)
         })?;
         batch_to_java(env, &batch, &bytes, &progress)
     })
@@ -640,6 +693,23 @@ fn to_java<'local>(env: &mut Env<'local>, bytes: &[u8]) -> Result<JByteArray<'lo
     let signed = unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<i8>(), bytes.len()) };
     array.set_region(env, 0, signed)?;
     Ok(array)
+}
+
+/// `Native.takeWarning(long store): String`: the damage that the store went around since this was last
+/// asked; null when there was none.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_takeWarning<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    store: jlong,
+) -> JString<'local> {
+    with_env(env, |env| {
+        let warning = STORES.with(store, |store| Ok(store.state.lock().take_warning()))?;
+        match warning {
+            Some(warning) => Ok(env.new_string(warning)?),
+            None => Ok(JString::null()),
+        }
+    })
 }
 
 /// `Native.commit(long store): String`: the id of the next version.

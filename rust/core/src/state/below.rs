@@ -16,6 +16,8 @@ pub(super) struct Below {
     pub unlinked: u64,
     /// `unlinked` is not kept right just now, so that no key need be looked for.
     pub is_uncounted: bool,
+    /// All that the runs have was gone through, and every key has a slot since.
+    pub is_in_memory: bool,
 }
 
 impl Below {
@@ -28,6 +30,7 @@ impl Below {
             prefix: prefix.to_vec(),
             unlinked,
             is_uncounted: false,
+            is_in_memory: false,
         })
     }
 

@@ -228,6 +228,21 @@ impl Families {
         })
     }
 
+    /// Repeats what the open session of `other` changed in a session of this content, which is the one that
+    /// session began with.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an entry above 4 GiB, which `other` could not have, either.
+    pub(super) fn repeat(&mut self, other: &Self) -> Result<()> {
+        self.directory.repeat(&other.directory)?;
+        self.read_directory()?;
+        for (number, family) in (FIRST_FAMILY..).zip(&other.families) {
+            self.make_up_to(number);
+            self.family_mut(number)?.repeat(family)?;
+        }
+        Ok(())
+    }
+
     /// Writes the whole content to `out`.
     pub(super) fn snapshot(&self, out: &mut RunWriter<'_>) -> Result<()> {
         for (prefix, table) in self.tables() {

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::format::{RunReader, TableKeys};
 use crate::ids::{Owner, SegmentRef};
 use crate::state::below::Below;
+use crate::state::hydration::{HydratedEntries, Hydration};
 use crate::state::open_run::OpenRun;
 use crate::state::order::KeyRange;
 use crate::state::run_cursor::StackCursor;
@@ -164,6 +165,57 @@ impl Families {
         }
         self.past_reads = self.cold_reads();
         self.put_over(&runs, |table, below| table.rest_on(below, session));
+    }
+
+    /// Whether these are the runs that the store lies over.
+    pub(in crate::state) fn lies_over(&self, hydration: &Hydration) -> bool {
+        hydration.is_of(self.runs.as_ref())
+    }
+
+    /// What the runs have, to be brought into memory; `None` in a store that lies over none.
+    pub(in crate::state) fn hydration(&self, everything: bool) -> Option<Hydration> {
+        let runs = self.runs.as_ref()?;
+        Some(Hydration::of(runs, &Prefix::new(DIRECTORY).0, everything))
+    }
+
+    /// What all that the runs have would take in memory, at most.
+    pub(in crate::state) fn unread_bytes(&self, slot_bytes: u64) -> u64 {
+        let runs = self.runs.as_ref().map_or(&[][..], |runs| runs.runs());
+        let heads = runs.iter().map(|run| run.reader().head());
+        heads
+            .map(|head| head.payload_bytes + head.entries * slot_bytes)
+            .sum()
+    }
+
+    /// Gives the entries of a table in the runs a slot, those that have none yet.
+    ///
+    /// # Errors
+    /// `Corrupt` where there is no such table; as [`Table::put`].
+    pub(in crate::state) fn hydrate(&mut self, entries: &HydratedEntries) -> Result<()> {
+        let table = match self.layout {
+            Layout::Plain(_) => self.family_mut(super::FIRST_FAMILY)?.heads_mut(),
+            Layout::Columns => self.route(entries.prefix())?.0,
+        };
+        for (key, value) in entries.iter() {
+            table.hydrate(key, value)?;
+        }
+        Ok(())
+    }
+
+    /// After all that the runs have was gone through: whether all keys are in memory.
+    pub(in crate::state) fn end_hydration(&mut self) -> bool {
+        let mut whole = true;
+        self.each(|table| whole &= table.end_hydration());
+        whole
+    }
+
+    /// Lets go of the runs, between two sessions, once [`Families::end_hydration`] said that all keys are in
+    /// memory.
+    pub(in crate::state) fn leave_runs(&mut self) {
+        self.past_reads = self.cold_reads();
+        self.each(Table::leave_runs);
+        self.marks = Vec::new();
+        self.runs = None;
     }
 
     /// Gives up to `bytes` of what the runs have as well and the last session did not touch, or a little more:

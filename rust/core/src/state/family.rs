@@ -111,6 +111,18 @@ impl Family {
         self.options = options;
     }
 
+    /// Repeats what the open session of `other` changed.
+    ///
+    /// # Errors
+    /// As [`Table::put`].
+    pub(super) fn repeat(&mut self, other: &Self) -> Result<()> {
+        self.set_options(other.options);
+        self.begun.clone_from(&other.begun);
+        self.begun_bytes = other.begun_bytes;
+        self.heads.repeat(&other.heads)?;
+        self.elements.repeat(&other.elements)
+    }
+
     /// Number of keys.
     pub fn len(&self) -> usize {
         self.heads.len()

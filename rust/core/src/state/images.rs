@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use super::hydration::Progress;
 use super::merge_task::{MergeTask, MergedRun, keep_below};
 use super::position::Position;
 use super::store::StateStore;
@@ -40,9 +41,9 @@ impl StateStore {
         self.prepare_runs(writer)
     }
 
-    /// Where memory is short: a store that lies over no run is loaded anew over those of its lineage, so
-    /// that what they have needs no memory. One that lies over runs has the next session move to those
-    /// that are new in the lineage.
+    /// A store that lies over runs has the next session move to those that are new in the lineage: the
+    /// older ones go with the batches that need them. Where memory is short, one that lies over none is
+    /// loaded anew over those of its lineage, so that what they have needs no memory.
     fn prepare_runs(&mut self, writer: &SegmentWriter) -> Result<()> {
         self.settle_run(writer);
         let Some(at) = &self.at else {
@@ -50,9 +51,10 @@ impl StateStore {
         };
         let newest = at.runs().last().copied();
         let is_known = newest.is_none() || newest == self.families.newest_run_below();
+        let lies_over_run = self.families.newest_run_below().is_some();
         let wanted = !is_known
             && newest != self.looked_at
-            && self.memory.is_short(0)
+            && (lies_over_run || self.memory.is_short(0))
             && self.families.can_rest_on_run()
             && newest.is_some_and(|run| writer.durability(&run) == Durability::Durable);
         if !wanted {
@@ -63,7 +65,7 @@ impl StateStore {
         let opened = self
             .families
             .open_runs(writer.storage(), &self.owner, at.runs());
-        if self.families.newest_run_below().is_some() {
+        if lies_over_run {
             self.next_runs = opened.ok().map(|runs| (runs, version));
         } else if let Ok(runs) = opened {
             self.load_over(writer.storage(), runs)?;
@@ -99,17 +101,30 @@ impl StateStore {
         self.scans.clear();
         self.before = None;
         self.families.begin();
-        if let Some((runs, version)) = self.next_runs.take() {
-            self.families.rest_on(runs, version);
-        }
+        self.follow_runs();
         let is_short = self.memory.is_short(0);
         if is_short {
+            self.hydration = Progress::Over;
             let part = self.memory.excess() as usize;
             self.families.evict(if all { usize::MAX } else { part });
         }
         self.count_memory()?;
         self.is_starved = is_short && self.memory.is_short(0) && self.families.is_mostly_dirty();
         Ok(())
+    }
+
+    /// Lets go of the runs if all keys are in memory and may stay there, else moves to those that come next.
+    fn follow_runs(&mut self) {
+        let next = self.next_runs.take();
+        if matches!(self.hydration, Progress::Whole) && !self.memory.is_short(0) {
+            self.hydration = Progress::Over;
+            self.families.leave_runs();
+        } else if let Some((runs, version)) = next {
+            self.families.rest_on(runs, version);
+            if !matches!(self.hydration, Progress::Over) {
+                self.begin_hydration();
+            }
+        }
     }
 
     /// The merge that is due: at least `min_changelogs` durable ones lie above the runs, and either

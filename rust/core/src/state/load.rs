@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::content::Families;
 use super::entry_stream::EntryStream;
+use super::hydration::SLOT_BYTES;
 use super::memory::MemoryShare;
 use super::open_run::OpenRun;
 use crate::error::{Error, ErrorKind, Result};
@@ -14,17 +15,14 @@ use crate::ids::{Owner, SegmentRef};
 /// What is read at once. On remote storage every read is a round trip.
 const READ_AHEAD_BYTES: u64 = 4 << 20;
 
-/// What a key takes in memory beside itself and its value: slot, index, order.
-const SLOT_BYTES: u64 = 48;
-
 /// One load of one owner's state.
 pub(super) struct Load<'a> {
     pub segments: SegmentReader<'a>,
     pub owner: &'a Owner,
     /// Empty at first.
     pub content: &'a mut Families,
-    /// Memory that is limited: runs that do not fit stay where they are, and their keys are read when
-    /// they are asked for.
+    /// Memory that is limited: runs that do not fit, or that would take long, stay where they are, and
+    /// their keys are read when they are asked for.
     pub memory: Option<&'a MemoryShare>,
     /// One message per run that could not be read and was worked around.
     pub rebuilt: Vec<String>,
@@ -190,7 +188,7 @@ impl Load<'_> {
             opened.truncate(1);
         }
         let below = opened.len();
-        if below == 0 || !memory.is_short(bytes) {
+        if below == 0 || !(memory.is_short(bytes) || memory.is_slow_to_load(bytes)) {
             return 0;
         }
         match self.content.open_over(opened) {

@@ -16,7 +16,11 @@ pub struct MemoryBudget {
     /// [`UNSET`] for three quarters of the limit.
     target_bytes: AtomicU64,
     was_short: AtomicBool,
+    load_bytes: AtomicU64,
 }
+
+/// A load of so much takes about 10 ms, and from remote storage one request.
+const LOAD_BYTES: u64 = 8 << 20;
 
 const UNSET: u64 = u64::MAX;
 
@@ -34,6 +38,7 @@ impl MemoryBudget {
             limit_bytes: AtomicU64::new(UNSET),
             target_bytes: AtomicU64::new(UNSET),
             was_short: AtomicBool::new(false),
+            load_bytes: AtomicU64::new(LOAD_BYTES),
         }
     }
 
@@ -59,6 +64,13 @@ impl MemoryBudget {
     /// from base images since.
     pub fn was_short(&self) -> bool {
         self.was_short.load(Ordering::Relaxed)
+    }
+
+    /// Up to how many bytes in memory the runs of a store are loaded when it is opened. Where there is a
+    /// target, larger ones are left where they are, and come into memory beside the work of the store. 8 MiB
+    /// unless this says another.
+    pub fn set_load_bytes(&self, load_bytes: u64) {
+        self.load_bytes.store(load_bytes, Ordering::Relaxed);
     }
 
     fn target_bytes(&self) -> Option<u64> {
@@ -103,6 +115,18 @@ impl MemoryShare {
             self.budget.was_short.store(true, Ordering::Relaxed);
         }
         is_short
+    }
+
+    /// Whether `bytes` are too much to wait for when a store is opened.
+    pub(super) fn is_slow_to_load(&self, bytes: u64) -> bool {
+        bytes > self.budget.load_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether `more` bytes leave the process an eighth below its target, where stores give up nothing.
+    pub(super) fn has_room(&self, more: u64) -> bool {
+        let used = self.budget.used_bytes().saturating_add(more);
+        let target = self.budget.target_bytes();
+        target.is_none_or(|target| used <= target - target / 8)
     }
 
     /// What the store is to give up where the process is beyond its target: its part of what brings the

@@ -1,4 +1,7 @@
 //! Going over the entries of a table in the runs below it, in the order of their keys.
+//!
+//! A cursor that goes on reads ahead: twice as many blocks each time, so that a scan costs few requests
+//! where each takes a round trip, and one that ends early reads little.
 
 use std::sync::Arc;
 
@@ -6,10 +9,19 @@ use super::open_run::OpenRun;
 use super::order::KeyRange;
 use super::run_stack::RunStack;
 use crate::error::Result;
-use crate::format::{EntryAt, Group, parse_entry};
+use crate::format::{Block, EntryAt, Group, parse_entry};
+
+/// Most blocks that a scan reads of a run at once: 1 MiB of entries.
+const SCAN_BLOCKS: usize = 64;
+
+/// Most blocks that are read of a run at once where all of it is wanted: 4 MiB, as loads read it.
+const BULK_BLOCKS: usize = 256;
+
+/// A block is larger than 16 KiB where it has one large entry.
+const BLOCK_BYTES: u64 = 16 << 10;
 
 /// Goes over the keys that a table has in runs, each with what the newest run says of it. In memory is
-/// one block of each run.
+/// of each run what was read at once.
 #[derive(Debug)]
 pub(super) struct StackCursor {
     /// Oldest run first.
@@ -24,8 +36,27 @@ impl StackCursor {
     /// # Errors
     /// As [`RunStack::find`].
     pub fn new(runs: &Arc<RunStack>, prefix: &[u8], range: KeyRange<'_>) -> Result<Self> {
-        let numbered = runs.runs().iter().enumerate();
-        let cursors = numbered.map(|run| RunCursor::new(runs, run, prefix, range));
+        Self::over(runs, 0, prefix, range, &Ahead::of_scan())
+    }
+
+    /// A cursor at the first entry of the table behind `prefix` in all runs but the oldest `left_out`. What
+    /// it reads is not counted among the [`RunStack::reads`].
+    ///
+    /// # Errors
+    /// As [`RunStack::find`].
+    pub fn of_all(runs: &Arc<RunStack>, prefix: &[u8], left_out: usize) -> Result<Self> {
+        Self::over(runs, left_out, prefix, KeyRange::All, &Ahead::of_bulk())
+    }
+
+    fn over(
+        runs: &Arc<RunStack>,
+        left_out: usize,
+        prefix: &[u8],
+        range: KeyRange<'_>,
+        ahead: &Ahead,
+    ) -> Result<Self> {
+        let read = runs.runs().iter().skip(left_out);
+        let cursors = read.map(|run| RunCursor::new(runs, run, prefix, range, ahead));
         let mut cursor = Self {
             cursors: cursors.collect::<Result<_>>()?,
             current: None,
@@ -90,19 +121,58 @@ impl StackCursor {
     }
 }
 
-/// Goes over the entries of a table in one run in the order of their keys, with one block in memory.
+/// How much a cursor reads at once.
+#[derive(Clone, Debug)]
+struct Ahead {
+    blocks: usize,
+    most_blocks: usize,
+    is_counted: bool,
+}
+
+impl Ahead {
+    fn of_scan() -> Self {
+        Self {
+            blocks: 1,
+            most_blocks: SCAN_BLOCKS,
+            is_counted: true,
+        }
+    }
+
+    fn of_bulk() -> Self {
+        Self {
+            blocks: BULK_BLOCKS,
+            most_blocks: BULK_BLOCKS,
+            is_counted: false,
+        }
+    }
+
+    /// How many of the `next` blocks to read now, at least one.
+    fn take(&mut self, next: &[Block]) -> usize {
+        let most_bytes = self.most_blocks as u64 * BLOCK_BYTES;
+        let mut bytes = 0u64;
+        let fit = next.iter().take(self.blocks).take_while(|block| {
+            bytes = bytes.saturating_add(block.stored_bytes);
+            bytes <= most_bytes
+        });
+        let taken = fit.count().max(1);
+        self.blocks = (self.blocks * 2).min(self.most_blocks);
+        taken
+    }
+}
+
+/// Goes over the entries of a table in one run in the order of their keys.
 #[derive(Debug)]
 struct RunCursor {
     runs: Arc<RunStack>,
     run: Arc<OpenRun>,
-    /// Number of the run.
-    number: usize,
     /// Length of the table's prefix.
     prefix_bytes: usize,
     /// Number of the group, and the group once it was read.
     group: (usize, Option<Arc<Group>>),
     /// Number of the next block in it.
     block: usize,
+    ahead: Ahead,
+    /// Of the blocks that were read last.
     entries: Vec<u8>,
     /// The current entry, if there is one.
     current: Option<EntryAt>,
@@ -122,9 +192,10 @@ impl RunCursor {
     /// A cursor at the first entry of the table behind `prefix` whose key is in `range`.
     fn new(
         runs: &Arc<RunStack>,
-        (number, run): (usize, &Arc<OpenRun>),
+        run: &Arc<OpenRun>,
         prefix: &[u8],
         range: KeyRange<'_>,
+        ahead: &Ahead,
     ) -> Result<Self> {
         let behind = |key: &[u8]| [prefix, key].concat();
         let (from, until) = match range {
@@ -143,9 +214,9 @@ impl RunCursor {
             group: (run.reader().group_of(from).unwrap_or(0), None),
             runs: Arc::clone(runs),
             run: Arc::clone(run),
-            number,
             prefix_bytes: prefix.len(),
             block: 0,
+            ahead: ahead.clone(),
             entries: Vec::new(),
             current: None,
             until,
@@ -186,27 +257,45 @@ impl RunCursor {
                 return Ok(());
             }
             self.entries.clear();
-            if !self.next_block()? {
+            if !self.next_blocks()? {
                 return Ok(());
             }
             next = 0;
         }
     }
 
-    /// Reads the next block; false after the last one.
-    fn next_block(&mut self) -> Result<bool> {
+    /// Reads the next blocks; false after the last one.
+    fn next_blocks(&mut self) -> Result<bool> {
         loop {
             let Some(group) = self.read_group()? else {
                 return Ok(false);
             };
-            if let Some(block) = group.blocks().get(self.block) {
-                self.entries = self.runs.read(self.number, block)?;
-                self.block += 1;
+            let next = group.blocks().get(self.block..).unwrap_or_default();
+            if !next.is_empty() {
+                let taken = self.ahead.take(next);
+                self.block += self.read(next, taken)?;
                 return Ok(true);
             }
             self.group = (self.group.0 + 1, None);
             self.block = 0;
         }
+    }
+
+    /// Reads so many of the `next` blocks; returns how many it read. Damage that lies ahead is none of
+    /// this cursor yet: it may end before.
+    fn read(&mut self, next: &[Block], taken: usize) -> Result<usize> {
+        let ahead = next.get(..taken).unwrap_or(next);
+        let first = next.get(..1).unwrap_or(next);
+        let (read, entries) = match self.run.reader().blocks(ahead) {
+            Ok(entries) => (ahead, entries),
+            Err(_) if taken > 1 => (first, self.run.reader().blocks(first)?),
+            Err(e) => return Err(e),
+        };
+        self.entries = entries;
+        if self.ahead.is_counted {
+            self.runs.count_reads(read.len() as u64);
+        }
+        Ok(read.len())
     }
 
     fn read_group(&mut self) -> Result<Option<Arc<Group>>> {

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::open_run::OpenRun;
 use crate::error::{Error, Result};
-use crate::format::{Block, Group, parse_entry};
+use crate::format::{Group, parse_entry};
 use crate::ids::SegmentRef;
 
 /// Blocks that stay in memory: those that were read last.
@@ -114,13 +114,9 @@ impl RunStack {
         Ok(None)
     }
 
-    /// Reads a block of a run, past the cache.
-    ///
-    /// # Errors
-    /// As [`RunStack::find`].
-    pub fn read(&self, number: usize, block: &Block) -> Result<Vec<u8>> {
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        self.run(number)?.reader().block(block)
+    /// Counts blocks that a scan read.
+    pub fn count_reads(&self, blocks: u64) {
+        self.reads.fetch_add(blocks, Ordering::Relaxed);
     }
 
     /// The entries of a block, which is the newest in the cache then.
@@ -131,7 +127,10 @@ impl RunStack {
             Some(block) => block,
             None => {
                 let entries = match group.blocks().get(at.2) {
-                    Some(block) => self.read(at.0, block)?,
+                    Some(block) => {
+                        self.count_reads(1);
+                        self.run(at.0)?.reader().block(block)?
+                    }
                     None => Vec::new(),
                 };
                 blocks.truncate(MAX_BLOCKS - 1);

@@ -68,8 +68,10 @@ impl StateStore {
     /// `InvalidInput` outside a session or without such a family; as [`StateStore::get`].
     pub fn remove(&mut self, family: u32, key: &[u8]) -> Result<bool> {
         self.need_session()?;
+        let reads = self.reads_to_follow();
         let removed = self.families.family_mut(family)?.remove(key);
         let removed = self.trust(removed)?;
+        self.follow_reads(reads);
         self.record_removal(family, key)?;
         Ok(removed)
     }
@@ -180,10 +182,12 @@ impl StateStore {
 
     fn write(&mut self, family: u32, act: impl FnOnce(&mut Family) -> Result<()>) -> Result<()> {
         self.need_session()?;
+        let reads = self.reads_to_follow();
         let content = self.families.family_mut(family)?;
         let before = content.page_bytes();
         let acted = act(content);
         self.trust(acted)?;
+        self.follow_reads(reads);
         let content = self.families.family(family)?;
         // Only pages are looked at for every row; the rest is counted along when they grow.
         if content.page_bytes() == before {

@@ -8,12 +8,14 @@ use super::commit_id::CommitId;
 use super::content::{Families, Layout};
 use super::delta_runs::DeltaRuns;
 use super::entry_stream::EntryStream;
+use super::hydration::Progress;
 use super::journal::Journal;
 use super::load::Load;
 use super::memory::{MemoryBudget, MemoryShare};
 use super::merge_task::MergedRun;
 use super::open_run::OpenRun;
 use super::open_scans::{OpenScans, ScanBatch, ScanOf};
+use super::order::KeyRange;
 use super::position::Position;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{SegmentReader, read_head};
@@ -63,13 +65,17 @@ pub struct StateStore {
     pub(super) run_waits: bool,
     /// The runs that the next session puts the store over, and the version that they have.
     pub(super) next_runs: Option<(Vec<Arc<OpenRun>>, u64)>,
+    /// What is still to come into memory by itself.
+    pub(super) hydration: Progress,
     /// The newest of the runs that were last looked at as ones to lie over.
     pub(super) looked_at: Option<SegmentRef>,
     /// Most of what the last session left in memory is in no run.
     pub(super) is_starved: bool,
     /// A run was found to be damaged while its keys were read: the next load reads all of it, and goes
     /// around the damage where it can.
-    distrusts_runs: bool,
+    pub(super) distrusts_runs: bool,
+    /// Where it stood then.
+    pub(super) lost: Option<Position>,
     pub(super) stats: StoreStats,
     warning: Option<String>,
 }
@@ -96,9 +102,11 @@ impl StateStore {
             pending_run: None,
             run_waits: false,
             next_runs: None,
+            hydration: Progress::default(),
             looked_at: None,
             is_starved: false,
             distrusts_runs: false,
+            lost: None,
             stats: StoreStats::default(),
             warning: None,
         }
@@ -277,6 +285,16 @@ impl StateStore {
     /// `InvalidInput` without such a family; those of reading a key that is not in memory, which takes
     /// memory then: `LimitExceeded`. Where its run is damaged, the store has no version then.
     pub fn get(&mut self, family: u32, key: &[u8]) -> Result<Option<&[u8]>> {
+        self.read(family, key)?;
+        Ok(self.families.family(family)?.get(key))
+    }
+
+    /// Brings a key into memory, if there is such a key, so that [`Family::get`](super::Family::get) finds it.
+    ///
+    /// # Errors
+    /// As [`StateStore::get`].
+    pub fn read(&mut self, family: u32, key: &[u8]) -> Result<()> {
+        let reads = self.reads_to_follow();
         let content = self.families.family_mut(family)?;
         let before = content.page_bytes();
         let found = content.fault_in(key);
@@ -285,19 +303,8 @@ impl StateStore {
         if grew {
             self.count_memory()?;
         }
-        Ok(self.families.family(family)?.get(key))
-    }
-
-    /// What was read of a run. One that is damaged is not read key by key again.
-    pub(super) fn trust<T>(&mut self, read: Result<T>) -> Result<T> {
-        read.inspect_err(|e| {
-            let damaged = matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::NotFound);
-            if damaged && self.families.newest_run_below().is_some() {
-                self.distrusts_runs = true;
-                self.at = None;
-                self.before = None;
-            }
-        })
+        self.follow_reads(reads);
+        Ok(())
     }
 
     /// Starts a scan and copies its first batch to `out`, see [`StateStore::scan_on`]. The scan sees
@@ -314,6 +321,9 @@ impl StateStore {
         max_bytes: usize,
         out: &mut Vec<u8>,
     ) -> Result<ScanBatch> {
+        if let ScanOf::Keys(KeyRange::All) | ScanOf::Values(KeyRange::All) = what {
+            self.hydrate_at_once();
+        }
         let content = self.families.family_mut(family)?;
         let before = content.page_bytes();
         let begun = match what {
@@ -373,11 +383,13 @@ impl StateStore {
 
     fn forget_content(&mut self) {
         self.at = None;
+        self.lost = None;
         self.before = None;
         self.scans.clear();
         self.stats = self.stats();
         self.families = Families::new(self.families.layout());
         self.next_runs = None;
+        self.hydration = Progress::Over;
         self.looked_at = None;
         self.count_less_memory();
     }
@@ -434,7 +446,7 @@ impl StateStore {
         Ok(())
     }
 
-    fn load(&mut self, storage: &dyn Storage, wanted: CommitId) -> Result<()> {
+    pub(super) fn load(&mut self, storage: &dyn Storage, wanted: CommitId) -> Result<()> {
         // Until the load is complete the content belongs to no version.
         self.forget_content();
         let position = match wanted.segment {
@@ -468,6 +480,7 @@ impl StateStore {
         self.families.mark(position.id.version, newest_run, true);
         self.count_memory()?;
         self.at = Some(position);
+        self.begin_hydration();
         self.stats.loads += 1;
         Ok(())
     }

@@ -296,6 +296,26 @@ impl Table {
         })
     }
 
+    /// Repeats what the open session of `other` changed.
+    ///
+    /// # Errors
+    /// As [`Table::put`].
+    pub(super) fn repeat(&mut self, other: &Self) -> Result<()> {
+        for undo in &other.undo {
+            let Some(slot) = other.slots.get(undo.slot as usize) else {
+                continue;
+            };
+            match other.arena.get(slot.record) {
+                Some(now) if slot.is_dead() => {
+                    self.remove(now.key);
+                }
+                Some(now) => self.put(now.key, now.value)?,
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Appends what this session changed to `out`, sorted by key, each key behind `prefix`.
     /// `repeats` says whether a value that was set to what it was before counts; `marks` are keys,
     /// none of the table's, whose removal is added.

@@ -34,7 +34,7 @@ impl Table {
     /// # Errors
     /// As [`Below::find`]; nothing has changed then.
     pub(in crate::state) fn fault_in(&mut self, key: &[u8]) -> Result<()> {
-        let Some(below) = &self.below else {
+        let Some(below) = self.runs_to_read() else {
             return Ok(());
         };
         let hash = hash_of(key);
@@ -49,6 +49,44 @@ impl Table {
             self.count_linked();
         }
         Ok(())
+    }
+
+    /// Gives a key of the run a slot with the value that it has there, unless it has one. It is the first to
+    /// leave memory again.
+    ///
+    /// # Errors
+    /// As [`Table::put`].
+    pub(in crate::state) fn hydrate(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let hash = hash_of(key);
+        if self.below.is_none() || self.find(hash, key).is_some() {
+            return Ok(());
+        }
+        let record = self.push_record(key, value)?;
+        // Of no session that there was, and nothing to undo.
+        self.link(hash, record, Stamp::clean(0));
+        self.count_linked();
+        Ok(())
+    }
+
+    /// Once all that the runs have was gone through: looks at them no more if all keys are in memory. Whether
+    /// they are.
+    pub(in crate::state) fn end_hydration(&mut self) -> bool {
+        let Some(below) = &mut self.below else {
+            return true;
+        };
+        below.is_in_memory = below.unlinked == 0;
+        below.is_in_memory
+    }
+
+    /// What the runs have, where some of its keys may not be in memory.
+    fn runs_to_read(&self) -> Option<&Below> {
+        self.below.as_ref().filter(|below| !below.is_in_memory)
+    }
+
+    /// Stands on its own from now on, between two sessions: all keys are in memory.
+    pub(in crate::state) fn leave_runs(&mut self) {
+        self.rest_on(None, self.session);
+        self.keeps_removed = false;
     }
 
     /// Changes that are loaded are looked for in no run from now on: [`Table::count_unlinked`] comes.
@@ -177,6 +215,7 @@ impl Table {
         self.slots = kept.copied().collect();
         if let Some(below) = &mut self.below {
             below.unlinked += gone as u64;
+            below.is_in_memory = false;
         }
         self.len = self.slots.iter().filter(|slot| !slot.is_dead()).count();
         self.free = Vec::new();
@@ -203,7 +242,7 @@ impl Table {
     /// # Errors
     /// As [`Below::find`], and as [`Table::select`].
     pub(in crate::state) fn pass(&mut self, range: KeyRange<'_>) -> Result<Option<Pass>> {
-        let Some(below) = &self.below else {
+        let Some(below) = self.runs_to_read() else {
             return Ok(None);
         };
         let cursor = below.cursor(range)?;
@@ -227,7 +266,7 @@ impl Table {
     /// As [`Table::pass`].
     pub(in crate::state) fn cold_keys(&mut self, range: KeyRange<'_>) -> Result<Vec<Vec<u8>>> {
         let mut keys = Vec::new();
-        if let Some(below) = &self.below {
+        if let Some(below) = self.runs_to_read() {
             let mut cursor = below.cursor(range)?;
             while let Some((key, _)) = cursor.entry() {
                 keys.push(key.to_vec());

@@ -40,7 +40,8 @@ pub(crate) struct Block {
     pub separator: Vec<u8>,
     /// From the beginning of the segment.
     offset: u64,
-    stored_bytes: u64,
+    /// What it takes in the file.
+    pub stored_bytes: u64,
     hash: u64,
 }
 
@@ -106,7 +107,7 @@ impl RunReader {
         }
         head.entries = totals.entries;
         head.payload_bytes = totals.payload_bytes;
-        let body = body_of(&directory_frames, FrameKind::Directory)
+        let body = only_body_of(&directory_frames, FrameKind::Directory)
             .map_err(|e| about(directory, e.context("directory of a run")))?;
         let message = DirectoryMessage::decode(body.as_slice()).map_err(|e| {
             let text = format!("directory of a run cannot be decoded: {e}");
@@ -177,7 +178,7 @@ impl RunReader {
         })?;
         let decode = || {
             let frames = self.verified(entry.offset, entry.stored_bytes, entry.hash)?;
-            let body = body_of(&frames, FrameKind::Group)?;
+            let body = only_body_of(&frames, FrameKind::Group)?;
             let message = GroupMessage::decode(body.as_slice())
                 .map_err(|e| Error::corrupt(format!("group of a run cannot be decoded: {e}")))?;
             let filter = message.filter.map(KeyFilter::new).transpose()?;
@@ -202,9 +203,35 @@ impl RunReader {
     /// # Errors
     /// As [`RunReader::group`].
     pub fn block(&self, block: &Block) -> Result<Vec<u8>> {
-        self.verified(block.offset, block.stored_bytes, block.hash)
-            .and_then(|frames| body_of(&frames, FrameKind::Entries))
-            .map_err(|e| self.about(block.offset, e))
+        self.blocks(std::slice::from_ref(block))
+    }
+
+    /// Reads blocks that follow each other with one read, and verifies each: the entries of all of them.
+    ///
+    /// # Errors
+    /// As [`RunReader::group`].
+    pub fn blocks(&self, blocks: &[Block]) -> Result<Vec<u8>> {
+        let Some(first) = blocks.first() else {
+            return Ok(Vec::new());
+        };
+        let lens = blocks.iter().map(|block| block.stored_bytes);
+        let len = lens.fold(0, u64::saturating_add);
+        let stored = self
+            .stored(first.offset, len)
+            .map_err(|e| self.about(first.offset, e))?;
+        let mut rest = stored.as_slice();
+        let mut entries = Vec::new();
+        for block in blocks {
+            // No block has more bytes than there are: they were added up.
+            let (frames, behind) = rest
+                .split_at_checked(block.stored_bytes as usize)
+                .unwrap_or((rest, &[]));
+            check_hash(frames, block.hash)
+                .and_then(|()| body_of(frames, FrameKind::Entries, &mut entries))
+                .map_err(|e| self.about(block.offset, e))?;
+            rest = behind;
+        }
+        Ok(entries)
     }
 
     fn about(&self, offset: u64, error: Error) -> Error {
@@ -214,6 +241,12 @@ impl RunReader {
 
     /// The stored bytes of a block of any type.
     fn verified(&self, offset: u64, len: u64, expected: u64) -> Result<Vec<u8>> {
+        let frames = self.stored(offset, len)?;
+        check_hash(&frames, expected)?;
+        Ok(frames)
+    }
+
+    fn stored(&self, offset: u64, len: u64) -> Result<Vec<u8>> {
         if offset.saturating_add(len) > self.reference.len {
             return Err(Error::corrupt(format!(
                 "a block of {len} bytes at {offset} of a run of {} bytes",
@@ -221,15 +254,7 @@ impl RunReader {
             )));
         }
         let start = self.reference.offset.saturating_add(offset);
-        let frames = read_frames(self.input.as_ref(), start, len)?;
-        let found = xxh3_64(&frames);
-        if found != expected {
-            return Err(Error::corrupt(format!(
-                "block of a run: expected {len} bytes with the hash {expected:016x}, found the hash \
-                 {found:016x}"
-            )));
-        }
-        Ok(frames)
+        read_frames(self.input.as_ref(), start, len)
     }
 }
 
@@ -276,20 +301,36 @@ fn read_head(input: &dyn ReadFile, reference: &SegmentRef) -> Result<Vec<u8>> {
     input.read(reference.offset, len as u64)
 }
 
-/// The body of a block, all of whose frames these are.
-fn body_of(frames: &[u8], kind: FrameKind) -> Result<Vec<u8>> {
+fn check_hash(frames: &[u8], expected: u64) -> Result<()> {
+    let found = xxh3_64(frames);
+    if found == expected {
+        return Ok(());
+    }
+    let len = frames.len();
+    Err(Error::corrupt(format!(
+        "block of a run: expected {len} bytes with the hash {expected:016x}, found the hash {found:016x}"
+    )))
+}
+
+fn only_body_of(frames: &[u8], kind: FrameKind) -> Result<Vec<u8>> {
     let mut body = Vec::new();
+    body_of(frames, kind, &mut body)?;
+    Ok(body)
+}
+
+/// Appends the body of a block, all of whose frames these are.
+fn body_of(frames: &[u8], kind: FrameKind, body: &mut Vec<u8>) -> Result<()> {
     let mut rest = frames;
     loop {
         let frame = frame::parse(rest)?.expect(kind)?;
-        frame.decode_into(&mut body)?;
+        frame.decode_into(body)?;
         rest = rest.get(frame.stored_len()..).unwrap_or_default();
         if frame.raw_len < frame::MAX_BODY_BYTES {
             break;
         }
     }
     if rest.is_empty() {
-        return Ok(body);
+        return Ok(());
     }
     Err(Error::corrupt(format!(
         "{} bytes behind the end of a block",

@@ -211,6 +211,18 @@ public final class StoreBench implements AutoCloseable {
     return took;
   }
 
+  /** Gets every key, whatever its value: what a batch that needs all of a restored store does. */
+  public long getAll() {
+    long found = 0;
+    long start = System.nanoTime();
+    for (long i = 0; i < keys; i++) {
+      found += store.get(rows.key(scattered(i)), FAMILY) == null ? 0 : 1;
+    }
+    long took = System.nanoTime() - start;
+    OneStore.require("keys found", keys, found);
+    return took;
+  }
+
   /** Heap in use after collections, in bytes: the least of several looks. */
   public static long heapBytes() {
     Runtime runtime = Runtime.getRuntime();

@@ -171,7 +171,17 @@ public final class Native {
   public static native byte[] changes(
       long store, long version, String[] ids, int family, int options);
 
-  public static native void begin(long store);
+  /** Begins a session. Whether {@link #hydrate} has something to do. */
+  public static native boolean begin(long store);
+
+  /**
+   * Brings some of what a store left in runs into memory, while a task may use the store. False when
+   * that was the last, or when there is none.
+   */
+  public static native boolean hydrate(long store);
+
+  /** The damage that a store went around since this was last asked; null when there was none. */
+  public static native String takeWarning(long store);
 
   /** Number of a column family, 0 without it. */
   public static native int findFamily(long store, String name);

@@ -176,6 +176,11 @@ public final class StoreManagers {
       }
     }
 
+    /** Brings what a store left in runs into memory, beside the tasks that use the store. */
+    public void hydrate(long store, Object what) {
+      hydrator.add(store, what);
+    }
+
     /** To be called after what may have made state leave memory: it is read from elsewhere then. */
     public void lookAtMemory() {
       cache.lookAtMemory();
@@ -192,6 +197,7 @@ public final class StoreManagers {
   private final MemoryFacts memory;
   private final ExecutorTotals totals = new ExecutorTotals();
   private final LocalCache cache = new LocalCache();
+  private final Hydrator hydrator = new Hydrator();
   private final ManagerPool<Manager> managers = new ManagerPool<>();
 
   /** Managers that others have taken the place of: the last user closes them. */
@@ -407,6 +413,7 @@ public final class StoreManagers {
 
   synchronized void stop() {
     sweeper.shutdownNow();
+    hydrator.stop();
     managers.take(manager -> true).forEach(this::close);
     retired.forEach(this::close);
     retired.clear();

@@ -252,11 +252,14 @@ public final class NativeStore {
 
   public void load(long version, String id) {
     long start = System.nanoTime();
-    String workedAround = Native.load(store, version, id);
+    warn(Native.load(store, version, id));
     long nanos = System.nanoTime() - start;
     loadNanos += nanos;
     lease.totals().loadNanos.add(nanos);
     lease.lookAtMemory();
+  }
+
+  private static void warn(String workedAround) {
     if (workedAround != null) {
       LOG.warn("Holdfast found damage and worked around it: {}", workedAround);
     }
@@ -282,7 +285,9 @@ public final class NativeStore {
   }
 
   void begin() {
-    Native.begin(store);
+    if (Native.begin(store)) {
+      lease.hydrate(store, identity);
+    }
   }
 
   /** Number of a column family, 0 without it. */
@@ -310,6 +315,7 @@ public final class NativeStore {
     long nanos = System.nanoTime() - start;
     commitNanos += nanos;
     lease.totals().appendNanos.add(nanos);
+    warn(Native.takeWarning(store));
     lease.reportFiles();
     lease.lookAtMemory();
     return id;

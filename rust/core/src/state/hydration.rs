@@ -1,0 +1,251 @@
+//! Hydration: what a store left in runs when it was opened comes into memory beside its work.
+//!
+//! A store with large runs is opened over them, so that its first row does not wait for all others.
+//! What the delta runs have comes first, because it was changed last; then, if it fits, everything. The
+//! caller reads outside the store, which then takes over what has no slot yet. So reading keeps nobody
+//! from the store, and nothing that a session changed meanwhile is lost.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::run_cursor::StackCursor;
+use super::run_stack::RunStack;
+use super::store::StateStore;
+use crate::error::Result;
+
+/// What a key takes in memory beside itself and its value: slot, index, order.
+pub(super) const SLOT_BYTES: u64 = 48;
+
+/// Entries that are handed over together: whoever uses the store waits for less than a millisecond.
+pub const HYDRATION_BYTES: usize = 128 << 10;
+
+/// What is still to be read for one store.
+#[derive(Debug)]
+pub struct Hydration {
+    runs: Arc<RunStack>,
+    /// Tables by their prefix, with the number of runs, the oldest ones, that are left out: the next one
+    /// is the last.
+    passes: Vec<(Vec<u8>, usize)>,
+    /// No run is left out in the end.
+    everything: bool,
+    cursor: Option<StackCursor>,
+}
+
+/// Keys and values of one table, as the runs below it have them.
+#[derive(Debug, Default)]
+pub struct HydratedEntries {
+    prefix: Vec<u8>,
+    bytes: Vec<u8>,
+    /// Lengths of key and value.
+    lens: Vec<(usize, usize)>,
+}
+
+/// How far a store is.
+#[derive(Debug, Default)]
+pub(super) enum Progress {
+    /// All that is to come into memory by itself is there, or nothing is.
+    #[default]
+    Over,
+    /// The next entries may be read.
+    Waits(Hydration),
+    /// Somebody reads the next entries.
+    Taken,
+    /// No run has a key that is not in memory.
+    Whole,
+}
+
+impl Hydration {
+    /// Of a store over `runs`: of everything, or else of what delta runs have.
+    pub(super) fn of(runs: &Arc<RunStack>, directory: &[u8], everything: bool) -> Self {
+        let mut prefixes: BTreeSet<&[u8]> = runs.prefixes().collect();
+        if prefixes.is_empty() {
+            // A store without column families.
+            prefixes.insert(&[]);
+        } else {
+            prefixes.remove(directory);
+        }
+        let pass = |left_out| prefixes.iter().rev().map(move |p| (p.to_vec(), left_out));
+        let mut passes = Vec::new();
+        if everything {
+            passes.extend(pass(0));
+        }
+        if runs.runs().len() > 1 {
+            passes.extend(pass(1));
+        }
+        Self {
+            runs: Arc::clone(runs),
+            passes,
+            everything,
+            cursor: None,
+        }
+    }
+
+    /// Whether these are the runs that are read.
+    pub(super) fn is_of(&self, runs: Option<&Arc<RunStack>>) -> bool {
+        runs.is_some_and(|runs| Arc::ptr_eq(&self.runs, runs))
+    }
+
+    fn is_over(&self) -> bool {
+        self.passes.is_empty()
+    }
+
+    /// Reads the next entries, `max_bytes` of them and up to one more. To be called outside the store, to
+    /// which they go next, see [`StateStore::hydrate`].
+    ///
+    /// # Errors
+    /// `Corrupt`, with file, offset and owner, where a run is damaged; those of storage.
+    pub fn read(&mut self, max_bytes: usize) -> Result<HydratedEntries> {
+        let mut batch = HydratedEntries::default();
+        let Some((prefix, left_out)) = self.passes.last() else {
+            return Ok(batch);
+        };
+        batch.prefix.clone_from(prefix);
+        let cursor = match &mut self.cursor {
+            Some(cursor) => cursor,
+            None => {
+                let cursor = StackCursor::of_all(&self.runs, prefix, *left_out)?;
+                self.cursor.insert(cursor)
+            }
+        };
+        while let Some((key, value)) = cursor.entry() {
+            batch.push(key, value);
+            cursor.advance()?;
+            if batch.bytes.len() >= max_bytes {
+                return Ok(batch);
+            }
+        }
+        self.cursor = None;
+        self.passes.pop();
+        Ok(batch)
+    }
+}
+
+impl HydratedEntries {
+    fn push(&mut self, key: &[u8], value: &[u8]) {
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+        self.lens.push((key.len(), value.len()));
+    }
+
+    /// Prefix of their table.
+    pub(super) fn prefix(&self) -> &[u8] {
+        &self.prefix
+    }
+
+    /// Keys and values.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let mut rest = self.bytes.as_slice();
+        self.lens.iter().map_while(move |(key_len, value_len)| {
+            let (key, behind) = rest.split_at_checked(*key_len)?;
+            let (value, behind) = behind.split_at_checked(*value_len)?;
+            rest = behind;
+            Some((key, value))
+        })
+    }
+
+    /// What they take in memory, about.
+    fn memory_bytes(&self, slot_bytes: u64) -> u64 {
+        self.bytes.len() as u64 + self.lens.len() as u64 * slot_bytes
+    }
+}
+
+impl StateStore {
+    /// What is still to be read of the runs that the store was opened over, for a caller who reads it
+    /// beside the work of the store, and brings it back with [`StateStore::hydrate`]. `None` where
+    /// nothing is, where another caller reads it, and where memory is short.
+    ///
+    /// ```
+    /// # use holdfast_core::state::{HYDRATION_BYTES, StateStore};
+    /// # use parking_lot::Mutex;
+    /// fn hydrate(store: &Mutex<StateStore>) -> holdfast_core::Result<()> {
+    ///     while let Some(mut hydration) = { store.lock().take_hydration() } {
+    ///         let entries = hydration.read(HYDRATION_BYTES);
+    ///         store.lock().hydrate(hydration, entries)?;
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    pub fn take_hydration(&mut self) -> Option<Hydration> {
+        if !self.memory.has_room(0) {
+            self.hydration = Progress::Over;
+        }
+        match std::mem::take(&mut self.hydration) {
+            Progress::Waits(hydration) => {
+                self.hydration = Progress::Taken;
+                Some(hydration)
+            }
+            other => {
+                self.hydration = other;
+                None
+            }
+        }
+    }
+
+    /// Whether [`StateStore::take_hydration`] has something.
+    pub fn is_hydrating(&self) -> bool {
+        matches!(self.hydration, Progress::Waits(_))
+    }
+
+    /// Takes over what was read, but for what the store has in memory already. Nothing happens where it lies
+    /// over other runs by now.
+    ///
+    /// # Errors
+    /// That of reading. The store is as it was then, and its keys are read when they are asked for.
+    pub fn hydrate(&mut self, hydration: Hydration, read: Result<HydratedEntries>) -> Result<()> {
+        if !matches!(self.hydration, Progress::Taken) || !self.families.lies_over(&hydration) {
+            return Ok(());
+        }
+        self.hydration = Progress::Over;
+        let entries = read?;
+        if !self.memory.has_room(entries.memory_bytes(SLOT_BYTES)) {
+            return Ok(());
+        }
+        self.families.hydrate(&entries)?;
+        self.hydration = if !hydration.is_over() {
+            Progress::Waits(hydration)
+        } else if hydration.everything && self.families.end_hydration() {
+            Progress::Whole
+        } else {
+            Progress::Over
+        };
+        // The budget refuses nothing that there was room for.
+        let _ = self.count_memory();
+        Ok(())
+    }
+
+    /// Hydrates all that there is to, before a scan that wants it all anyway.
+    pub(super) fn hydrate_at_once(&mut self) {
+        while let Some(mut hydration) = self.take_hydration() {
+            let read = hydration.read(HYDRATION_BYTES);
+            // A run that is damaged is found out by the scan.
+            let _ = self.hydrate(hydration, read);
+        }
+    }
+
+    /// Begins with what is to come into memory by itself, after the store was opened over runs or moved to
+    /// others.
+    pub(super) fn begin_hydration(&mut self) {
+        let everything = self.memory.has_room(self.families.unread_bytes(SLOT_BYTES));
+        let hydration = self.families.hydration(everything);
+        let hydration = hydration.filter(|hydration| !hydration.is_over());
+        self.hydration = hydration.map_or(Progress::Over, Progress::Waits);
+    }
+
+    /// Blocks that were read so far, to be given to [`StateStore::follow_reads`] after a key was looked for.
+    pub(super) fn reads_to_follow(&self) -> Option<u64> {
+        self.is_hydrating().then(|| self.families.cold_reads())
+    }
+
+    /// Whoever had to read a block for a key hydrates about as much, while nobody else does. So a session
+    /// that wants all keys of a store waits at most about twice as long as for a load.
+    pub(super) fn follow_reads(&mut self, reads_before: Option<u64>) {
+        if reads_before.is_none_or(|before| self.families.cold_reads() == before) {
+            return;
+        }
+        if let Some(mut hydration) = self.take_hydration() {
+            let read = hydration.read(HYDRATION_BYTES);
+            // A run that is damaged is found out when one of its keys is asked for.
+            let _ = self.hydrate(hydration, read);
+        }
+    }
+}
