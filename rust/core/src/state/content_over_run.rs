@@ -182,9 +182,12 @@ impl Families {
     pub(in crate::state) fn unread_bytes(&self, slot_bytes: u64) -> u64 {
         let runs = self.runs.as_ref().map_or(&[][..], |runs| runs.runs());
         let heads = runs.iter().map(|run| run.reader().head());
-        heads
-            .map(|head| head.payload_bytes + head.entries * slot_bytes)
-            .sum()
+        heads.fold(0u64, |bytes, head| {
+            let slots = head.entries.saturating_mul(slot_bytes);
+            bytes
+                .saturating_add(head.payload_bytes)
+                .saturating_add(slots)
+        })
     }
 
     /// Gives the entries of a table in the runs a slot, those that have none yet.
