@@ -41,8 +41,8 @@ pub(super) fn runs_of(head: &SegmentHead) -> usize {
 }
 
 impl Load<'_> {
-    /// Applies everything that `newest` builds on, then `newest`; returns its head, or that of
-    /// `replaced` when `newest` is a run that had to be rebuilt.
+    /// Applies everything that `newest` builds on, then `newest`; returns what was applied last and its
+    /// head: `newest`, or `replaced` when `newest` is a run that had to be rebuilt.
     ///
     /// # Errors
     /// `NotFound` or `Corrupt` when a segment is gone or damaged and there is no way around it.
@@ -50,7 +50,7 @@ impl Load<'_> {
         &mut self,
         newest: &SegmentRef,
         replaced: Option<SegmentRef>,
-    ) -> Result<SegmentHead> {
+    ) -> Result<(SegmentRef, SegmentHead)> {
         // Its head says what comes before it.
         let stream = match self.stream(newest) {
             Ok(stream) => stream,
@@ -63,7 +63,7 @@ impl Load<'_> {
         if changelogs.is_empty() {
             let applied = self.apply_runs(runs, &head.tables, stream);
             return match applied.and_then(|()| self.count(&head.tables)) {
-                Ok(()) => Ok(head),
+                Ok(()) => Ok((*newest, head)),
                 Err(damage) => self.rebuild(damage, head.replaced.or(replaced)),
             };
         }
@@ -77,12 +77,16 @@ impl Load<'_> {
             }
         }
         self.count(&head.tables)?;
-        Ok(head)
+        Ok((*newest, head))
     }
 
     /// Applies what a damaged run replaced, and what that builds on. This ends: a reference holds the
     /// digest of what it names, so no segment refers to one that was written later.
-    fn rebuild(&mut self, damage: Error, replaced: Option<SegmentRef>) -> Result<SegmentHead> {
+    fn rebuild(
+        &mut self,
+        damage: Error,
+        replaced: Option<SegmentRef>,
+    ) -> Result<(SegmentRef, SegmentHead)> {
         let repairable = matches!(damage.kind(), ErrorKind::Corrupt | ErrorKind::NotFound);
         let Some(replaced) = replaced.filter(|_| repairable) else {
             return Err(damage);
@@ -90,12 +94,12 @@ impl Load<'_> {
         // It was found to be damaged when some of it had been applied.
         *self.content = Families::new(self.content.layout());
         match self.run(&replaced, None) {
-            Ok(head) => {
+            Ok(applied) => {
                 self.rebuilt.push(format!(
                     "{damage}; its state was rebuilt from the older segments up to {replaced}, \
                      and a new base image is written before anything builds on it"
                 ));
-                Ok(head)
+                Ok(applied)
             }
             Err(older) => Err(Error::new(
                 damage.kind(),

@@ -5,7 +5,7 @@ use super::commit_id::CommitId;
 use super::delta_runs::DeltaRuns;
 use super::load::runs_of;
 use super::merge_task::MergedRun;
-use crate::format::SegmentHead;
+use crate::format::{SegmentHead, SegmentKind};
 use crate::ids::{CheckpointId, SegmentRef};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +19,8 @@ pub(super) struct Position {
     pub deltas: DeltaRuns,
     /// `created` of the oldest segment in `lineage`.
     pub lineage_floor: CheckpointId,
-    /// Newest of the segments that the newest run in `lineage` stands for.
+    /// Newest of the segments that the newest run in `lineage` stands for. Where one is damaged, newest of
+    /// the segments that the content was read from.
     pub replaced: Option<SegmentRef>,
     /// A run in `lineage` is damaged: nothing may build on it.
     pub rebuilt: bool,
@@ -46,9 +47,17 @@ impl Position {
         }
     }
 
-    /// The position of a version that was read: `head` is that of the segment it was read from.
+    /// The position of a version that was read: `head` is that of the segment it was read from. Where it was
+    /// rebuilt that may be another one than its id names.
     pub fn read(id: CommitId, segment: SegmentRef, head: SegmentHead, rebuilt: bool) -> Self {
         let deltas = runs_of(&head).saturating_sub(1);
+        // An id of another lineage: nothing builds on what it says.
+        let rebuilt = rebuilt || deltas != id.deltas.len();
+        let replaced = match head.kind {
+            SegmentKind::Run => head.replaced,
+            _ if rebuilt => Some(segment),
+            _ => head.replaced,
+        };
         let mut lineage = head.lineage;
         lineage.push(segment);
         Self {
@@ -56,9 +65,8 @@ impl Position {
             lineage,
             deltas: id.deltas,
             lineage_floor: id.floor,
-            replaced: head.replaced,
-            // An id of another lineage: nothing builds on what it says.
-            rebuilt: rebuilt || deltas != id.deltas.len(),
+            replaced,
+            rebuilt,
         }
     }
 
@@ -169,9 +177,11 @@ impl Position {
         self.replaced = run.replaces.last().copied();
     }
 
-    /// Newest of the segments that an image of this position's content stands for. A damaged run
-    /// stands for nothing: then it is what that one had replaced.
+    /// Newest of the segments that an image of this position's content stands for: none that is damaged.
     pub fn replaced_by_image(&self) -> Option<SegmentRef> {
+        if self.rebuilt {
+            return self.replaced;
+        }
         self.changelogs().last().copied().or(self.replaced)
     }
 

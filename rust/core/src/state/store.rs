@@ -194,6 +194,9 @@ impl StateStore {
         {
             self.scans.clear();
             self.families.abort();
+            // They may have what was taken back.
+            self.next_runs = None;
+            self.looked_at = None;
             self.at = self.before.take().map(|mut before| {
                 before.adopt(wanted);
                 before
@@ -455,13 +458,13 @@ impl StateStore {
                 let loaded = load.run(&reference, wanted.replaced);
                 let messages = load.rebuilt;
                 // What was applied before the damage was found is the content of no version.
-                let head = loaded.inspect_err(|_| self.forget_content())?;
+                let (newest, head) = loaded.inspect_err(|_| self.forget_content())?;
                 let rebuilt = !messages.is_empty();
                 if rebuilt {
                     self.warning = Some(messages.join("; "));
                     self.stats.rebuilds += 1;
                 }
-                Position::read(wanted, reference, head, rebuilt)
+                Position::read(wanted, newest, head, rebuilt)
             }
         };
         let newest_run = position.newest_run().0;
