@@ -60,12 +60,21 @@ enum When {
     Now,
     /// After the next commit.
     Late,
+    /// At once, or after the next commit; but the version that it was made at is taken back first.
+    TakenBack {
+        late: bool,
+    },
     /// Its file is lost with its executor.
     Never,
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let when = prop_oneof![4 => Just(When::Now), 2 => Just(When::Late), 1 => Just(When::Never)];
+    let when = prop_oneof![
+        4 => Just(When::Now),
+        2 => Just(When::Late),
+        2 => any::<bool>().prop_map(|late| When::TakenBack { late }),
+        1 => Just(When::Never),
+    ];
     let key = (0usize..4, 0u8..24);
     prop_oneof![
         40 => change().prop_map(Step::Change),
@@ -281,11 +290,11 @@ impl<'a> History<'a> {
         };
         let run = task.run(self.storage.as_ref(), &self.writer).unwrap();
         match when {
-            When::Now => {
+            When::Now | When::TakenBack { late: false } => {
                 self.writer.sync().unwrap();
                 self.store.accept(run);
             }
-            When::Late => self.late = Some(run),
+            When::Late | When::TakenBack { late: true } => self.late = Some(run),
             When::Never => {}
         }
     }
@@ -476,7 +485,13 @@ impl<'a> History<'a> {
                 self.open().unwrap();
             }
             Step::Replay(versions) => self.replay(*versions),
-            Step::Merge(kept, when) => self.merge(*kept, *when),
+            Step::Merge(kept, when) => {
+                self.merge(*kept, *when);
+                if let When::TakenBack { .. } = when {
+                    self.forget_last(1);
+                    self.open().unwrap();
+                }
+            }
             Step::Rest => (0..3).for_each(|_| self.store.rest(&self.writer).unwrap()),
             Step::Memory(kib) => {
                 let bytes = kib.map(|kib| u64::from(kib) << 10);

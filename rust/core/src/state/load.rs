@@ -9,7 +9,7 @@ use super::memory::MemoryShare;
 use super::open_run::OpenRun;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{SegmentHead, SegmentKind, SegmentReader, SegmentStream, TableKeys};
-use crate::ids::{Owner, SegmentRef};
+use crate::ids::{CheckpointId, Owner, SegmentRef};
 
 /// What is read at once. On remote storage every read is a round trip.
 const READ_AHEAD_BYTES: u64 = 4 << 20;
@@ -26,6 +26,8 @@ pub(super) struct Load<'a> {
     /// Memory that is limited: runs that do not fit stay where they are, and their keys are read when
     /// they are asked for.
     pub memory: Option<&'a MemoryShare>,
+    /// `created` of the changelogs that were applied last, oldest first.
+    pub changed: Vec<CheckpointId>,
     /// One message per run that could not be read and was worked around.
     pub rebuilt: Vec<String>,
 }
@@ -70,6 +72,7 @@ impl Load<'_> {
         if let Err(damage) = self.apply_runs(runs, &head.tables, None) {
             self.rebuild(damage, head.replaced)?;
         }
+        self.changed.clear();
         for changelog in changelogs {
             match stream.take_if(|_| changelog == newest) {
                 Some(stream) => self.apply_stream(changelog, stream)?,
@@ -216,6 +219,9 @@ impl Load<'_> {
     }
 
     fn apply_stream(&mut self, reference: &SegmentRef, stream: SegmentStream) -> Result<()> {
+        if stream.head().kind == SegmentKind::Changelog {
+            self.changed.push(stream.head().created);
+        }
         self.content
             .apply(&mut EntryStream::new(stream))
             .map_err(|e| e.context(format!("{reference}, {}", self.owner)))
