@@ -11,7 +11,7 @@ cells are marked ``full``; ``make test-matrix`` runs all, which takes about an h
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from support.spark.cases import CASES
 from support.spark.gaps import gap_of
 from support.spark.minors import IS_NEWEST, is_older_than
 from support.spark.operator_cases import REMOVED
-from support.spark.operator_inputs import BATCHES, events
+from support.spark.operator_inputs import BATCHES, DWINDLING, dwindling, events
 from support.spark.queries import (
     EVICTING,
     Batches,
@@ -31,6 +31,9 @@ from support.spark.queries import (
     select_provider,
     settings,
 )
+from support.spark.state_files import commit_ids, delta_runs
+
+Stream = Callable[[int], list[list[dict[str, Any]]]]
 
 # Micro-batches with data, by number of partitions.
 BATCHES_ON = {1: BATCHES, 20: BATCHES, 200: BATCHES // 2}
@@ -97,7 +100,11 @@ def run_case(
     folder: Path,
     more: Mapping[str, str] | None = None,
     progress: list[dict[str, Any]] | None = None,
+    stream: Stream | None = None,
 ) -> Batches:
+    def rows_of(number: int) -> list[list[dict[str, Any]]]:
+        return stream(number) if stream else events(number, batches=batches)
+
     case = CASES[name]
     wanted = {"spark.sql.shuffle.partitions": str(partitions), **case.settings, **(more or {})}
     progress = [] if progress is None else progress
@@ -106,9 +113,7 @@ def run_case(
         with settings(spark, wanted):
             rows = run(
                 spark,
-                inputs={
-                    stream: events(n, batches=batches) for n, stream in enumerate(case.streams)
-                },
+                inputs={name: rows_of(number) for number, name in enumerate(case.streams)},
                 query=case.query,
                 mode=case.mode,
                 folder=folder,
@@ -119,7 +124,7 @@ def run_case(
         select_provider(spark, "holdfast")
     # Otherwise both runs of a cell might be served by the same one, and agree.
     require_served_by(provider, folder / "checkpoint")
-    if batches == BATCHES:
+    if batches == BATCHES and not stream:
         require_interest(name, rows, progress)
     return rows
 
@@ -145,7 +150,9 @@ class Reference:
         self.folder = folder
         self.known: dict[tuple[str, int, bool], Batches] = {}
 
-    def rows(self, name: str, *, batches: int, restart: bool) -> Batches:
+    def rows(
+        self, name: str, *, batches: int, restart: bool, stream: Stream | None = None
+    ) -> Batches:
         key = (name, batches, restart)
         if key not in self.known:
             self.known[key] = run_case(
@@ -156,6 +163,7 @@ class Reference:
                 batches=batches,
                 restart=restart,
                 folder=self.folder / f"{name}-{batches}-{restart}",
+                stream=stream,
             )
         return self.known[key]
 
@@ -276,3 +284,49 @@ def test_rows_equal_those_of_rocksdb_where_keys_are_not_in_memory(
     reads = sum(operator["customMetrics"]["holdfastColdReads"] for operator in operators)
     if kept == "loaded" and name not in ALWAYS_WARM:
         assert reads > 0
+
+
+#: Whose state is what the last batches brought, or is changed as a whole by every batch.
+NEVER_STACKED: set[str] = set()
+
+
+def stacked_cells() -> Iterator[object]:
+    for name in CASES:
+        in_ci = IS_NEWEST and name == "windows-append"
+        yield pytest.param(name, id=name, marks=[] if in_ci else [pytest.mark.full])
+
+
+@pytest.mark.parametrize("name", list(stacked_cells()))
+def test_rows_equal_those_of_rocksdb_where_keys_are_in_several_runs(
+    name: str, spark: SparkSession, reference: Reference, tmp_path: Path
+) -> None:
+    """As above, over delta runs above each other: a key may be in any of them, and gone in one."""
+    if gap := gap_of(name, 1):
+        pytest.skip(gap.reason)
+    batches = len(DWINDLING)
+    expected = reference.rows(name, batches=batches, restart=True, stream=dwindling)
+    progress: list[dict[str, Any]] = []
+    rows = run_case(
+        spark,
+        name,
+        provider="holdfast",
+        partitions=1,
+        batches=batches,
+        restart=True,
+        folder=tmp_path,
+        more={**EVICTING, **IN_MEMORY["loaded"]},
+        progress=progress,
+        stream=dwindling,
+    )
+    assert rows == expected
+    operators = [operator for batch in progress for operator in batch["stateOperators"]]
+    assert sum(operator["customMetrics"]["holdfastColdReads"] for operator in operators) > 0
+    checkpoint = tmp_path / "checkpoint"
+    stacks = [
+        delta_runs(store_id)
+        for entry in (checkpoint / "commits").glob("[0-9]*")
+        for partitions in commit_ids(checkpoint, int(entry.name)).values()
+        for stores in partitions
+        for store_id in stores
+    ]
+    assert max(stacks) > 1 or name in NEVER_STACKED, stacks

@@ -339,3 +339,58 @@ fn the_commit_after_a_rebuild_depends_on_nothing_older() {
         assert_eq!(reader.take_warning(), None);
     }
 }
+
+impl Checkpoint {
+    /// Opens a version while a segment is damaged, which is rebuilt.
+    fn rebuilt(&self, owner: &Owner, id: &CommitId, damaged: &SegmentRef) -> StateStore {
+        let path = self.path(damaged.file);
+        let good = std::fs::read(&path).unwrap();
+        let mut bad = good.clone();
+        bad[damaged.offset as usize + 30] ^= 1;
+        std::fs::write(&path, bad).unwrap();
+        let mut store = StateStore::new(owner.clone(), plain());
+        store
+            .open(self.storage.as_ref(), id.version, Some(id))
+            .unwrap();
+        assert!(store.take_warning().unwrap().contains("new base image"));
+        std::fs::write(&path, good).unwrap();
+        store
+    }
+}
+
+/// The image that is written around damage is damaged as well: what it stands for is all that the store had.
+#[test]
+fn what_was_rebuilt_can_be_rebuilt_again() {
+    let checkpoint = checkpoint_of_delta_runs();
+    let mut rebuilt = 0;
+    for Version {
+        owner,
+        id,
+        content: expected,
+        ..
+    } in &checkpoint.versions
+    {
+        let newest = id.segment.unwrap();
+        let head =
+            |segment: &SegmentRef| read_head(checkpoint.storage.as_ref(), segment, owner).unwrap();
+        let segments = [head(&newest).lineage, vec![newest]].concat();
+        for run in segments.iter().filter(|s| head(s).kind == SegmentKind::Run) {
+            let mut store = checkpoint.rebuilt(owner, id, run);
+            assert_eq!(&content(&mut store), expected);
+            let writer = SegmentWriter::open(
+                Arc::clone(&checkpoint.storage),
+                Term(2 + rebuilt),
+                options(1, Compression::None),
+            );
+            store.mend(&writer).unwrap();
+            store.begin().unwrap();
+            let next = store.commit(&writer).unwrap();
+            let image = next.segment.unwrap();
+            assert_eq!(head(&image).kind, SegmentKind::Run);
+            let mut store = checkpoint.rebuilt(owner, &next, &image);
+            assert_eq!(&content(&mut store), expected, "{run}, then {image}");
+            rebuilt += 1;
+        }
+    }
+    assert!(rebuilt > 4, "every run of every version");
+}

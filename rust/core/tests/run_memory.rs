@@ -11,7 +11,7 @@ use std::sync::Arc;
 use common::memory::{Counting, peak_of, turn};
 use common::plain;
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
-use holdfast_core::state::{CommitId, FIRST_FAMILY, StateStore};
+use holdfast_core::state::{CommitId, FIRST_FAMILY, MemoryBudget, StateStore};
 use holdfast_core::storage::{LocalStorage, Storage};
 use holdfast_core::{Owner, Term};
 
@@ -172,4 +172,46 @@ fn a_load_takes_little_more_than_what_it_loads() {
     // 8 bytes a key put the index in order while it is made.
     let bound = kept + 9 * keys as usize + BOUND_BYTES;
     assert!(peak < bound, "{peak} bytes, at most {bound}");
+}
+
+#[test]
+fn what_leaves_memory_takes_no_copy_of_what_stays() {
+    let _turn = turn();
+    let keys = 400_000;
+    let (mut world, _) = store_of(keys);
+    for _ in 0..10 {
+        world.commit(0..1);
+    }
+    world.merge();
+    let id = world.commit(0..1);
+    world.writer.sync().unwrap();
+    let budget = Arc::new(MemoryBudget::unlimited());
+    budget.set_target_bytes(Some(1));
+    let mut store = StateStore::within(owner(), plain(), Arc::clone(&budget));
+    store
+        .open(world.storage.as_ref(), id.version, Some(&id))
+        .unwrap();
+    budget.set_target_bytes(None);
+    // What one session after the other touched: all of it was read, and is in the run.
+    for session in 0..8 {
+        store.begin().unwrap();
+        for n in (0..keys).filter(|n| n % 8 == session) {
+            assert!(store.get(FIRST_FAMILY, &key(n)).unwrap().is_some());
+        }
+        store.commit(&world.writer).unwrap();
+    }
+    let all = store.families().memory_bytes();
+    // Room for all but about a fifth.
+    budget.set_target_bytes(Some(all as u64 / 10 * 9));
+    let (begun, peak) = peak_of(|| store.begin());
+    begun.unwrap();
+    let left = store.families().memory_bytes();
+    assert!(left < all / 10 * 9 && left > all / 2, "{left} of {all}");
+    assert_eq!(store.families().keys(), keys);
+    // Slots in the order of their records, and the index in that of its buckets.
+    let bound = 16 * keys as usize + 4 * MIB;
+    assert!(
+        peak < bound,
+        "{peak} bytes, at most {bound}, for {left} that stay"
+    );
 }

@@ -4,44 +4,24 @@
 
 mod common;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use common::families::{
+    Change, FAMILIES, Model, apply, change, check, every_key, open, options, scan, sorted,
+};
 use common::{Entries, parse};
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::{
-    CommitId, FIRST_FAMILY, FamilyOptions, KeyRange, Layout, MemoryBudget, ScanOf, StateStore,
+    CommitId, FIRST_FAMILY, KeyRange, Layout, MemoryBudget, ScanOf, StateStore,
 };
 use holdfast_core::storage::{LocalStorage, Storage};
 use holdfast_core::{ErrorKind, Owner, Term};
 use proptest::prelude::*;
 
-/// Key -> its values, by family.
-type Model = BTreeMap<&'static str, BTreeMap<Vec<u8>, Vec<Vec<u8>>>>;
-type Inside = Box<dyn Fn(&[u8]) -> bool>;
-
-const FAMILIES: [(&str, FamilyOptions); 4] = [
-    ("values", options(false, false)),
-    ("ordered", options(true, false)),
-    ("lists", options(false, true)),
-    ("ordered lists", options(true, true)),
-];
-
-const fn options(ordered: bool, several_values: bool) -> FamilyOptions {
-    FamilyOptions {
-        ordered,
-        several_values,
-        internal: false,
-    }
-}
-
 #[derive(Clone, Debug)]
 enum Step {
-    Put(usize, u8, Vec<u8>),
-    PutList(usize, u8, Vec<Vec<u8>>),
-    Append(usize, u8, Vec<Vec<u8>>),
-    Remove(usize, u8),
-    RemoveFamily(usize),
+    Change(Change),
     Commit,
     Abort,
     /// Commit, then go back, as a retried task does.
@@ -54,22 +34,9 @@ enum Step {
     CommitAndMergeLate,
 }
 
-fn value() -> impl Strategy<Value = Vec<u8>> {
-    prop::collection::vec(any::<u8>(), 0..30)
-}
-
-fn values() -> impl Strategy<Value = Vec<Vec<u8>>> {
-    prop::collection::vec(value(), 0..4)
-}
-
 fn step() -> impl Strategy<Value = Step> {
-    let (family, key) = (0usize..4, 0u8..24);
     prop_oneof![
-        8 => (family.clone(), key.clone(), value()).prop_map(|(f, k, v)| Step::Put(f, k, v)),
-        3 => (2usize..4, key.clone(), values()).prop_map(|(f, k, v)| Step::PutList(f, k, v)),
-        4 => (2usize..4, key.clone(), values()).prop_map(|(f, k, v)| Step::Append(f, k, v)),
-        5 => (family.clone(), key).prop_map(|(f, k)| Step::Remove(f, k)),
-        1 => family.prop_map(Step::RemoveFamily),
+        21 => change().prop_map(Step::Change),
         2 => Just(Step::Commit),
         1 => Just(Step::Abort),
         1 => Just(Step::CommitAndRewind),
@@ -106,145 +73,6 @@ fn load(world: &World, id: &CommitId) -> StateStore {
         .open(world.storage.as_ref(), id.version, Some(id))
         .unwrap();
     store
-}
-
-/// All entries of a scan, read in batches of `max_bytes`.
-fn scan(store: &mut StateStore, family: u32, what: ScanOf<'_>, max_bytes: usize) -> Entries {
-    let (mut entries, mut bytes) = (Entries::new(), Vec::new());
-    let mut batch = store.scan(family, what, max_bytes, &mut bytes).unwrap();
-    loop {
-        let before = entries.len();
-        parse(&bytes, &mut entries);
-        assert_eq!(entries.len() - before, batch.entries as usize);
-        let Some(more) = batch.scan else {
-            return entries;
-        };
-        bytes.clear();
-        batch = store.scan_on(more, max_bytes, &mut bytes).unwrap();
-        assert!(batch.entries > 0);
-    }
-}
-
-fn key_of(k: u8) -> Vec<u8> {
-    // Keys that are prefixes of others, and shared beginnings.
-    vec![k / 6; usize::from(k % 6) + 1]
-}
-
-fn number(store: &StateStore, family: usize) -> Option<u32> {
-    store.families().find(FAMILIES[family].0).unwrap()
-}
-
-fn open(store: &mut StateStore, family: usize) -> u32 {
-    let (name, options) = FAMILIES[family];
-    store.open_family(name, options).unwrap()
-}
-
-fn sorted(mut entries: Entries, ordered: bool) -> Entries {
-    if !ordered {
-        // Stable: values of one key keep their order.
-        entries.sort_by(|a, b| a.0.cmp(&b.0));
-    }
-    entries
-}
-
-fn check(store: &mut StateStore, model: &Model, max_bytes: usize) {
-    let keys: usize = model.values().map(BTreeMap::len).sum();
-    assert_eq!(store.families().keys(), keys as u64);
-    for (family, (name, options)) in FAMILIES.iter().enumerate() {
-        let Some(number) = number(store, family) else {
-            assert!(model.get(name).is_none_or(BTreeMap::is_empty));
-            continue;
-        };
-        let empty = BTreeMap::new();
-        let content = model.get(name).unwrap_or(&empty);
-        for k in 0..24 {
-            let key = key_of(k);
-            let expected = content.get(&key);
-            let got = store.get(number, &key).unwrap();
-            assert_eq!(got, expected.map(|values| values[0].as_slice()));
-            if options.several_values {
-                let values = scan(store, number, ScanOf::ValuesOfKey(&key), max_bytes);
-                let values: Vec<_> = values.into_iter().map(|(_, value)| value).collect();
-                assert_eq!(values, expected.cloned().unwrap_or_default());
-            }
-        }
-        let expect = |inside: &dyn Fn(&[u8]) -> bool, every_value: bool| {
-            let inside = content.iter().filter(|(key, _)| inside(key));
-            let entries = inside.flat_map(|(key, values)| {
-                let count = if every_value { values.len() } else { 1 };
-                values[..count]
-                    .iter()
-                    .map(|value| (key.clone(), value.clone()))
-            });
-            entries.collect::<Entries>()
-        };
-        let mut ranges: Vec<(KeyRange<'_>, Inside)> = vec![(KeyRange::All, Box::new(|_| true))];
-        let (low, high) = ([1u8, 1], [2u8, 2, 2]);
-        if options.ordered {
-            ranges.push((
-                KeyRange::Prefix(&low),
-                Box::new(move |key| key.starts_with(&low)),
-            ));
-            let between = KeyRange::Between {
-                from: Some(&low),
-                to: Some(&high),
-            };
-            let inside = move |key: &[u8]| key >= low.as_slice() && key < high.as_slice();
-            ranges.push((between, Box::new(inside)));
-        }
-        for (range, inside) in ranges {
-            for every_value in [false, true] {
-                let what = if every_value {
-                    ScanOf::Values(range)
-                } else {
-                    ScanOf::Keys(range)
-                };
-                let got = scan(store, number, what, max_bytes);
-                let got = sorted(got, options.ordered);
-                assert_eq!(got, expect(&*inside, every_value), "{name} {range:?}");
-            }
-        }
-    }
-}
-
-fn apply(store: &mut StateStore, model: &mut Model, step: &Step) {
-    match step {
-        Step::Put(family, k, value) => {
-            let number = open(store, *family);
-            store.put(number, &key_of(*k), value).unwrap();
-            let content = model.entry(FAMILIES[*family].0).or_default();
-            content.insert(key_of(*k), vec![value.clone()]);
-        }
-        Step::PutList(family, k, values) | Step::Append(family, k, values) => {
-            let number = open(store, *family);
-            let slices: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
-            let content = model.entry(FAMILIES[*family].0).or_default();
-            let list = content.entry(key_of(*k)).or_default();
-            if matches!(step, Step::PutList(..)) {
-                store.put_list(number, &key_of(*k), &slices).unwrap();
-                list.clear();
-            } else {
-                store.append(number, &key_of(*k), &slices).unwrap();
-            }
-            list.extend(values.iter().cloned());
-            if list.is_empty() {
-                content.remove(&key_of(*k));
-            }
-        }
-        Step::Remove(family, k) => {
-            let number = open(store, *family);
-            let content = model.entry(FAMILIES[*family].0).or_default();
-            let there = content.remove(&key_of(*k)).is_some();
-            assert_eq!(store.remove(number, &key_of(*k)).unwrap(), there);
-        }
-        Step::RemoveFamily(family) => {
-            let name = FAMILIES[*family].0;
-            let there = store.families().find(name).unwrap().is_some();
-            assert_eq!(store.remove_family(name).unwrap(), there);
-            model.remove(name);
-        }
-        _ => unreachable!("steps that end a session"),
-    }
 }
 
 /// What stays in memory.
@@ -341,8 +169,8 @@ fn play(steps: &[Step], max_bytes: usize, memory: Memory) -> StateStore {
                     }
                 }
             }
-            step => {
-                apply(&mut store, &mut now, step);
+            Step::Change(change) => {
+                apply(&mut store, &mut now, change);
                 continue;
             }
         }
@@ -359,12 +187,7 @@ fn play(steps: &[Step], max_bytes: usize, memory: Memory) -> StateStore {
 
 /// Every family with every key, in a base image.
 fn filled() -> Vec<Step> {
-    let values = |k: u8| vec![vec![k; 40], Vec::new(), vec![k; 5]];
-    let fill = |family: usize, k: u8| match family {
-        0 | 1 => Step::Put(family, k, vec![k; 30]),
-        _ => Step::PutList(family, k, values(k)),
-    };
-    let all = || (0..4).flat_map(move |family| (0..24).map(move |k| fill(family, k)));
+    let all = || every_key().map(Step::Change);
     let twice = all().chain([Step::Commit]).chain(all());
     twice.chain([Step::CommitAndMerge, Step::Commit]).collect()
 }

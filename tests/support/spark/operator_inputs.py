@@ -39,3 +39,35 @@ def events(stream: int = 0, *, batches: int = BATCHES) -> list[list[dict[str, An
             )
         result.append(rows)
     return result
+
+
+#: Rows of batches each of which changes less than the one before, so that what maintenance makes of
+#: them lies above each other as delta runs.
+DWINDLING = (1600, 320, 160, 80, 40, 20, 10, 5)
+MINUTES_PER_DWINDLING_BATCH = 3
+
+
+def dwindling(stream: int = 0) -> list[list[dict[str, Any]]]:
+    """Nearly every row of the first batch has a key of its own; later ones have some of these.
+
+    Parameters
+    ----------
+    stream
+        As in :func:`events`.
+    """
+    result = []
+    for batch, count in enumerate(DWINDLING):
+        span = MINUTES_PER_DWINDLING_BATCH * 60
+        rows = []
+        for i in range(count):
+            n = i * 7 + stream + 3 * batch
+            seconds = batch * span + (i * 37) % span - (900 if n % 23 == 22 else 0)
+            rows.append(
+                {
+                    "key": f"k{n % (DWINDLING[0] - 3)}" if n % 29 else None,
+                    "value": (n * 31) % 1000 - 300,
+                    "time": START + dt.timedelta(seconds=seconds),
+                }
+            )
+        result.append(rows)
+    return result

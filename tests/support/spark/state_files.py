@@ -115,12 +115,17 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
             yield tag, value
 
 
+def delta_runs(store_id: str) -> int:
+    """How many delta runs a commit id says that its version has."""
+    data = _decode(store_id)
+    return data[24] if store_id.startswith("hf3-") else 0
+
+
 def segment_of(store_id: str) -> Segment | None:
     """The segment that a commit id refers to."""
-    prefix, _, encoded = store_id.partition("-")
-    data = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
+    data = _decode(store_id)
     # Version, floor, owner, when delta runs were made, the segment, and a checksum at the end.
-    at = 25 + 8 * data[24] if prefix == "hf3" else 24
+    at = 25 + 8 * data[24] if store_id.startswith("hf3-") else 24
     return Segment.decode(data[at : at + 44]) if len(data) > at + 4 else None
 
 
@@ -131,6 +136,11 @@ def lineage(checkpoint: Path, store_id: str) -> list[Segment]:
         return []
     older = [value for tag, value in newest.head(checkpoint) if tag == 4]
     return [*(Segment.decode(value) for value in older if isinstance(value, bytes)), newest]
+
+
+def _decode(store_id: str) -> bytes:
+    encoded = store_id.partition("-")[2]
+    return base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
 
 
 def _folder(checkpoint: Path) -> Path:

@@ -5,7 +5,7 @@ const LAST_PAGE_BYTES: usize = 1 << 20;
 const HEADER_BYTES: usize = 8;
 
 /// Position of a record in an [`Arena`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RecordAt(u64);
 
 impl RecordAt {
@@ -47,6 +47,8 @@ impl Record<'_> {
 #[derive(Debug, Default)]
 pub(super) struct Arena {
     pages: Vec<Vec<u8>>,
+    /// So many of them, the first ones, were given back.
+    forgotten: usize,
     used_bytes: usize,
     capacity_bytes: usize,
 }
@@ -109,6 +111,17 @@ impl Arena {
             return true;
         }
         false
+    }
+
+    /// Gives back the pages in front of that of `at`; no record in them may be asked for.
+    pub(super) fn forget_before(&mut self, at: RecordAt) {
+        while self.forgotten < at.page()
+            && let Some(page) = self.pages.get_mut(self.forgotten)
+        {
+            self.capacity_bytes -= page.capacity();
+            *page = Vec::new();
+            self.forgotten += 1;
+        }
     }
 
     /// Bytes of all records ever pushed, dead ones included.

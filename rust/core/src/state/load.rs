@@ -10,7 +10,7 @@ use super::memory::MemoryShare;
 use super::open_run::OpenRun;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{SegmentHead, SegmentKind, SegmentReader, SegmentStream, TableKeys};
-use crate::ids::{Owner, SegmentRef};
+use crate::ids::{CheckpointId, Owner, SegmentRef};
 
 /// What is read at once. On remote storage every read is a round trip.
 const READ_AHEAD_BYTES: u64 = 4 << 20;
@@ -24,6 +24,8 @@ pub(super) struct Load<'a> {
     /// Memory that is limited: runs that do not fit, or that would take long, stay where they are, and
     /// their keys are read when they are asked for.
     pub memory: Option<&'a MemoryShare>,
+    /// `created` of the changelogs that were applied last, oldest first.
+    pub changed: Vec<CheckpointId>,
     /// One message per run that could not be read and was worked around.
     pub rebuilt: Vec<String>,
 }
@@ -39,8 +41,8 @@ pub(super) fn runs_of(head: &SegmentHead) -> usize {
 }
 
 impl Load<'_> {
-    /// Applies everything that `newest` builds on, then `newest`; returns its head, or that of
-    /// `replaced` when `newest` is a run that had to be rebuilt.
+    /// Applies everything that `newest` builds on, then `newest`; returns what was applied last and its
+    /// head: `newest`, or `replaced` when `newest` is a run that had to be rebuilt.
     ///
     /// # Errors
     /// `NotFound` or `Corrupt` when a segment is gone or damaged and there is no way around it.
@@ -48,7 +50,7 @@ impl Load<'_> {
         &mut self,
         newest: &SegmentRef,
         replaced: Option<SegmentRef>,
-    ) -> Result<SegmentHead> {
+    ) -> Result<(SegmentRef, SegmentHead)> {
         // Its head says what comes before it.
         let stream = match self.stream(newest) {
             Ok(stream) => stream,
@@ -61,13 +63,14 @@ impl Load<'_> {
         if changelogs.is_empty() {
             let applied = self.apply_runs(runs, &head.tables, stream);
             return match applied.and_then(|()| self.count(&head.tables)) {
-                Ok(()) => Ok(head),
+                Ok(()) => Ok((*newest, head)),
                 Err(damage) => self.rebuild(damage, head.replaced.or(replaced)),
             };
         }
         if let Err(damage) = self.apply_runs(runs, &head.tables, None) {
             self.rebuild(damage, head.replaced)?;
         }
+        self.changed.clear();
         for changelog in changelogs {
             match stream.take_if(|_| changelog == newest) {
                 Some(stream) => self.apply_stream(changelog, stream)?,
@@ -75,12 +78,16 @@ impl Load<'_> {
             }
         }
         self.count(&head.tables)?;
-        Ok(head)
+        Ok((*newest, head))
     }
 
     /// Applies what a damaged run replaced, and what that builds on. This ends: a reference holds the
     /// digest of what it names, so no segment refers to one that was written later.
-    fn rebuild(&mut self, damage: Error, replaced: Option<SegmentRef>) -> Result<SegmentHead> {
+    fn rebuild(
+        &mut self,
+        damage: Error,
+        replaced: Option<SegmentRef>,
+    ) -> Result<(SegmentRef, SegmentHead)> {
         let repairable = matches!(damage.kind(), ErrorKind::Corrupt | ErrorKind::NotFound);
         let Some(replaced) = replaced.filter(|_| repairable) else {
             return Err(damage);
@@ -88,12 +95,12 @@ impl Load<'_> {
         // It was found to be damaged when some of it had been applied.
         *self.content = Families::new(self.content.layout());
         match self.run(&replaced, None) {
-            Ok(head) => {
+            Ok(applied) => {
                 self.rebuilt.push(format!(
                     "{damage}; its state was rebuilt from the older segments up to {replaced}, \
                      and a new base image is written before anything builds on it"
                 ));
-                Ok(head)
+                Ok(applied)
             }
             Err(older) => Err(Error::new(
                 damage.kind(),
@@ -213,6 +220,9 @@ impl Load<'_> {
     }
 
     fn apply_stream(&mut self, reference: &SegmentRef, stream: SegmentStream) -> Result<()> {
+        if stream.head().kind == SegmentKind::Changelog {
+            self.changed.push(stream.head().created);
+        }
         self.content
             .apply(&mut EntryStream::new(stream))
             .map_err(|e| e.context(format!("{reference}, {}", self.owner)))

@@ -5,7 +5,7 @@ use super::commit_id::CommitId;
 use super::delta_runs::DeltaRuns;
 use super::load::runs_of;
 use super::merge_task::MergedRun;
-use crate::format::SegmentHead;
+use crate::format::{SegmentHead, SegmentKind};
 use crate::ids::{CheckpointId, SegmentRef};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,9 +17,12 @@ pub(super) struct Position {
     pub lineage: Vec<SegmentRef>,
     /// The delta runs in `lineage`. There are none without a base image.
     pub deltas: DeltaRuns,
+    /// `created` of the newest of the changelogs, oldest first: of as many as are known.
+    pub changed: Vec<CheckpointId>,
     /// `created` of the oldest segment in `lineage`.
     pub lineage_floor: CheckpointId,
-    /// Newest of the segments that the newest run in `lineage` stands for.
+    /// Newest of the segments that the newest run in `lineage` stands for. Where one is damaged, newest of
+    /// the segments that the content was read from.
     pub replaced: Option<SegmentRef>,
     /// A run in `lineage` is damaged: nothing may build on it.
     pub rebuilt: bool,
@@ -40,25 +43,40 @@ impl Position {
             id,
             lineage: Vec::new(),
             deltas: DeltaRuns::NONE,
+            changed: Vec::new(),
             lineage_floor: created,
             replaced: None,
             rebuilt: false,
         }
     }
 
-    /// The position of a version that was read: `head` is that of the segment it was read from.
-    pub fn read(id: CommitId, segment: SegmentRef, head: SegmentHead, rebuilt: bool) -> Self {
+    /// The position of a version that was read: `head` is that of the segment it was read from. Where it was
+    /// rebuilt that may be another one than its id names. `changed` is `created` of the newest changelogs.
+    pub fn read(
+        id: CommitId,
+        segment: SegmentRef,
+        head: SegmentHead,
+        changed: Vec<CheckpointId>,
+        rebuilt: bool,
+    ) -> Self {
         let deltas = runs_of(&head).saturating_sub(1);
+        // An id of another lineage: nothing builds on what it says.
+        let rebuilt = rebuilt || deltas != id.deltas.len();
+        let replaced = match head.kind {
+            SegmentKind::Run => head.replaced,
+            _ if rebuilt => Some(segment),
+            _ => head.replaced,
+        };
         let mut lineage = head.lineage;
         lineage.push(segment);
         Self {
             id,
             lineage,
             deltas: id.deltas,
+            changed,
             lineage_floor: id.floor,
-            replaced: head.replaced,
-            // An id of another lineage: nothing builds on what it says.
-            rebuilt: rebuilt || deltas != id.deltas.len(),
+            replaced,
+            rebuilt,
         }
     }
 
@@ -140,6 +158,7 @@ impl Position {
             id,
             lineage: [self.lineage.as_slice(), &[segment]].concat(),
             deltas: self.deltas,
+            changed: [self.changed.as_slice(), &[created]].concat(),
             lineage_floor: floor,
             replaced,
             rebuilt: false,
@@ -147,12 +166,16 @@ impl Position {
     }
 
     /// The next commit builds on `run`, which stands for segments that lie in the lineage. Nothing
-    /// happens where they do not: the store has moved to another lineage.
+    /// happens where they do not: the store has moved to another lineage. Nor where the run was made at a
+    /// version that changed nothing and was taken back: what is there instead of it may change something.
     pub fn install(&mut self, run: &MergedRun) {
         let above = self.lineage.strip_prefix(run.below.as_slice());
         let Some(rest) = above.and_then(|above| above.strip_prefix(run.replaces.as_slice())) else {
             return;
         };
+        if !self.has_changed_after(run.created, rest.len()) {
+            return;
+        }
         let deltas = match run.below.len() {
             0 => Ok(DeltaRuns::NONE),
             below => self.deltas.oldest(below - 1).and(run.created),
@@ -161,6 +184,8 @@ impl Position {
         let Ok(deltas) = deltas else {
             return;
         };
+        let known = self.changed.len().saturating_sub(rest.len());
+        self.changed.drain(..known);
         self.lineage = [run.below.as_slice(), &[run.reference], rest].concat();
         if run.below.is_empty() {
             self.lineage_floor = run.created;
@@ -169,9 +194,21 @@ impl Position {
         self.replaced = run.replaces.last().copied();
     }
 
-    /// Newest of the segments that an image of this position's content stands for. A damaged run
-    /// stands for nothing: then it is what that one had replaced.
+    /// Whether the newest `changelogs` were all made after a version that has what lies below them.
+    fn has_changed_after(&self, version: CheckpointId, changelogs: usize) -> bool {
+        if changelogs == 0 {
+            return version <= CheckpointId(self.id.version);
+        }
+        let first = self.changed.len().checked_sub(changelogs);
+        let first = first.and_then(|first| self.changed.get(first));
+        first.is_some_and(|first| version < *first)
+    }
+
+    /// Newest of the segments that an image of this position's content stands for: none that is damaged.
     pub fn replaced_by_image(&self) -> Option<SegmentRef> {
+        if self.rebuilt {
+            return self.replaced;
+        }
         self.changelogs().last().copied().or(self.replaced)
     }
 
@@ -179,6 +216,7 @@ impl Position {
     pub fn rest_on(&mut self, image: SegmentRef) {
         self.replaced = self.replaced_by_image();
         self.lineage = vec![image];
+        self.changed = Vec::new();
         self.deltas = DeltaRuns::NONE;
         self.lineage_floor = CheckpointId(self.id.version);
         self.rebuilt = false;

@@ -202,6 +202,9 @@ impl StateStore {
         {
             self.scans.clear();
             self.families.abort();
+            // They may have what was taken back.
+            self.next_runs = None;
+            self.looked_at = None;
             self.at = self.before.take().map(|mut before| {
                 before.adopt(wanted);
                 before
@@ -378,7 +381,7 @@ impl StateStore {
         let head = read_head(storage, &reference, &self.owner)?;
         // The lineage may name a damaged run, which `replay` did not read. The position counts
         // as rebuilt, so that the next session writes a new image and builds on that.
-        Ok(Position::read(*id, reference, head, true))
+        Ok(Position::read(*id, reference, head, Vec::new(), true))
     }
 
     fn forget_content(&mut self) {
@@ -434,6 +437,7 @@ impl StateStore {
             owner: &self.owner,
             content: &mut self.families,
             memory: None,
+            changed: Vec::new(),
             rebuilt: Vec::new(),
         };
         let loaded = load.run_over(runs, at.changelogs(), &tables);
@@ -462,18 +466,19 @@ impl StateStore {
                     owner: &self.owner,
                     content: &mut self.families,
                     memory,
+                    changed: Vec::new(),
                     rebuilt: Vec::new(),
                 };
                 let loaded = load.run(&reference, wanted.replaced);
-                let messages = load.rebuilt;
+                let (messages, changed) = (load.rebuilt, load.changed);
                 // What was applied before the damage was found is the content of no version.
-                let head = loaded.inspect_err(|_| self.forget_content())?;
+                let (newest, head) = loaded.inspect_err(|_| self.forget_content())?;
                 let rebuilt = !messages.is_empty();
                 if rebuilt {
                     self.warning = Some(messages.join("; "));
                     self.stats.rebuilds += 1;
                 }
-                Position::read(wanted, reference, head, rebuilt)
+                Position::read(wanted, newest, head, changed, rebuilt)
             }
         };
         let newest_run = position.newest_run().0;

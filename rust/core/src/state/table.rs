@@ -489,19 +489,26 @@ impl Table {
         }
     }
 
-    /// Copies records into a new arena. Only called with an empty undo log.
+    /// Copies records into a new arena, those of one page after the other: a page goes before those
+    /// behind it are copied, so that this takes no second copy of the table. Only called with an empty
+    /// undo log.
     fn compact(&mut self) {
-        let mut arena = Arena::default();
-        for slot in self.slots.iter_mut().filter(|slot| !slot.record.is_none()) {
-            let moved = self
-                .arena
-                .get(slot.record)
-                .and_then(|record| arena.push(record.key, record.value));
-            if let Some(moved) = moved {
+        let linked = self.slots.iter().zip(0u32..);
+        let linked = linked.filter(|(slot, _)| !slot.record.is_none());
+        let mut numbers: Vec<u32> = linked.map(|(_, number)| number).collect();
+        let record_of = |number: &u32| self.slots.get(*number as usize).map(|slot| slot.record);
+        numbers.sort_unstable_by_key(record_of);
+        let mut old = std::mem::take(&mut self.arena);
+        for number in numbers {
+            let Some(slot) = self.slots.get_mut(number as usize) else {
+                continue;
+            };
+            old.forget_before(slot.record);
+            let record = old.get(slot.record);
+            if let Some(moved) = record.and_then(|r| self.arena.push(r.key, r.value)) {
                 slot.record = moved;
             }
         }
-        self.arena = arena;
     }
 }
 

@@ -177,15 +177,16 @@ impl Table {
         if self.below.is_none() {
             return;
         }
-        for slot in self.slots.iter().filter(|slot| self.may_go(slot)) {
+        let last = self.last_session();
+        for slot in self.slots.iter().filter(|slot| may_go(slot, last)) {
             let bytes = self.stored_bytes(slot.record) + SLOT_BYTES;
             *ages.entry(slot.stamp.session()).or_default() += bytes;
         }
     }
 
-    fn may_go(&self, slot: &Slot) -> bool {
-        let last = self.session.saturating_sub(2);
-        !slot.record.is_none() && slot.stamp.is_clean() && slot.stamp.session() < last
+    /// The last session that was: what it touched stays.
+    fn last_session(&self) -> u32 {
+        self.session.saturating_sub(2)
     }
 
     /// Bytes of records that no slot leads to any more.
@@ -199,7 +200,8 @@ impl Table {
         if self.below.is_none() {
             return;
         }
-        let goes = |slot: &Slot| Some(slot.stamp.session()) <= newest && self.may_go(slot);
+        let last = self.last_session();
+        let goes = |slot: &Slot| Some(slot.stamp.session()) <= newest && may_go(slot, last);
         let gone = self.slots.iter().filter(|slot| goes(slot)).count();
         if gone == 0 {
             if self.garbage_bytes() > 0 {
@@ -208,21 +210,21 @@ impl Table {
             }
             return;
         }
-        let kept = self
-            .slots
-            .iter()
-            .filter(|slot| !slot.record.is_none() && !goes(slot));
-        self.slots = kept.copied().collect();
+        // Numbers of slots change: what goes by them is made anew, and takes no memory meanwhile.
+        self.index = hashbrown::HashTable::new();
+        let is_ordered = self.order.take().is_some();
+        self.free = Vec::new();
+        self.slots
+            .retain(|slot| !slot.record.is_none() && !goes(slot));
+        self.slots.shrink_to_fit();
         if let Some(below) = &mut self.below {
             below.unlinked += gone as u64;
             below.is_in_memory = false;
         }
         self.len = self.slots.iter().filter(|slot| !slot.is_dead()).count();
-        self.free = Vec::new();
         self.compact();
         self.live_bytes = self.arena.used_bytes();
-        self.index = hashbrown::HashTable::new();
-        if self.order.is_some() {
+        if is_ordered {
             let sorted = self.sorted_slots(|_| true);
             self.order = Some(Order::of_sorted(sorted.into_iter(), |n| self.key_of(n)));
         }
@@ -326,6 +328,11 @@ impl Table {
             below.unlinked = below.unlinked.saturating_sub(1);
         }
     }
+}
+
+/// A slot that may be given up: what is clean and was not touched from session `last` on.
+fn may_go(slot: &Slot, last: u32) -> bool {
+    !slot.record.is_none() && slot.stamp.is_clean() && slot.stamp.session() < last
 }
 
 /// A pass over the keys of a table over a run, as they were when it began.

@@ -1,6 +1,7 @@
 //! Shared by the integration tests.
 #![allow(dead_code, clippy::unwrap_used, clippy::indexing_slicing)]
 
+pub mod families;
 pub mod forgery;
 pub mod frames;
 pub mod memory;

@@ -1,0 +1,601 @@
+//! Stores of which most is not in memory, against maps, through everything that happens to them: merges
+//! of any part of a lineage, stores that go back or are opened elsewhere at an older version, memory that
+//! comes and goes, files that are reclaimed, and damage while they are read.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
+
+mod common;
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use common::families::{Change, Model, apply, change, check, every_key, look_at};
+use common::{faulty, options};
+use holdfast_core::format::{Compression, read_head};
+use holdfast_core::liveness::Floors;
+use holdfast_core::reclaim::{IndexCache, reclaim};
+use holdfast_core::segment::SegmentWriter;
+use holdfast_core::state::{
+    CommitId, HydratedEntries, Hydration, Layout, MemoryBudget, MergedRun, StateStore,
+};
+use holdfast_core::storage::FaultyStorage;
+use holdfast_core::{Error, ErrorKind, FileId, Owner, SegmentRef, Term};
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+
+/// Versions that stay loadable.
+const RETAINED: usize = 6;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Change(Change),
+    /// One key is read; nothing else comes into memory.
+    Look(usize, u8),
+    Check,
+    Commit,
+    Abort,
+    /// Back by undo, as for a task that is tried again; perhaps after what comes before a session.
+    Rewind {
+        mended: bool,
+    },
+    /// On in another process.
+    Load,
+    /// The same store goes back so many versions.
+    Back(usize),
+    /// On in another process, so many versions before.
+    LoadBack(usize),
+    /// Another process puts so many changelogs on what it loads, as a reader that must not read a run.
+    Replay(usize),
+    /// What lies above so many segments of the lineage becomes a run.
+    Merge(usize, When),
+    Rest,
+    /// So many KiB of memory for state; none is as much as there is.
+    Memory(Option<u8>),
+    /// Memory for all: what is loaded comes there step by step.
+    Room,
+    Reclaim,
+    Damage(Damage),
+}
+
+/// When commits build on a run.
+#[derive(Clone, Copy, Debug)]
+enum When {
+    Now,
+    /// After the next commit.
+    Late,
+    /// At once, or after the next commit; but the version that it was made at is taken back first.
+    TakenBack {
+        late: bool,
+    },
+    /// Its file is lost with its executor.
+    Never,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let when = prop_oneof![
+        4 => Just(When::Now),
+        2 => Just(When::Late),
+        2 => any::<bool>().prop_map(|late| When::TakenBack { late }),
+        1 => Just(When::Never),
+    ];
+    let key = (0usize..4, 0u8..24);
+    prop_oneof![
+        40 => change().prop_map(Step::Change),
+        8 => key.prop_map(|(family, k)| Step::Look(family, k)),
+        1 => Just(Step::Check),
+        10 => Just(Step::Commit),
+        2 => Just(Step::Abort),
+        3 => any::<bool>().prop_map(|mended| Step::Rewind { mended }),
+        2 => Just(Step::Load),
+        1 => (1usize..4).prop_map(Step::Back),
+        1 => (1usize..4).prop_map(Step::LoadBack),
+        1 => (1usize..4).prop_map(Step::Replay),
+        10 => (0usize..8, when).prop_map(|(kept, when)| Step::Merge(kept, when)),
+        2 => Just(Step::Rest),
+        2 => prop::option::weighted(0.8, 0u8..8).prop_map(Step::Memory),
+        2 => Just(Step::Room),
+        2 => Just(Step::Reclaim),
+        4 => damage().prop_map(Step::Damage),
+    ]
+}
+
+/// A byte of a segment is another one, or its file is gone, while keys are read.
+#[derive(Clone, Debug)]
+struct Damage {
+    segment: usize,
+    place: prop::sample::Index,
+    gone: bool,
+    since: Since,
+    reads: Vec<(usize, u8)>,
+    /// The session that comes upon it goes on, as far as it can.
+    goes_around: bool,
+}
+
+/// What a store knows of its runs when one is damaged.
+#[derive(Clone, Copy, Debug)]
+enum Since {
+    /// What was needed of them in the session so far.
+    Session,
+    /// Their directories: it was opened in another process.
+    Opened,
+    /// Nothing: it is opened next.
+    Before,
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    let since = prop_oneof![
+        Just(Since::Session),
+        Just(Since::Opened),
+        Just(Since::Before)
+    ];
+    let reads = prop::collection::vec((0usize..4, 0u8..24), 1..40);
+    (
+        0usize..8,
+        any::<prop::sample::Index>(),
+        prop::bool::weighted(0.2),
+        since,
+        reads,
+        any::<bool>(),
+    )
+        .prop_map(|(segment, place, gone, since, reads, goes_around)| Damage {
+            segment,
+            place,
+            gone,
+            since,
+            reads,
+            goes_around,
+        })
+}
+
+/// What the histories of a test came to see.
+#[derive(Debug, Default)]
+struct Seen {
+    cold_reads: AtomicU64,
+    stacks: AtomicU64,
+    rewinds: AtomicU64,
+    reported: AtomicU64,
+    rebuilt: AtomicU64,
+    gone_around: AtomicU64,
+    hydrated: AtomicU64,
+    beyond_repair: AtomicU64,
+    reclaimed: AtomicU64,
+}
+
+impl Seen {
+    fn count(what: &AtomicU64, more: u64) {
+        what.fetch_add(more, Ordering::Relaxed);
+    }
+
+    fn assert_all(&self) {
+        let all = [
+            &self.cold_reads,
+            &self.stacks,
+            &self.rewinds,
+            &self.reported,
+            &self.rebuilt,
+            &self.gone_around,
+            &self.hydrated,
+            &self.beyond_repair,
+            &self.reclaimed,
+        ];
+        let all = all.map(|what| what.load(Ordering::Relaxed));
+        assert!(all.iter().all(|seen| *seen > 0), "{self:?}");
+    }
+}
+
+/// One history.
+struct History<'a> {
+    seen: &'a Seen,
+    dir: tempfile::TempDir,
+    storage: Arc<FaultyStorage>,
+    writer: SegmentWriter,
+    budget: Arc<MemoryBudget>,
+    store: StateStore,
+    /// Versions that stay loadable, oldest first, and their content. The store stands at the last one.
+    versions: Vec<(CommitId, Model)>,
+    now: Model,
+    late: Option<MergedRun>,
+    /// Read of the runs in the step before, to be handed over whatever that did.
+    held: Option<(Hydration, Result<HydratedEntries, Error>)>,
+    max_bytes: usize,
+}
+
+fn owner() -> Owner {
+    Owner::new("", "0", "7", "default")
+}
+
+impl<'a> History<'a> {
+    /// Every key in a base image, memory for none, and a session.
+    fn begin(max_bytes: usize, seen: &'a Seen) -> Self {
+        let (dir, storage) = faulty();
+        // Every segment has a file of its own: merges and reclaim take any of them.
+        let options = options(1, Compression::None);
+        let writer = SegmentWriter::open(storage.clone(), Term(1), options);
+        let budget = Arc::new(MemoryBudget::unlimited());
+        budget.set_target_bytes(Some(0));
+        budget.set_load_bytes(0);
+        let store = StateStore::within(owner(), Layout::Columns, Arc::clone(&budget));
+        let mut history = Self {
+            seen,
+            dir,
+            storage,
+            writer,
+            budget,
+            store,
+            versions: Vec::new(),
+            now: Model::new(),
+            late: None,
+            held: None,
+            max_bytes,
+        };
+        history
+            .store
+            .open(history.storage.as_ref(), 0, None)
+            .unwrap();
+        history.store.begin().unwrap();
+        for change in every_key() {
+            apply(&mut history.store, &mut history.now, &change);
+        }
+        history.commit();
+        history.merge(0, When::Now);
+        history.next_session();
+        history
+    }
+
+    fn newest(&self) -> CommitId {
+        self.versions.last().unwrap().0
+    }
+
+    fn next_session(&mut self) {
+        self.store.mend(&self.writer).unwrap();
+        self.store.begin().unwrap();
+        self.now = self.versions.last().unwrap().1.clone();
+    }
+
+    fn commit(&mut self) {
+        let id = self.store.commit(&self.writer).unwrap();
+        self.writer.sync().unwrap();
+        self.versions.push((id, self.now.clone()));
+        let too_many = self.versions.len().saturating_sub(RETAINED);
+        self.versions.drain(..too_many);
+        if let Some(run) = self.late.take() {
+            self.store.accept(run);
+        }
+        if id.deltas.len() > 1 {
+            Seen::count(&self.seen.stacks, 1);
+        }
+    }
+
+    fn other_store(&mut self) {
+        Seen::count(&self.seen.cold_reads, self.store.stats().cold_reads);
+        self.store = StateStore::within(owner(), Layout::Columns, Arc::clone(&self.budget));
+        self.late = None;
+    }
+
+    /// The store opens the newest version.
+    fn open(&mut self) -> Result<(), Error> {
+        let id = self.newest();
+        let opened = self
+            .store
+            .open(self.storage.as_ref(), id.version, Some(&id));
+        if opened.is_ok() {
+            assert_eq!(self.store.take_warning(), None, "nothing is damaged");
+        }
+        opened
+    }
+
+    fn forget_last(&mut self, versions: usize) {
+        let left = self.versions.len().saturating_sub(versions).max(1);
+        self.versions.truncate(left);
+    }
+
+    /// Everything that the newest version is made of.
+    fn lineage(&self) -> Vec<SegmentRef> {
+        let newest = self.newest().segment.unwrap();
+        let head = read_head(self.storage.as_ref(), &newest, &owner()).unwrap();
+        [head.lineage, vec![newest]].concat()
+    }
+
+    /// Makes a run of what lies above `kept` segments of the lineage, or of more.
+    fn merge(&mut self, kept: usize, when: When) {
+        let lineage = self.lineage();
+        let first = lineage[kept.min(lineage.len() - 1)];
+        let wasteful = HashSet::from([first.file]);
+        let Some(task) = self.store.merge_task(&self.writer, 1, &wasteful) else {
+            return;
+        };
+        let run = task.run(self.storage.as_ref(), &self.writer).unwrap();
+        match when {
+            When::Now | When::TakenBack { late: false } => {
+                self.writer.sync().unwrap();
+                self.store.accept(run);
+            }
+            When::Late | When::TakenBack { late: true } => self.late = Some(run),
+            When::Never => {}
+        }
+    }
+
+    fn replay(&mut self, versions: usize) {
+        let from = self.versions.len().saturating_sub(1 + versions);
+        let ids: Vec<CommitId> = self.versions[from..].iter().map(|(id, _)| *id).collect();
+        self.other_store();
+        let (first, last) = (&ids[0], &ids[ids.len() - 1]);
+        self.store
+            .replay(
+                self.storage.as_ref(),
+                (first.version, Some(first)),
+                last,
+                &ids[1..],
+            )
+            .unwrap();
+    }
+
+    fn reclaim(&mut self) {
+        let oldest = self.versions[0].0;
+        let mut floors = Floors::default();
+        floors.add("0/7", oldest.owner, oldest.floor, oldest.deltas);
+        let mut indexes = IndexCache::default();
+        let report = reclaim(
+            self.storage.as_ref(),
+            &mut indexes,
+            &floors,
+            &|_| true,
+            Term(1),
+        );
+        let report = report.unwrap();
+        Seen::count(&self.seen.reclaimed, report.deleted.len() as u64);
+        for (id, content) in &self.versions {
+            let mut store = StateStore::within(owner(), Layout::Columns, Arc::clone(&self.budget));
+            store
+                .open(self.storage.as_ref(), id.version, Some(id))
+                .unwrap();
+            assert_eq!(store.take_warning(), None, "nothing is damaged");
+            check(&mut store, content, self.max_bytes);
+        }
+    }
+
+    fn path(&self, file: FileId) -> PathBuf {
+        self.dir.path().join("root").join(file.file_name())
+    }
+
+    /// Reads are right or fail and say where; the task that is tried again finds a way around the damage,
+    /// or none; once all is there again the store is what it was.
+    fn damage(&mut self, damage: &Damage) {
+        if !matches!(damage.since, Since::Session) {
+            self.store.abort();
+            self.other_store();
+        }
+        if let Since::Opened = damage.since {
+            self.open().unwrap();
+            self.next_session();
+        }
+        let lineage = self.lineage();
+        let segment = lineage[damage.segment % lineage.len()];
+        let path = self.path(segment.file);
+        let good = std::fs::read(&path).unwrap();
+        let mut bad = good.clone();
+        bad[segment.offset as usize + damage.place.index(segment.len as usize)] ^= 0xff;
+        if damage.gone {
+            std::fs::remove_file(&path).unwrap();
+        } else {
+            std::fs::write(&path, &bad).unwrap();
+        }
+        let is_standing = match damage.since {
+            Since::Before => self.is_opened_or_reported(damage, &segment),
+            _ => self.is_read_or_reported(damage, &segment),
+        };
+        self.is_merged_or_reported(damage.segment, &segment);
+        std::fs::write(&path, good).unwrap();
+        if !is_standing {
+            self.other_store();
+            self.open().unwrap();
+            let content = self.versions.last().unwrap().1.clone();
+            check(&mut self.store, &content, self.max_bytes);
+            self.next_session();
+        }
+    }
+
+    /// Reads are right until one says where the damage is; then the task that is tried again opens the store.
+    /// Whether there is a session in the end.
+    fn is_read_or_reported(&mut self, damage: &Damage, segment: &SegmentRef) -> bool {
+        let read = damage
+            .reads
+            .iter()
+            .try_for_each(|(family, k)| look_at(&mut self.store, &self.now, *family, *k));
+        let Err(error) = read else {
+            return true;
+        };
+        self.assert_names(&error, segment);
+        if damage.goes_around {
+            return self.is_gone_around_or_reported(segment);
+        }
+        self.store.abort();
+        self.is_opened_or_reported(damage, segment)
+    }
+
+    /// The session goes on with all that it did so far, or is over. Whether there is a session in the end.
+    fn is_gone_around_or_reported(&mut self, segment: &SegmentRef) -> bool {
+        let storage = self.storage.as_ref();
+        match self.store.go_around(storage, Some(&self.writer)) {
+            Ok(went) => {
+                assert!(went);
+                Seen::count(&self.seen.gone_around, 1);
+                assert!(self.store.take_warning().is_some());
+                check(&mut self.store, &self.now, self.max_bytes);
+                true
+            }
+            Err(error) => {
+                Seen::count(&self.seen.beyond_repair, 1);
+                self.assert_names(&error, segment);
+                self.store.abort();
+                false
+            }
+        }
+    }
+
+    /// Opens the newest version: as it is, rebuilt around the damage, or not at all. Whether there is a
+    /// session in the end.
+    fn is_opened_or_reported(&mut self, damage: &Damage, segment: &SegmentRef) -> bool {
+        let (id, content) = self.versions.last().unwrap().clone();
+        let opened = self
+            .store
+            .open(self.storage.as_ref(), id.version, Some(&id));
+        if let Err(error) = opened {
+            Seen::count(&self.seen.beyond_repair, 1);
+            self.assert_names(&error, segment);
+            return false;
+        }
+        let warning = self.store.take_warning();
+        self.next_session();
+        let Some(warning) = warning else {
+            return self.is_read_or_reported(damage, segment);
+        };
+        Seen::count(&self.seen.rebuilt, 1);
+        assert!(warning.contains(&segment.file.to_string()), "{warning}");
+        check(&mut self.store, &content, self.max_bytes);
+        true
+    }
+
+    /// A merge makes of damaged segments no run.
+    fn is_merged_or_reported(&mut self, kept: usize, segment: &SegmentRef) {
+        let Ok(head) = read_head(self.storage.as_ref(), segment, &owner()) else {
+            return;
+        };
+        let lineage = [head.lineage, vec![*segment]].concat();
+        let wasteful = HashSet::from([lineage[kept % lineage.len()].file]);
+        if let Some(task) = self.store.merge_task(&self.writer, 1, &wasteful)
+            && let Err(error) = task.run(self.storage.as_ref(), &self.writer)
+        {
+            self.assert_names(&error, segment);
+        }
+    }
+
+    fn assert_names(&self, error: &Error, segment: &SegmentRef) {
+        Seen::count(&self.seen.reported, 1);
+        let text = error.to_string();
+        let kinds = [ErrorKind::Corrupt, ErrorKind::NotFound];
+        assert!(kinds.contains(&error.kind()), "{text}");
+        assert!(text.contains(&segment.file.to_string()), "{text}");
+        assert!(text.contains("partition 7"), "{text}");
+        if error.kind() == ErrorKind::Corrupt {
+            assert!(
+                text.contains(&format!("offset {}", segment.offset)),
+                "{text}"
+            );
+        }
+    }
+
+    fn take(&mut self, step: &Step) {
+        if let Some((hydration, read)) = self.held.take() {
+            self.store.hydrate(hydration, read).unwrap();
+        }
+        self.held = self.store.take_hydration().map(|mut hydration| {
+            Seen::count(&self.seen.hydrated, 1);
+            let read = hydration.read(self.max_bytes);
+            (hydration, read)
+        });
+        match step {
+            Step::Change(change) => return apply(&mut self.store, &mut self.now, change),
+            Step::Look(family, k) => {
+                return look_at(&mut self.store, &self.now, *family, *k).unwrap();
+            }
+            Step::Check => return check(&mut self.store, &self.now, self.max_bytes),
+            Step::Damage(damage) => return self.damage(damage),
+            Step::Abort => self.store.abort(),
+            _ => self.commit(),
+        }
+        match step {
+            Step::Rewind { mended } => {
+                if *mended {
+                    self.store.mend(&self.writer).unwrap();
+                }
+                let rewinds = self.store.stats().rewinds;
+                let last = self.versions.len();
+                self.forget_last(1);
+                self.open().unwrap();
+                if last > 1 && !mended {
+                    assert_eq!(self.store.stats().rewinds, rewinds + 1);
+                    Seen::count(&self.seen.rewinds, 1);
+                }
+            }
+            Step::Load => {
+                self.other_store();
+                self.open().unwrap();
+            }
+            Step::Back(versions) => {
+                self.forget_last(*versions);
+                self.open().unwrap();
+            }
+            Step::LoadBack(versions) => {
+                self.forget_last(*versions);
+                self.other_store();
+                self.open().unwrap();
+            }
+            Step::Replay(versions) => self.replay(*versions),
+            Step::Merge(kept, when) => {
+                self.merge(*kept, *when);
+                if let When::TakenBack { .. } = when {
+                    self.forget_last(1);
+                    self.open().unwrap();
+                }
+            }
+            Step::Rest => (0..3).for_each(|_| self.store.rest(&self.writer).unwrap()),
+            Step::Memory(kib) => {
+                let bytes = kib.map(|kib| u64::from(kib) << 10);
+                self.budget.set_target_bytes(bytes);
+            }
+            Step::Room => self.budget.set_target_bytes(Some(1 << 30)),
+            Step::Reclaim => self.reclaim(),
+            _ => {}
+        }
+        self.next_session();
+    }
+
+    fn end(mut self) {
+        check(&mut self.store, &self.now, self.max_bytes);
+        self.store.abort();
+        for (id, content) in &self.versions.clone() {
+            self.other_store();
+            self.store
+                .open(self.storage.as_ref(), id.version, Some(id))
+                .unwrap();
+            check(&mut self.store, content, self.max_bytes);
+        }
+        Seen::count(&self.seen.cold_reads, self.store.stats().cold_reads);
+    }
+}
+
+fn play(histories: u32) {
+    let seen = Seen::default();
+    let steps = (prop::collection::vec(step(), 1..160), 16usize..400);
+    let mut runner = TestRunner::new(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(histories)
+    });
+    let played = runner.run(&steps, |(steps, max_bytes)| {
+        let mut history = History::begin(max_bytes, &seen);
+        for step in &steps {
+            history.take(step);
+        }
+        history.end();
+        Ok(())
+    });
+    if let Err(failed) = played {
+        panic!("{failed}");
+    }
+    seen.assert_all();
+    println!("{seen:?}");
+}
+
+#[test]
+fn the_content_equals_maps_through_everything() {
+    play(100);
+}
+
+/// `cargo test --release -p holdfast-core --test state_histories -- --ignored` takes minutes.
+#[test]
+#[ignore = "10,000 histories"]
+fn the_content_equals_maps_through_everything_in_many_histories() {
+    play(10_000);
+}
