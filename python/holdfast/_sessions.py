@@ -25,7 +25,7 @@ def require_classic_builder(builder: Any) -> None:
     """Refuse a session, and a builder that makes a session of Spark Connect."""
     if is_connect(builder) and not hasattr(builder, "getOrCreate"):
         raise _client("this is a session of Spark Connect")
-    if not hasattr(builder, "getOrCreate"):
+    if isinstance(builder, type) or not hasattr(builder, "getOrCreate"):
         raise TypeError(
             f"configure() takes a builder such as SparkSession.builder, not {builder!r}. Jars and "
             "plugins of a session that exists are fixed; holdfast.check(session) says whether it "

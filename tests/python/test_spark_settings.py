@@ -399,9 +399,11 @@ def test_a_builder_of_a_classic_session_is_configured(
     assert builder._options == {**options, **needed()}
 
 
-def test_a_session_in_the_place_of_a_builder_is_refused() -> None:
+@pytest.mark.parametrize("found", ["session", "class"])
+def test_what_is_no_builder_is_refused(found: str) -> None:
+    instead: Any = session_with({}) if found == "session" else SparkSession.Builder
     with pytest.raises(TypeError, match=r"takes a builder .*holdfast\.check\(session\)"):
-        holdfast.configure(session_with({}))
+        holdfast.configure(instead)
 
 
 def session_with(settings: dict[str, str]) -> Any:

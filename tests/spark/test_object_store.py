@@ -39,7 +39,9 @@ def test_the_storage_conformance_suite_passes(helpers: Path, tmp_path: Path) -> 
     check_conformance(classpath(helpers), f"objects:{tmp_path}", setting)
 
 
-def test_the_local_cache_begins_when_state_has_left_memory(helpers: Path, tmp_path: Path) -> None:
+def test_the_local_cache_begins_when_state_has_left_memory_and_ends_with_the_session(
+    helpers: Path, tmp_path: Path
+) -> None:
     store = stand_in(helpers, tmp_path / "objects")
     folder = tmp_path / "job"
     (folder / "input").mkdir(parents=True)
@@ -63,6 +65,7 @@ def test_the_local_cache_begins_when_state_has_left_memory(helpers: Path, tmp_pa
     # Nothing is written to the local disk for as long as all state is in memory anyway.
     assert (seen["before"], seen["local"]) == (0, 0)
     assert seen["after"] > 0
+    assert seen["stopped"] == 0
 
 
 @pytest.mark.parametrize(

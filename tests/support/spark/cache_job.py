@@ -1,6 +1,7 @@
 """A job whose queries on an object store run before and after state has left memory.
 
-Run as a program, it prints as one line of JSON the bytes in the executor's local cache after each.
+Run as a program, it prints as one line of JSON the bytes in the executor's local cache after each,
+and once its session has ended.
 """
 
 from __future__ import annotations
@@ -24,7 +25,11 @@ def count(spark: SparkSession, folder: Path, checkpoint: str) -> int:
     drain(counted, checkpoint=checkpoint, mode="update", into=rows)
     if sorted(rows) != [0, 1]:
         raise RuntimeError(f"expected batches 0 and 1, found {sorted(rows)}")
-    jvm: Any = spark._jvm
+    return cached(spark._jvm)
+
+
+def cached(jvm: Any) -> int:
+    """Bytes in the local cache."""
     return int(jvm.io.holdfast.spark.Native.localCache()[0])
 
 
@@ -46,8 +51,9 @@ def main() -> None:
         # On the local disk, where no cache is needed.
         local = count(spark, folder, str(args.folder / "local"))
     after = count(spark, folder, f"{args.checkpoints}/after")
-    print(json.dumps({"before": before, "local": local, "after": after}))
-    spark.stop()
+    jvm = spark._jvm
+    spark.stop()  # of the JVM, too, another session may begin
+    print(json.dumps({"before": before, "local": local, "after": after, "stopped": cached(jvm)}))
 
 
 if __name__ == "__main__":

@@ -55,6 +55,18 @@ final class LocalCache {
     }
   }
 
+  /**
+   * Gives its disk back. The native library outlives the executor where another session begins in this
+   * JVM, and the settings of that one say whether there is a cache.
+   */
+  synchronized void stop() {
+    if (bytes > 0) {
+      Native.keepLocally("", 0);
+    }
+    bytes = 0;
+    awaited = 0;
+  }
+
   Totals totals() {
     long[] found = Native.localCache();
     return new Totals(found[0], found[1], found[2]);

@@ -417,6 +417,7 @@ public final class StoreManagers {
     managers.take(manager -> true).forEach(this::close);
     retired.forEach(this::close);
     retired.clear();
+    cache.stop();
   }
 
   /** The term for a run that begins: the one of the manager that there is, unless that is over. */
