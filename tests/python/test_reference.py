@@ -217,6 +217,18 @@ def test_kinds_of_errors_become_the_exceptions_that_the_reference_names() -> Non
         assert of_java == dict(java).get(kind, "HoldfastException"), kind
 
 
+def test_the_page_on_tuning_names_settings_and_metrics_that_the_references_have() -> None:
+    docs = settings.DOCUMENT.parents[1]
+    rows = [row for row in (docs / "tuning.md").read_text().splitlines() if row.startswith("|")]
+    named = {name for row in rows for name in re.findall(r"`([A-Za-z_.]+)`", row)}
+    assert len(named) > 30
+    references = "".join(
+        (docs / "reference" / page).read_text() for page in ("settings.md", "metrics.md")
+    )
+    unknown = {name for name in named if not re.search(rf"\b{re.escape(name)}\b", references)}
+    assert unknown == {"executorIdleTimeout", "spark.sql.shuffle.partitions"}, "Spark's own"
+
+
 def test_the_names_that_the_page_on_prometheus_shows_are_those_of_the_rules() -> None:
     rules = monitoring.scrape_config()["metric_relabel_configs"]
     rows = list(cells_of((monitoring.DOCS / "monitoring.md").read_text()))

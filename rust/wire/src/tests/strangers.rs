@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::channel::{Channel, Outgoing, announce};
 use crate::payload::memory_file;
+use crate::protocol::{ReadCall, SegmentsCall};
 
 #[test]
 fn foreign_clients_get_an_error_and_lose_their_connection() {
@@ -144,8 +145,70 @@ fn an_unexpected_descriptor_is_closed() {
     );
 }
 
+/// Requests of every kind that knows segments, as a worker makes them.
+fn requests(reference: &SegmentRef) -> Vec<Request> {
+    let reference = reference.to_bytes().to_vec();
+    let of_segments = || SegmentsCall {
+        owner: Some(owner("east")),
+        checkpoint: ID.0,
+        refs: vec![reference.clone(); 2],
+    };
+    let read = ReadCall {
+        owner: Some(owner("east")),
+        reference: reference.clone(),
+    };
+    let mut on_top = append_call(announce(b"payload"));
+    if let Some(Call::Append(call)) = &mut on_top.call {
+        call.lineage = vec![reference.clone()];
+    }
+    let calls = [
+        Call::Read(read),
+        Call::Lease(of_segments()),
+        Call::Persist(of_segments()),
+        Call::Release(of_segments()),
+    ];
+    let requests = calls.map(|call| Request { call: Some(call) });
+    requests.into_iter().chain([on_top]).collect()
+}
+
+/// 64, or as many as `PROPTEST_CASES` says: `make fuzz`.
+fn cases() -> ProptestConfig {
+    match std::env::var_os("PROPTEST_CASES") {
+        Some(_) => ProptestConfig::default(),
+        None => ProptestConfig::with_cases(64),
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(cases())]
+
+    /// As [`whatever_a_client_says_its_neighbours_are_served`], where more of it is understood.
+    #[test]
+    fn whatever_is_wrong_with_a_request_its_neighbours_are_served(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+    ) {
+        let executor = Executor::new();
+        let server = executor.serve();
+        let neighbour = executor.client();
+        let east = owner("east");
+        let before = neighbour.append(&new_segment(&east), b"before").unwrap();
+        for request in requests(&before) {
+            let mut body = request.encode_to_vec();
+            for (at, byte) in &changes {
+                let at = at.index(body.len());
+                body[at] = *byte;
+            }
+            let mut said = (body.len() as u32).to_le_bytes().to_vec();
+            said.extend(body);
+            said.extend(b"payload");
+            executor.raw().write_all(&said).unwrap();
+        }
+        let west = owner("west");
+        let after = neighbour.append(&new_segment(&west), b"after").unwrap();
+        prop_assert_eq!(neighbour.read(&after, &west).unwrap(), b"after");
+        drop(neighbour);
+        server.stop();
+    }
 
     #[test]
     fn whatever_a_client_says_its_neighbours_are_served(said in prop::collection::vec(any::<u8>(), 0..300)) {
