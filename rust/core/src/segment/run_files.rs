@@ -45,21 +45,22 @@ impl SegmentWriter {
     /// # Errors
     /// As [`SegmentWriter::sync_files`].
     pub fn sync_soon(&self, file: FileId) -> Result<()> {
-        let is_lent = |files: &RunFiles| {
-            files
-                .lent
-                .iter()
-                .any(|lent| lent.id == file && lent.is_pending())
-        };
         {
             let files = self.files.lock();
-            if is_lent(&files.runs) {
-                let lent = files.runs.lent.iter().filter(|lent| lent.id == file);
-                lent.for_each(|lent| lent.close_next());
+            let mut lent = files.runs.lent.iter();
+            if let Some(lent) = lent.find(|lent| lent.id == file && lent.is_pending()) {
+                lent.close_next();
                 return Ok(());
             }
         }
         self.sync_files(&[file].into())
+    }
+
+    /// Only large runs are in the file, so that no commit has it made durable.
+    pub(crate) fn is_open_file_of_runs(&self, file: FileId) -> bool {
+        let files = self.files.lock();
+        let mut all = files.runs.waiting.iter().chain(&files.runs.lent);
+        all.any(|open| open.id == file)
     }
 
     /// Runs were written to files of their own that must be closed before anything may refer to

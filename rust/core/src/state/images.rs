@@ -184,14 +184,15 @@ impl StateStore {
         self.run_waits = false;
     }
 
-    /// The file of a run that was pending when this was called before, too. Commits make durable what
-    /// they refer to, and where all stores rest none refers to the file of a run: then maintenance has
-    /// to sync it.
+    /// The file of a run that waits for maintenance to make it durable. Commits make durable what they
+    /// refer to. None refers to a file of large runs, nor, where all stores rest, to the file that all
+    /// share: that one is named where the run was pending when this was called before, too.
     pub fn overdue_run(&mut self, writer: &SegmentWriter) -> Option<FileId> {
         self.settle_run(writer);
         let run = self.pending_run.as_ref()?;
-        let overdue = std::mem::replace(&mut self.run_waits, true);
-        overdue.then_some(run.reference.file)
+        let file = run.reference.file;
+        let waited = std::mem::replace(&mut self.run_waits, true);
+        (waited || writer.is_open_file_of_runs(file)).then_some(file)
     }
 
     /// Gives back a run that no commit builds on yet, for another store of the same owner that is
