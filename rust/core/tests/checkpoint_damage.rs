@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use common::{content, options, plain};
+use common::{assert_damage, content, options, plain};
 use holdfast_core::format::{Compression, SegmentKind, read_head};
 use holdfast_core::segment::SegmentWriter;
-use holdfast_core::state::{CommitId, FIRST_FAMILY, StateStore};
+use holdfast_core::state::{CommitId, FIRST_FAMILY, KeyRange, MemoryBudget, ScanOf, StateStore};
 use holdfast_core::storage::{LocalStorage, Storage};
-use holdfast_core::{ErrorKind, FileId, Owner, SegmentRef, Term};
+use holdfast_core::{Error, ErrorKind, FileId, Owner, SegmentRef, Term};
 
 type Content = BTreeMap<String, String>;
 
@@ -181,6 +181,13 @@ fn checkpoint(compression: Compression) -> Checkpoint {
     checkpoint
 }
 
+/// Memory for no key that a run has.
+fn no_memory() -> Arc<MemoryBudget> {
+    let budget = Arc::new(MemoryBudget::unlimited());
+    budget.set_target_bytes(Some(0));
+    budget
+}
+
 /// One owner with a base image and two delta runs above it. It ends idle: its last id names a delta run.
 fn checkpoint_of_delta_runs() -> Checkpoint {
     let dir = tempfile::tempdir().unwrap();
@@ -191,7 +198,8 @@ fn checkpoint_of_delta_runs() -> Checkpoint {
         options(700, Compression::None),
     );
     let owner = Owner::new("", "0", "9", "default");
-    let mut store = StateStore::new(owner.clone(), plain());
+    // Heads say how many keys there are, so that all runs may stay where they are.
+    let mut store = StateStore::within(owner.clone(), plain(), no_memory());
     store.open(storage.as_ref(), 0, None).unwrap();
     let mut versions = Vec::new();
     for batch in 1..=4 {
@@ -338,6 +346,68 @@ fn the_commit_after_a_rebuild_depends_on_nothing_older() {
         assert_eq!(expected.contains_key("new"), changes);
         assert_eq!(reader.take_warning(), None);
     }
+}
+
+/// What a store has that lies over runs: each key alone, and all of them.
+fn read_all(store: &mut StateStore) -> Result<Content, Error> {
+    let mut found = Content::new();
+    for number in 0..4 {
+        let key = format!("key-{number}");
+        if let Some(value) = store.get(FIRST_FAMILY, key.as_bytes())? {
+            found.insert(key, String::from_utf8(value.to_vec()).unwrap());
+        }
+    }
+    let all = ScanOf::Keys(KeyRange::All);
+    store.scan(FIRST_FAMILY, all, usize::MAX, &mut Vec::new())?;
+    assert_eq!(content(store), found);
+    Ok(found)
+}
+
+#[test]
+fn a_flip_of_every_byte_while_a_store_lies_over_the_runs() {
+    let checkpoint = checkpoint_of_delta_runs();
+    let mut reported = 0;
+    for version in checkpoint
+        .versions
+        .iter()
+        .filter(|v| !v.id.deltas.is_empty())
+    {
+        let (id, owner) = (&version.id, &version.owner);
+        let broken_way = |segment: &SegmentRef| {
+            let mut ways = version.ways.iter();
+            ways.all(|way| way.contains(segment))
+        };
+        for segment in &version.ways[0] {
+            let path = checkpoint.path(segment.file);
+            let good = std::fs::read(&path).unwrap();
+            for at in segment.offset..end(segment) {
+                let mut store = StateStore::within(owner.clone(), plain(), no_memory());
+                let storage = checkpoint.storage.as_ref();
+                store.open(storage, id.version, Some(id)).unwrap();
+                let mut damaged = good.clone();
+                damaged[at as usize] ^= 0x10;
+                std::fs::write(&path, &damaged).unwrap();
+                match read_all(&mut store) {
+                    Ok(found) => assert_eq!(found, version.content, "{segment} at {at}"),
+                    Err(error) => {
+                        reported += 1;
+                        let offset = format!("offset {}", segment.offset);
+                        let names = [path.to_str().unwrap(), &offset, &owner.to_string()];
+                        assert_damage(&error, &names);
+                        // The task that is tried again finds a way around the damage.
+                        let opened = store.open(storage, id.version, Some(id));
+                        assert_eq!(opened.is_err(), broken_way(segment), "{opened:?}");
+                        if opened.is_ok() {
+                            assert!(store.take_warning().is_some());
+                            assert_eq!(read_all(&mut store).unwrap(), version.content);
+                        }
+                    }
+                }
+                std::fs::write(&path, &good).unwrap();
+            }
+        }
+    }
+    assert!(reported > 1_000, "{reported} bytes");
 }
 
 impl Checkpoint {
