@@ -9,7 +9,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -130,14 +130,23 @@ def history_server(
 
 def fetched(address: str, headers: Mapping[str, str] | None = None) -> str:
     """What a server answers, as text."""
-    request = urllib.request.Request(address, headers=dict(headers or {}))
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with _asked(address, headers or {}) as answer:
         return str(answer.read().decode())
 
 
+def headers_of(address: str) -> dict[str, str]:
+    """The headers of an answer."""
+    with _asked(address, {}) as answer:
+        return dict(answer.headers)
+
+
+def _asked(address: str, headers: Mapping[str, str]) -> Any:
+    assert address.startswith("http://127.0.0.1:")
+    request = urllib.request.Request(address, headers=dict(headers))  # noqa: S310 - see above
+    return urllib.request.urlopen(request, timeout=60)  # noqa: S310
+
+
 def _kill(process: subprocess.Popen[Any]) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()

@@ -103,6 +103,20 @@ class Application:
         self.spark._jsc.sc().listenerBus().waitUntilEmpty()
         return 0
 
+    def progress(self, name: str) -> Any:
+        """What Spark says of the batches of a query."""
+        found = [json.loads(one.json) for one in self.queries[name].recentProgress]
+        # While a query is idle Spark adds to these what no listener hears of.
+        return [one for one in found if "addBatch" in one["durationMs"]]
+
+    def misinform(self) -> int:
+        """Tell listeners what the tab cannot keep, twice."""
+        jvm: Any = self.spark._jvm
+        opened = getattr(jvm.io.holdfast.spark.ui, "UiEvents$PipelineOpened")
+        for _ in range(2):
+            self.spark._jsc.sc().listenerBus().post(opened(None, "pipeline", "folder", 1))
+        return self.settle()
+
     def stop(self, name: str) -> int:
         self.queries[name].stop()
         return self.settle()
@@ -115,9 +129,7 @@ class Application:
             holdfast.regional(regional_source(self.spark, self.folder / name), region_by="region")
             .apply(FailsForOne(marks, region, " ".join(cause)), schema=COUNTED, name="count")
             .write_parquet(self.folder / f"{name}-out")
-            .start(
-                self.folder / f"{name}-checkpoint", name=name, trigger={"availableNow": True}
-            )
+            .start(self.folder / f"{name}-checkpoint", name=name, trigger={"availableNow": True})
         )
         query.awaitTermination()
         return self.settle()

@@ -34,6 +34,9 @@ final class Chart {
     }
   }
 
+  /** How a part of bars looks, and what it is. */
+  record Part(String look, String name) {}
+
   private Chart() {}
 
   /**
@@ -41,18 +44,16 @@ final class Chart {
    *
    * @param title what is drawn
    * @param of what bars are numbered by, in the plural: batches
-   * @param looks classes of the parts of bars
-   * @param bars by age
+   * @param parts of each bar; of more than one there is a legend
+   * @param bars by age, at least one
    * @param unit how a figure is written
    */
   static String bars(
-      String title, String of, List<String> looks, List<Bar> bars, LongFunction<String> unit) {
+      String title, String of, List<Part> parts, List<Bar> bars, LongFunction<String> unit) {
     long most = bars.stream().mapToLong(Bar::sum).max().orElse(0);
     StringBuilder out = new StringBuilder("<figure class=\"hf-chart\"><figcaption>");
     out.append(Html.text(title)).append("</figcaption>");
-    if (bars.isEmpty()) {
-      return out.append("<p class=\"hf-quiet\">Nothing yet.</p></figure>").toString();
-    }
+    out.append(parts.size() > 1 ? legend(parts) : "");
     Bar first = bars.get(0);
     Bar last = bars.get(bars.size() - 1);
     String label =
@@ -70,7 +71,7 @@ final class Chart {
             WIDTH, TOP + PLOT + BOTTOM, Html.text(label)));
     double wide = Math.min(WIDEST_BAR, (double) WIDTH / bars.size());
     for (int at = 0; at < bars.size(); at++) {
-      draw(out, bars.get(at), looks, at * wide, wide, most);
+      draw(out, bars.get(at), parts, at * wide, wide, most);
     }
     int foot = TOP + PLOT;
     out.append(
@@ -86,7 +87,7 @@ final class Chart {
   }
 
   private static void draw(
-      StringBuilder out, Bar bar, List<String> looks, double x, double wide, long most) {
+      StringBuilder out, Bar bar, List<Part> parts, double x, double wide, long most) {
     out.append("<g><title>").append(Html.text(bar.said())).append("</title>");
     // All of the column answers to the pointer, however low its bar is.
     out.append(rect("hf-column", x, TOP, wide, PLOT));
@@ -98,7 +99,7 @@ final class Chart {
         // What there is, is seen.
         high = Math.max(high, 1);
         foot -= high;
-        String look = part == 0 && !bar.look().isEmpty() ? bar.look() : looks.get(part);
+        String look = part == 0 && !bar.look().isEmpty() ? bar.look() : parts.get(part).look();
         out.append(rect(look, x, foot, drawn, high));
       }
     }
@@ -127,14 +128,14 @@ final class Chart {
   }
 
   /** What colours mean. */
-  static String legend(String... looksAndWords) {
+  static String legend(List<Part> parts) {
     StringBuilder out = new StringBuilder("<ul class=\"hf-legend\">");
-    for (int at = 0; at < looksAndWords.length; at += 2) {
+    for (Part part : parts) {
       out.append(
           String.format(
               "<li><svg width=\"10\" height=\"10\"><rect class=\"%s\" width=\"10\""
                   + " height=\"10\"/></svg> %s</li>",
-              looksAndWords[at], Html.text(looksAndWords[at + 1])));
+              part.look(), Html.text(part.name())));
     }
     return out.append("</ul>").toString();
   }

@@ -6,6 +6,11 @@ import io.holdfast.spark.ui.UiRows.Start;
 final class Facts {
   private final StringBuilder out = new StringBuilder("<dl class=\"hf-facts\">");
 
+  /** Begins with how a start stands. */
+  static Facts of(Start start) {
+    return new Facts().add("state", state(start), "started " + Html.time(start.startedMs()));
+  }
+
   /** Adds a fact; what is said below it may be empty. */
   Facts add(String name, String value, String below) {
     out.append("<div><dt>").append(Html.text(name)).append("</dt><dd>").append(Html.text(value));

@@ -20,6 +20,9 @@ final class Html {
 
   /** A text as markup: signs of markup as what they are, and what is not seen as its code. */
   static String text(String text) {
+    if (text == null) {
+      return "";
+    }
     StringBuilder out = new StringBuilder(text.length());
     text.codePoints().forEach(sign -> append(out, sign));
     return out.toString();
@@ -92,9 +95,11 @@ final class Html {
    */
   static String table(List<Column> columns, List<List<String>> rows) {
     StringBuilder out = new StringBuilder();
-    out.append("<div class=\"hf-wide\"><table class=\"table table-sm table-striped hf-table\"><thead><tr>");
+    out.append("<div class=\"hf-wide\"><table class=\"table table-sm table-striped hf-table\">");
+    out.append("<thead><tr>");
     for (Column column : columns) {
-      String title = column.explanation().isEmpty() ? "" : " title=\"" + text(column.explanation()) + "\"";
+      String said = column.explanation();
+      String title = said.isEmpty() ? "" : " title=\"" + text(said) + "\"";
       out.append(String.format("<th%s%s>%s</th>", side(column), title, text(column.head())));
     }
     out.append("</tr></thead><tbody>");

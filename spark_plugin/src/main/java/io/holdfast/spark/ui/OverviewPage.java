@@ -1,5 +1,6 @@
 package io.holdfast.spark.ui;
 
+import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.ui.Html.Column;
 import io.holdfast.spark.ui.UiRows.Attempt;
 import io.holdfast.spark.ui.UiRows.Batch;
@@ -20,15 +21,14 @@ final class OverviewPage {
           Column.figure("batch", "The newest batch"),
           Column.figure("rows", "Rows that this batch read"),
           Column.figure("keys", "Keys in the state"),
-          Column.figure("memory", "Native memory that the state takes"),
           Column.figure("runs", "Base images and delta runs that the stores are made of"),
-          Column.figure("unmerged", "Changelogs that are in no run yet"),
           Column.figure("loads", "Versions read from files, in the batches that are kept here"),
           Column.figure("cold reads", "Reads of runs for keys not in memory, in these batches"),
           Column.figure("stored", "Bytes written to files in these batches"),
           Column.figure("files", "Files left by the last clean-up"),
           Column.figure("bytes", "Bytes of these files"),
-          Column.figure("live", "Share of the closed files' bytes that a retained batch needs"));
+          Column.figure("live", "Share of the closed files' bytes that a retained batch needs"),
+          Column.figure("pinned", "Bytes of the closed files that no retained batch needs"));
 
   private static final List<Column> OF_PIPELINES =
       List.of(
@@ -38,25 +38,25 @@ final class OverviewPage {
           Column.figure("attempt", "The newest attempt at a checkpoint"),
           Column.figure("batch", "Its batch"),
           Column.word("outcome", "What became of it"),
-          Column.figure("global", "Checkpoints to which every region contributed, as far as kept here"),
+          Column.figure("global", "Checkpoints to which every region contributed"),
           Column.figure("regional", "Checkpoints in which some regions fell back"),
           Column.figure("aborted", "Attempts that published nothing"),
           Column.figure("failed regions", "Regions that failed in the newest attempt"),
-          Column.figure("in-flight rows", "Rows that the newest checkpoint stores and no state reflects"));
+          Column.figure("in-flight rows", "Rows that the newest checkpoint stores for later"));
 
   private static final String NOTHING =
-      """
-      <p>No query with state in Holdfast has ended a batch in this application, and no regional
-      pipeline was started.</p>
-      <p>A query keeps its state in Holdfast if these are set when it starts, which
-      <code>holdfast.configure</code> does:</p>
-      <pre>spark.sql.streaming.stateStore.providerClass            io.holdfast.spark.HoldfastStateStoreProvider
-      spark.sql.streaming.stateStore.checkpointFormatVersion  2
-      spark.sql.streaming.checkpointFileManagerClass          io.holdfast.spark.HoldfastCheckpointFileManager</pre>
-      <p>A query without state, or with a checkpoint of another provider, does not appear here.
-      Spark's metrics of state stores come with the progress of a batch, so a query appears once its
-      first batch has ended.</p>
-      """;
+      "<p>No query with state in Holdfast has ended a batch in this application, and no regional"
+          + " pipeline was started.</p>"
+          + "<p>A query keeps its state in Holdfast if these are set when it starts, as"
+          + " <code>holdfast.configure</code> does:</p>"
+          + Html.table(
+              List.of(Column.word("setting", ""), Column.word("value", "")),
+              List.of(
+                  List.of(HoldfastConf.PROVIDER_KEY, HoldfastConf.PROVIDER_CLASS),
+                  List.of(HoldfastConf.FORMAT_KEY, "2"),
+                  List.of(HoldfastConf.FILE_MANAGER_KEY, HoldfastConf.FILE_MANAGER_CLASS)))
+          + "<p>It appears here when its first batch has ended. A query without state does not, and"
+          + " neither does one whose checkpoint another provider began.</p>";
 
   private OverviewPage() {}
 
@@ -102,9 +102,7 @@ final class OverviewPage {
     cells.add(Html.number(last.batch()));
     cells.add(Html.number(last.get(Figures.INPUT_ROWS)));
     cells.add(Html.number(last.get(Figures.KEYS)));
-    cells.add(Html.bytes(last.get(Figures.MEMORY_BYTES)));
     cells.add(Html.number(last.get("holdfastRuns")));
-    cells.add(Html.number(last.get("holdfastUnmerged")));
     cells.add(Html.number(sum(batches, "holdfastLoads")));
     cells.add(Html.number(sum(batches, "holdfastColdReads")));
     cells.add(Html.bytes(sum(batches, "holdfastStoredBytes")));
@@ -113,6 +111,7 @@ final class OverviewPage {
       cells.add(Html.number(counted.files()));
       cells.add(Html.bytes(counted.bytes()));
       cells.add(counted.closedBytes() == 0 ? "" : Html.percent(counted.liveShare()));
+      cells.add(Html.bytes(counted.pinnedBytes()));
     }
     pad(cells, OF_QUERIES);
   }

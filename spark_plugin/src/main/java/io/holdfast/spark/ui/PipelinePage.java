@@ -1,6 +1,7 @@
 package io.holdfast.spark.ui;
 
 import io.holdfast.spark.ui.Chart.Bar;
+import io.holdfast.spark.ui.Chart.Part;
 import io.holdfast.spark.ui.Html.Column;
 import io.holdfast.spark.ui.UiRows.Attempt;
 import io.holdfast.spark.ui.UiRows.Start;
@@ -15,6 +16,9 @@ final class PipelinePage {
   /** What becomes of attempts, and how that looks. */
   static final List<String> OUTCOMES = List.of("global", "regional", "aborted");
 
+  /** The most regions in the table of those that failed. */
+  private static final int MAX_REGIONS = 100;
+
   private static final Map<String, String> LOOKS =
       Map.of("global", "hf-blue", "regional", "hf-orange", "aborted", "hf-red");
 
@@ -26,7 +30,7 @@ final class PipelinePage {
           Column.word("outcome", ""),
           Column.word("started", ""),
           Column.figure("took", ""),
-          Column.figure("in-flight rows", "Rows that the checkpoint stores and no state reflects"),
+          Column.figure("in-flight rows", "Rows that the checkpoint stores for later"),
           Column.word("failed regions", "Each with the checkpoint that its state is of"));
 
   private static final List<Column> OF_REGIONS =
@@ -55,7 +59,7 @@ final class PipelinePage {
   static String of(RowStore rows, Start start) throws Exception {
     List<Attempt> attempts = rows.of(Attempt.class, start.run());
     StringBuilder out = new StringBuilder(Facts.failure(start));
-    Facts facts = new Facts().add(Facts.state(start), "since " + Html.time(start.startedMs()), "");
+    Facts facts = Facts.of(start);
     for (String outcome : OUTCOMES) {
       facts.add(outcome, Html.number(count(attempts, outcome)), "");
     }
@@ -69,9 +73,10 @@ final class PipelinePage {
     out.append("<h4>Checkpoints</h4>");
     out.append(
         Chart.legend(
-            "hf-blue", "global: every region contributed",
-            "hf-orange", "regional: some regions fell back",
-            "hf-red", "aborted: nothing was published"));
+            List.of(
+                new Part("hf-blue", "global: every region contributed"),
+                new Part("hf-orange", "regional: some regions fell back"),
+                new Part("hf-red", "aborted: nothing was published"))));
     out.append("<div class=\"hf-charts\">").append(charts(attempts)).append("</div>");
     List<List<String>> regions = regions(attempts);
     if (!regions.isEmpty()) {
@@ -96,7 +101,7 @@ final class PipelinePage {
       String failed = said + Html.number(one.failures()) + " regions failed";
       failures.add(new Bar(one.id(), new long[] {one.failures()}, failed, look));
     }
-    List<String> look = List.of("hf-blue");
+    List<Part> look = List.of(new Part("hf-blue", ""));
     return Chart.bars("Time", "attempts", look, times, Html::ms)
         + Chart.bars("Rows in flight", "attempts", look, inFlight, Html::number)
         + Chart.bars("Regions that failed", "attempts", look, failures, Html::number);
@@ -160,7 +165,4 @@ final class PipelinePage {
     Collections.reverse(lines);
     return lines.subList(0, Math.min(MAX_REGIONS, lines.size()));
   }
-
-  /** The most regions in the table of those that failed. */
-  private static final int MAX_REGIONS = 100;
 }

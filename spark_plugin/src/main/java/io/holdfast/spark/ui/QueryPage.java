@@ -1,6 +1,7 @@
 package io.holdfast.spark.ui;
 
 import io.holdfast.spark.ui.Chart.Bar;
+import io.holdfast.spark.ui.Chart.Part;
 import io.holdfast.spark.ui.Html.Column;
 import io.holdfast.spark.ui.UiRows.Batch;
 import io.holdfast.spark.ui.UiRows.Files;
@@ -21,17 +22,17 @@ final class QueryPage {
           Column.figure("rows", "Rows that the batch read"),
           Column.figure("keys", "Keys in the state after it"),
           Column.figure("memory", "Native memory that the state takes"),
-          Column.figure("loads", "Versions read from files"),
-          Column.figure("rewinds", "Versions served by undoing a commit"),
-          Column.figure("cold reads", "Reads of runs for keys not in memory"),
-          Column.figure("changelogs", "Commits that wrote a changelog"),
-          Column.figure("runs written", "Base images and delta runs written"),
-          Column.figure("runs", "Base images and delta runs that the stores are made of"),
-          Column.figure("unmerged", "Changelogs that are in no run yet"),
           Column.figure("stored", "Bytes written to files"),
           Column.figure("files created", ""),
-          Column.figure("files sealed", ""),
-          Column.figure("pinned", "Bytes that no retained batch needs, when the batch told of it"));
+          Column.figure("runs", "Base images and delta runs that the stores are made of"),
+          Column.figure("runs written", "Base images and delta runs written"),
+          Column.figure("changelogs", "Commits that wrote a changelog"),
+          Column.figure("unmerged", "Changelogs that are in no run yet"),
+          Column.figure("loads", "Versions read from files"),
+          Column.figure("cold reads", "Reads of runs for keys not in memory"),
+          Column.figure("pinned", "Bytes that no retained batch needs, when the batch told of it"),
+          Column.figure("rewinds", "Versions served by undoing a commit"),
+          Column.figure("files sealed", ""));
 
   private static final List<Column> OF_FILES =
       List.of(
@@ -43,7 +44,7 @@ final class QueryPage {
           Column.figure("pinned", "Bytes of the closed files that no retained batch needs"),
           Column.figure("live", "Share of the closed files' bytes that a retained batch needs"));
 
-  private static final List<String> BLUE = List.of("hf-blue");
+  private static final List<Part> ONE = List.of(new Part("hf-blue", ""));
 
   private QueryPage() {}
 
@@ -70,7 +71,7 @@ final class QueryPage {
   }
 
   private static String facts(Start start, List<Batch> batches, List<Files> files) {
-    Facts facts = new Facts().add(Facts.state(start), "since " + Html.time(start.startedMs()), "");
+    Facts facts = Facts.of(start);
     if (!batches.isEmpty()) {
       Batch last = batches.get(batches.size() - 1);
       facts.add("batch", Html.number(last.batch()), "ended " + Html.time(last.endedMs()));
@@ -106,39 +107,49 @@ final class QueryPage {
   }
 
   private static String charts(List<Batch> batches, List<Files> files) {
-    StringBuilder out = new StringBuilder();
-    out.append(chart("Bytes stored", batches, "holdfastStoredBytes", Html::bytes));
-    out.append(chart("Files created", batches, "holdfastFilesCreated", Html::number));
-    if (!files.isEmpty()) {
-      List<Bar> space = new ArrayList<>();
-      List<Bar> share = new ArrayList<>();
-      List<Bar> count = new ArrayList<>();
-      for (Files one : files) {
-        long live = one.closedBytes() - one.pinnedBytes();
-        String at = "after batch " + one.batch() + ": ";
-        String said =
-            at
-                + Html.bytes(live)
-                + " live, "
-                + Html.bytes(one.pinnedBytes())
-                + " pinned in closed files";
-        space.add(new Bar(one.batch(), new long[] {live, one.pinnedBytes()}, said, ""));
-        long percent = Math.round(100 * one.liveShare());
-        share.add(new Bar(one.batch(), percent, at + percent + " % live"));
-        count.add(new Bar(one.batch(), one.files(), at + Html.number(one.files()) + " files"));
-      }
-      out.append(Chart.bars("Files", "after batches", BLUE, count, Html::number));
-      out.append(
-          Chart.bars(
-              "Bytes of closed files, live and pinned",
-              "after batches",
-              List.of("hf-blue", "hf-orange"),
-              space,
-              Html::bytes));
-      out.append(
-          Chart.bars("Live share", "after batches", BLUE, share, percent -> percent + " %"));
+    String written =
+        chart("Bytes stored", batches, "holdfastStoredBytes", Html::bytes)
+            + chart("Files created", batches, "holdfastFilesCreated", Html::number);
+    if (files.isEmpty()) {
+      return written;
     }
-    return out.toString();
+    List<Bar> count = new ArrayList<>();
+    List<Bar> space = new ArrayList<>();
+    List<Bar> share = new ArrayList<>();
+    int next = 0;
+    for (Batch batch : batches) {
+      // What the latest clean-up found is what is known until the next one.
+      while (next < files.size() && files.get(next).batch() <= batch.batch()) {
+        next++;
+      }
+      long number = batch.batch();
+      if (next == 0) {
+        String unknown = "batch " + number + ": there was no clean-up yet";
+        count.add(new Bar(number, 0, unknown));
+        space.add(new Bar(number, new long[] {0, 0}, unknown, ""));
+        share.add(new Bar(number, 0, unknown));
+        continue;
+      }
+      Files known = files.get(next - 1);
+      String said = "batch " + number + ", by the clean-up after batch " + known.batch() + ": ";
+      count.add(new Bar(number, known.files(), said + Html.number(known.files()) + " files"));
+      String needed = Html.bytes(known.neededBytes()) + " live, ";
+      String pinned = Html.bytes(known.pinnedBytes()) + " pinned in closed files";
+      long[] parts = {known.neededBytes(), known.pinnedBytes()};
+      space.add(new Bar(number, parts, said + needed + pinned, ""));
+      long percent = known.closedBytes() == 0 ? 0 : Math.round(100 * known.liveShare());
+      String live = known.closedBytes() == 0 ? "no file is closed" : percent + " % live";
+      share.add(new Bar(number, percent, said + live));
+    }
+    return written
+        + Chart.bars("Files that are left", "batches", ONE, count, Html::number)
+        + Chart.bars(
+            "Bytes of closed files",
+            "batches",
+            List.of(new Part("hf-blue", "live"), new Part("hf-orange", "pinned")),
+            space,
+            Html::bytes)
+        + Chart.bars("Live share of closed files", "batches", ONE, share, one -> one + " %");
   }
 
   private static String stores(List<Batch> batches) {
@@ -163,15 +174,18 @@ final class QueryPage {
         + chart("Loads", batches, "holdfastLoads", Html::number)
         + chart("Cold reads", batches, "holdfastColdReads", Html::number)
         + Chart.bars(
-            "Runs, and changelogs in none yet",
+            "What stores are made of",
             "batches",
-            List.of("hf-blue", "hf-orange"),
+            List.of(new Part("hf-blue", "runs"), new Part("hf-orange", "changelogs in none yet")),
             layers,
             Html::number)
         + Chart.bars(
-            "Time to load, to write changelogs and to seal",
+            "Time",
             "batches",
-            List.of("hf-blue", "hf-sky", "hf-orange"),
+            List.of(
+                new Part("hf-blue", "to load"),
+                new Part("hf-sky", "to write changelogs"),
+                new Part("hf-orange", "to seal")),
             times,
             Html::ms);
   }
@@ -184,7 +198,7 @@ final class QueryPage {
       long found = value.applyAsLong(batch);
       bars.add(new Bar(batch.batch(), found, "batch " + batch.batch() + ": " + unit.apply(found)));
     }
-    return Chart.bars(title, "batches", BLUE, bars, unit);
+    return Chart.bars(title, "batches", ONE, bars, unit);
   }
 
   private static List<List<String>> lines(List<Batch> batches) {
@@ -198,17 +212,17 @@ final class QueryPage {
               Html.number(one.get(Figures.INPUT_ROWS)),
               Html.number(one.get(Figures.KEYS)),
               Html.bytes(one.get(Figures.MEMORY_BYTES)),
-              Html.number(one.get("holdfastLoads")),
-              Html.number(one.get("holdfastRewinds")),
-              Html.number(one.get("holdfastColdReads")),
-              Html.number(one.get("holdfastChangelogs")),
-              Html.number(Figures.runsWritten(one)),
-              Html.number(one.get("holdfastRuns")),
-              Html.number(one.get("holdfastUnmerged")),
               Html.bytes(one.get("holdfastStoredBytes")),
               Html.number(one.get("holdfastFilesCreated")),
-              Html.number(one.get("holdfastFilesSealed")),
-              Html.bytes(one.get("holdfastPinnedBytes"))));
+              Html.number(one.get("holdfastRuns")),
+              Html.number(Figures.runsWritten(one)),
+              Html.number(one.get("holdfastChangelogs")),
+              Html.number(one.get("holdfastUnmerged")),
+              Html.number(one.get("holdfastLoads")),
+              Html.number(one.get("holdfastColdReads")),
+              Html.bytes(one.get("holdfastPinnedBytes")),
+              Html.number(one.get("holdfastRewinds")),
+              Html.number(one.get("holdfastFilesSealed"))));
     }
     Collections.reverse(lines);
     return lines;

@@ -1,8 +1,8 @@
 package io.holdfast.spark.ui;
 
 /**
- * How the tab looks, beside Spark's own style: colours that all can tell apart (Okabe and Ito, *Color
- * Universal Design*, 2008), light, and dark where Spark's UI has that.
+ * How the tab looks, beside Spark's own style: colours that all can tell apart (Okabe and Ito,
+ * <i>Color Universal Design</i>, 2008), light, and dark where Spark's UI has that.
  */
 final class Style {
   static final String ELEMENT =
@@ -11,7 +11,7 @@ final class Style {
       .hf-tab { --hf-blue: #0072b2; --hf-sky: #9bd0f5; --hf-orange: #c27c00; --hf-red: #b3123f;
         --hf-line: #d0d7de; --hf-muted: #57606a; --hf-panel: #f4f6f8; }
       [data-bs-theme="dark"] .hf-tab { --hf-blue: #4aa8e0; --hf-sky: #d3ebfc; --hf-orange: #f0b429;
-        --hf-red: #ff6f91; --hf-line: #3a414a; --hf-muted: #a0a9b4; --hf-panel: #1e2329; }
+        --hf-red: #ff6f91; --hf-line: #3a414a; --hf-muted: #a0a9b4; --hf-panel: #2b3138; }
       .hf-tab p { max-width: 100ch; }
       .hf-tab .hf-quiet { color: var(--hf-muted); margin: 0; }
       .hf-tab .hf-facts { display: flex; flex-wrap: wrap; gap: 8px; margin: 8px 0 16px; }
@@ -25,8 +25,8 @@ final class Style {
       .hf-tab .hf-wide { overflow-x: auto; }
       .hf-tab .hf-table { width: auto; font-variant-numeric: tabular-nums; }
       .hf-tab .hf-table th, .hf-tab .hf-table td { text-align: right; white-space: nowrap;
-        padding: 3px 12px; vertical-align: top; }
-      .hf-tab .hf-table th { vertical-align: bottom; }
+        padding: 3px 9px; vertical-align: top; }
+      .hf-tab .hf-table th { vertical-align: bottom; white-space: normal; }
       .hf-tab .hf-table .hf-word { text-align: left; }
       .hf-tab .hf-table .hf-long { white-space: normal; overflow-wrap: anywhere; min-width: 30ch;
         max-width: 70ch; }

@@ -86,7 +86,12 @@ public final class UiRows {
 
     /** The share of the closed files' bytes that a retained batch needs. */
     double liveShare() {
-      return closedBytes == 0 ? 1 : (closedBytes - pinnedBytes) / (double) closedBytes;
+      return closedBytes == 0 ? 1 : neededBytes() / (double) closedBytes;
+    }
+
+    /** Bytes of closed files that a retained batch needs. */
+    long neededBytes() {
+      return Math.max(0, closedBytes - pinnedBytes);
     }
   }
 
