@@ -32,10 +32,12 @@ SHARED_LIBRARIES = (
     "jackson-annotations",
     "jackson-core",
     "jackson-databind",
+    "jakarta.servlet-api",
     "jsr305",
     "kryo-shaded",
     "metrics-core",
     "scala-library",
+    "scala-xml_2.13",
     "slf4j-api",
 )
 

@@ -189,8 +189,9 @@ class Browser:
     _buffer: bytearray = field(default_factory=bytearray)
     _events: list[dict[str, Any]] = field(default_factory=list)
 
-    def open(self, page: Path, *, dark: bool = False, width: int = 1200) -> Shown:
-        """Open a page in a window of its own, with everything that can be opened on it."""
+    def open(self, page: Path | str, *, dark: bool = False, width: int = 1200) -> Shown:
+        """Open a file or an address in a window of its own, with all that can be opened on it."""
+        address = page if isinstance(page, str) else page.resolve().as_uri()
         self._events.clear()
         target = self._call("Target.createTarget", {"url": "about:blank"})["targetId"]
         attach = {"targetId": target, "flatten": True}
@@ -201,7 +202,7 @@ class Browser:
         self._call("Emulation.setEmulatedMedia", {"features": [scheme]}, session)
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self._call("Emulation.setDeviceMetricsOverride", size, session)
-        found = self._call("Page.navigate", {"url": page.resolve().as_uri()}, session)
+        found = self._call("Page.navigate", {"url": address}, session)
         if "errorText" in found:
             raise BrowserError(f"{page}: {found['errorText']}")
         self._wait_for("Page.loadEventFired")

@@ -124,7 +124,8 @@ extern "system" fn Java_io_holdfast_spark_Native_adoptFile<'local>(
     });
 }
 
-/// `record Reclaimed(String done, long physicalBytes, long pinnedBytes, FileId[] wasteful)`.
+/// `record Reclaimed(String done, long files, long bytes, long physicalBytes, long pinnedBytes,
+/// FileId[] wasteful)`.
 const RECLAIMED: &JNIStr = jni_str!("io/holdfast/spark/files/Reclaimed");
 
 /// `Native.reclaim(long cache, String dir, HadoopFiles files, String[] partitions, String[] ids,
@@ -174,9 +175,11 @@ extern "system" fn Java_io_holdfast_spark_Native_reclaim<'local>(
         let wasteful = java_file_ids(env, &space.wasteful)?;
         Ok(env.new_object(
             RECLAIMED,
-            jni_sig!("(Ljava/lang/String;JJ[Lio/holdfast/spark/files/FileId;)V"),
+            jni_sig!("(Ljava/lang/String;JJJJ[Lio/holdfast/spark/files/FileId;)V"),
             &[
                 JValue::Object(&done),
+                JValue::Long(report.kept.len() as jlong),
+                JValue::Long(report.kept_bytes as jlong),
                 JValue::Long(space.physical_bytes as jlong),
                 JValue::Long(space.pinned_bytes() as jlong),
                 JValue::Object(&wasteful),

@@ -780,10 +780,11 @@ extern "system" fn Java_io_holdfast_spark_Native_mergeChangelogs<'local>(
 }
 
 /// `record StoreStats(long keys, long memoryBytes, long loads, long rewinds, long writtenBytes, long
-/// emptyCommits, long rebuilds, long changelogs, long coldReads, long unmerged)`.
+/// emptyCommits, long rebuilds, long changelogs, long coldReads, long unmerged, long
+/// runs)`.
 const STORE_STATS: LongRecord = LongRecord {
     class: jni_str!("io/holdfast/spark/store/StoreStats"),
-    constructor: jni_sig!("(JJJJJJJJJJ)V"),
+    constructor: jni_sig!("(JJJJJJJJJJJ)V"),
 };
 
 /// `Native.storeStats(long store): StoreStats`.
@@ -808,6 +809,7 @@ extern "system" fn Java_io_holdfast_spark_Native_storeStats<'local>(
                 stats.commits,
                 stats.cold_reads,
                 state.unmerged() as u64,
+                state.merged_runs() as u64,
             ])
         })?;
         STORE_STATS.object(env, &values)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core import CheckpointMetadata
-from holdfast.regions.coordinator import Acked, Declined, NotifyManagers, RegionStarted
+from holdfast.regions.coordinator import Acked, Declined, HistoryRecord, NotifyManagers, RegionStarted
 from holdfast.regions.driver.managers import tell
 from holdfast.regions.driver.task_runner import TasksLostError
 from holdfast.regions.protocol.answers import Answer
@@ -202,6 +202,9 @@ class HostileRunner:
         assert order.base == newest.to_bytes()
 
     def show_metrics(self, sums: Mapping[str, float]) -> None:
+        pass
+
+    def show_attempt(self, record: HistoryRecord) -> None:
         pass
 
     def close(self) -> None:

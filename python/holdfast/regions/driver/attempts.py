@@ -206,6 +206,7 @@ class Attempts:
                 self._history.note(record)
                 self._metrics.ended(record)
                 self._runner.show_metrics(self._metrics.sums())
+                self._runner.show_attempt(record)
 
     def _execute(self, action: Action, source: object | None, at_ms: int) -> Iterable[Action]:
         """Carry out one action; returns those that the coordinator decides on because of it."""

@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Protocol
 
 from holdfast._core import CheckpointMetadata
-from holdfast.regions.coordinator import NotifyManagers
+from holdfast.regions.coordinator import HistoryRecord, NotifyManagers
 from holdfast.regions.protocol import answers
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder
 
@@ -77,6 +77,9 @@ class TaskRunner(Protocol):
         sums : mapping of str to int or float
             The figures, by names that dots divide into levels.
         """
+
+    def show_attempt(self, record: HistoryRecord) -> None:
+        """Hand the end of an attempt to those who watch the pipeline; best effort."""
 
     def close(self) -> None:
         """Let go of what the runner holds."""

@@ -144,6 +144,9 @@ class LocalRunner:
     def show_metrics(self, sums: Mapping[str, float]) -> None:
         """See `TaskRunner`. Without Spark nobody else looks."""
 
+    def show_attempt(self, record: HistoryRecord) -> None:
+        """See `TaskRunner`. Without Spark nobody else looks."""
+
     def close(self) -> None:
         """Seal the open files."""
         self.manager.close()

@@ -26,7 +26,9 @@ pub struct ReclaimReport {
     pub unreadable: Vec<(FileId, Error)>,
     /// Files that may go but could not be deleted, and why. The next reclaim tries them again.
     pub failed: Vec<(FileId, Error)>,
-    /// What the files that are kept take.
+    /// Size of all files that are kept, in bytes.
+    pub kept_bytes: u64,
+    /// What those of them that are closed take.
     pub space: ClosedSpace,
 }
 
@@ -118,6 +120,9 @@ pub(super) fn carry_out(
         }
     }
     report.space = sorted.space;
+    report.kept_bytes = (sorted.staying.iter())
+        .map(|facts| facts.physical_bytes)
+        .sum();
     report.kept = sorted.staying.into_iter().map(|facts| facts.file).collect();
 }
 

@@ -227,6 +227,12 @@ impl StateStore {
         })
     }
 
+    /// Number of runs that make up the version, a base image and the delta runs above it.
+    pub fn merged_runs(&self) -> usize {
+        let lineage = self.at.as_ref().map_or(0, |at| at.lineage.len());
+        lineage.saturating_sub(self.unmerged())
+    }
+
     /// Writes the content as a base image from memory, for later commits to build on.
     pub(super) fn write_base_image(&mut self, writer: &SegmentWriter) -> Result<()> {
         let Some(at) = self.at.as_mut() else {

@@ -20,7 +20,8 @@ from holdfast._core import (
 from holdfast.regions.base.clock import now_ms
 from holdfast.regions.base.folders import CheckpointFolders
 from holdfast.regions.base.sparing_log import SparingLog
-from holdfast.regions.coordinator import NotifyManagers
+from holdfast.regions.checkpoint.history_pages import bounded, encoded
+from holdfast.regions.coordinator import HistoryRecord, NotifyManagers
 from holdfast.regions.driver.metrics import level
 from holdfast.regions.driver.task_runner import TasksLostError
 from holdfast.regions.protocol import answers
@@ -170,6 +171,11 @@ class SparkRunner:
         prefix = f"regional.{level(self._plan.pipeline)}"
         lines = "\n".join(f"{prefix}.{name} {value}" for name, value in sums.items())
         _best_effort(lambda: self._bridge.showMetrics(self._plan.pipeline, lines))
+
+    def show_attempt(self, record: HistoryRecord) -> None:
+        """See `TaskRunner`: in Spark's UI, and in the event log."""
+        line = encoded(bounded(record)).decode()
+        _best_effort(lambda: self._bridge.attemptEnded(self._plan.pipeline, line))
 
     def close(self) -> None:
         """Let go of the cluster's side, as far as there still is one."""

@@ -64,8 +64,9 @@ public final class HoldfastConf {
   public static final String PROVIDER_CLASS = "io.holdfast.spark.HoldfastStateStoreProvider";
   static final String PLUGIN_CLASS = "io.holdfast.spark.HoldfastPlugin";
   public static final String FORMAT_KEY = "spark.sql.streaming.stateStore.checkpointFormatVersion";
-  static final String FILE_MANAGER_KEY = "spark.sql.streaming.checkpointFileManagerClass";
-  static final String FILE_MANAGER_CLASS = "io.holdfast.spark.HoldfastCheckpointFileManager";
+  public static final String FILE_MANAGER_KEY = "spark.sql.streaming.checkpointFileManagerClass";
+  public static final String FILE_MANAGER_CLASS =
+      "io.holdfast.spark.HoldfastCheckpointFileManager";
 
   /** Where Spark puts the id of a query's run, in the Hadoop configuration of its tasks. */
   public static final String RUN_ID_KEY = "sql.streaming.runId";

@@ -92,6 +92,15 @@ public final class RegionalBridge {
     HoldfastPlugin.driver().regionalMetrics().show(pipeline, lines);
   }
 
+  /**
+   * Shows the end of an attempt in Spark's UI, and in the event log.
+   *
+   * @param line what the history keeps of it
+   */
+  public static void attemptEnded(String pipeline, String line) {
+    pipelines().attemptEnded(pipeline, line);
+  }
+
   /** Returns the terms of managers of this folder whose executors are not known to be gone. */
   public static long[] liveTerms(String folder) {
     String dir = pipelines().folder(folder).name;

@@ -9,18 +9,22 @@ import io.holdfast.spark.files.SegmentFolder;
 import io.holdfast.spark.rpc.ExecutorRequest;
 import io.holdfast.spark.rpc.LostFiles;
 import io.holdfast.spark.rpc.TermRequest;
+import io.holdfast.spark.ui.HoldfastUi;
+import io.holdfast.spark.ui.UiEvents;
 import java.io.IOException;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Consumer;
+import java.util.function.Supplier;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.SparkContext;
 import org.apache.spark.api.plugin.DriverPlugin;
 import org.apache.spark.api.plugin.PluginContext;
 import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
 
 /**
@@ -28,6 +32,12 @@ import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
  * reclaims files of all executors once no retained batch needs them.
  */
 public final class HoldfastDriver implements DriverPlugin {
+  /** A local property of the threads of a query. */
+  private static final String QUERY_ID_KEY = "sql.streaming.queryId";
+
+  /** By folder, the query that publishes there. */
+  private final Map<String, String> queries = new ConcurrentHashMap<>();
+
   /** By folder, what its last clean-up found. */
   private final Map<String, Reclaimed> reclaimed = new ConcurrentHashMap<>();
 
@@ -43,6 +53,8 @@ public final class HoldfastDriver implements DriverPlugin {
   private Reclaimer reclaimer;
   private RegionalPipelines regionalPipelines;
   private RegionalMetrics regionalMetrics;
+  private Consumer<SparkListenerEvent> events;
+  private Supplier<String> queryOfThread;
 
   /**
    * @param started receives this side when it can be used
@@ -58,7 +70,10 @@ public final class HoldfastDriver implements DriverPlugin {
     BuildInfo.requireSpark(sc.version());
     reclaimer = new Reclaimer(this::reclaim);
     regionalMetrics = new RegionalMetrics(context.metricRegistry());
-    regionalPipelines = new RegionalPipelines(terms, sc.hadoopConfiguration(), regionalMetrics);
+    events = event -> sc.listenerBus().post(event);
+    queryOfThread = () -> sc.getLocalProperty(QUERY_ID_KEY);
+    regionalPipelines =
+        new RegionalPipelines(terms, sc.hadoopConfiguration(), regionalMetrics, events);
     sc.addSparkListener(
         new SparkListener() {
           @Override
@@ -66,6 +81,7 @@ public final class HoldfastDriver implements DriverPlugin {
             terms.forgetExecutor(removed.executorId());
           }
         });
+    HoldfastUi.attach(sc);
     started.accept(this);
     return Collections.emptyMap();
   }
@@ -121,6 +137,10 @@ public final class HoldfastDriver implements DriverPlugin {
     sparkRecords.committing(state.getParent(), conf);
     SegmentFolder folder = SegmentFolder.of(state.toString(), conf);
     String[] texts = ids.stream().map(store -> store.id).toArray(String[]::new);
+    String query = queryOfThread.get();
+    if (query != null) {
+      queries.put(folder.name, query);
+    }
     durableFiles.makeDurable(folder, texts);
     terms.requireNewest(folder);
     if (entry.getName().equals("0")) {
@@ -135,7 +155,7 @@ public final class HoldfastDriver implements DriverPlugin {
   }
 
   /** Deletes what the oldest retained entry and everything after it do not need. */
-  private String reclaim(SegmentFolder folder, String[] partitions, String[] ids) {
+  private String reclaim(SegmentFolder folder, long batch, String[] partitions, String[] ids) {
     long cache;
     synchronized (this) {
       if (indexCache == 0) {
@@ -150,6 +170,7 @@ public final class HoldfastDriver implements DriverPlugin {
         Native.reclaim(
             cache, folder.name, folder.files(), partitions, ids, live, given.newest());
     reclaimed.put(folder.name, pass);
+    tell(folder, batch, pass);
     long toTell = pass.pinnedBytes();
     for (Terms.Writer writer : given.writers().values()) {
       // Best effort: the next notice names these files again.
@@ -158,6 +179,22 @@ public final class HoldfastDriver implements DriverPlugin {
       toTell = 0;
     }
     return pass.done();
+  }
+
+  /** Listeners of the application hear what a clean-up of a query's files found. */
+  private void tell(SegmentFolder folder, long batch, Reclaimed pass) {
+    String query = queries.get(folder.name);
+    if (query != null) {
+      events.accept(
+          new UiEvents.FilesCounted(
+              query,
+              batch,
+              pass.files(),
+              pass.bytes(),
+              pass.physicalBytes(),
+              pass.pinnedBytes(),
+              System.currentTimeMillis()));
+    }
   }
 
   public Terms terms() {

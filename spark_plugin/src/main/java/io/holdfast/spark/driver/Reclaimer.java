@@ -31,11 +31,12 @@ final class Reclaimer {
     /**
      * Deletes what the oldest retained entry and everything after it do not need.
      *
+     * @param batch that was published last
      * @param partitions {@code operator/partition} of each id
      * @param ids of the oldest retained entry
      * @return what was done, for the log; empty when nothing was
      */
-    String reclaim(SegmentFolder folder, String[] partitions, String[] ids);
+    String reclaim(SegmentFolder folder, long batch, String[] partitions, String[] ids);
   }
 
   private final Pass pass;
@@ -82,7 +83,9 @@ final class Reclaimer {
       String[] partitions =
           oldest.stream().map(CommitLog.StoreId::partition).toArray(String[]::new);
       String[] ids = oldest.stream().map(store -> store.id).toArray(String[]::new);
-      String done = pass.reclaim(SegmentFolder.of(state.toString(), conf), partitions, ids);
+      SegmentFolder folder = SegmentFolder.of(state.toString(), conf);
+      long batch = Long.parseLong(entry.getName());
+      String done = pass.reclaim(folder, batch, partitions, ids);
       if (!done.isEmpty()) {
         LOG.info("Holdfast reclaimed {}: {}", state, done);
       }

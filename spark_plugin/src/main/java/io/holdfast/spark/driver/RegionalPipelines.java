@@ -3,6 +3,7 @@ package io.holdfast.spark.driver;
 import io.holdfast.spark.files.SegmentFolder;
 import io.holdfast.spark.rpc.MessageBytes;
 import io.holdfast.spark.rpc.RegionalMessages;
+import io.holdfast.spark.ui.UiEvents;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.ArrayDeque;
@@ -12,7 +13,9 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.util.SerializableConfiguration;
 
 /** Driver side of regional pipelines: which are open, and what goes between driver and workers. */
@@ -113,13 +116,22 @@ public final class RegionalPipelines {
   private final Terms terms;
   private final Configuration conf;
   private final RegionalMetrics metrics;
+  private final Consumer<SparkListenerEvent> events;
   private final Map<String, Pipeline> open = new HashMap<>();
   private long lastRun;
 
-  RegionalPipelines(Terms terms, Configuration conf, RegionalMetrics metrics) {
+  /**
+   * @param events takes what listeners of the application shall hear
+   */
+  RegionalPipelines(
+      Terms terms,
+      Configuration conf,
+      RegionalMetrics metrics,
+      Consumer<SparkListenerEvent> events) {
     this.terms = terms;
     this.conf = conf;
     this.metrics = metrics;
+    this.events = events;
   }
 
   private static String notOpen(String pipeline) {
@@ -148,6 +160,9 @@ public final class RegionalPipelines {
     }
     open.put(name, new Pipeline(new RegionalMessages.Run(name, ++lastRun), folder));
     metrics.begin(name);
+    String run = uiRun(open.get(name).run);
+    events.accept(
+        new UiEvents.PipelineOpened(run, name, folder.name, System.currentTimeMillis()));
   }
 
   /**
@@ -164,7 +179,23 @@ public final class RegionalPipelines {
       return null;
     }
     pipeline.close();
+    events.accept(
+        new UiEvents.PipelineClosed(uiRun(pipeline.run), System.currentTimeMillis()));
     return pipeline.folder;
+  }
+
+  /**
+   * Listeners of the application hear of the end of an attempt.
+   *
+   * @param line as the history of a pipeline has it
+   */
+  public void attemptEnded(String name, String line) {
+    events.accept(UiEvents.AttemptEnded.of(uiRun(named(name).run), line));
+  }
+
+  /** What listeners know an opening of a pipeline by. */
+  private static String uiRun(RegionalMessages.Run run) {
+    return "pipeline-" + run.number();
   }
 
   /** Messages of workers; null when none came in time, or after a call of wake. */

@@ -51,11 +51,15 @@ public final class StoreMetrics {
               timing("holdfastAppendMs", "Holdfast: time to write changelogs"),
               TimedStats::appendMs));
 
-  /** A figure of how the store stands, not of what a session did. */
-  private static final OfStore UNMERGED =
-      new OfStore(
-          sum("holdfastUnmerged", "Holdfast: changelogs that are in no run yet"),
-          stats -> stats.counters().unmerged());
+  /** Figures of how the store stands, not of what a session did. */
+  private static final List<OfStore> AS_IT_STANDS =
+      List.of(
+          new OfStore(
+              sum("holdfastUnmerged", "Holdfast: changelogs that are in no run yet"),
+              stats -> stats.counters().unmerged()),
+          new OfStore(
+              sum("holdfastRuns", "Holdfast: base images and delta runs that stores are made of"),
+              stats -> stats.counters().runs()));
 
   private static final List<OfManager> OF_MANAGER =
       List.of(
@@ -85,7 +89,7 @@ public final class StoreMetrics {
   public static final StateStoreCustomMetric[] ALL =
       Stream.of(
               OF_STORE.stream().map(OfStore::metric),
-              Stream.of(UNMERGED.metric()),
+              AS_IT_STANDS.stream().map(OfStore::metric),
               OF_MANAGER.stream().map(OfManager::metric))
           .flatMap(metrics -> metrics)
           .toArray(StateStoreCustomMetric[]::new);
@@ -116,7 +120,9 @@ public final class StoreMetrics {
     for (OfStore of : OF_STORE) {
       custom.put(of.metric(), of.value().applyAsLong(now) - of.value().applyAsLong(before));
     }
-    custom.put(UNMERGED.metric(), UNMERGED.value().applyAsLong(now));
+    for (OfStore of : AS_IT_STANDS) {
+      custom.put(of.metric(), of.value().applyAsLong(now));
+    }
     for (OfManager of : OF_MANAGER) {
       custom.put(of.metric(), of.value().applyAsLong(totals));
     }

@@ -12,6 +12,7 @@ package io.holdfast.spark.store;
  * @param changelogs commits that wrote one
  * @param coldReads blocks of runs that were read because keys were not in memory
  * @param unmerged changelogs of the store's version that are in no run, as it stands now
+ * @param runs base image and delta runs that make up this version, as it stands now
  */
 public record StoreStats(
     long keys,
@@ -23,4 +24,5 @@ public record StoreStats(
     long rebuilds,
     long changelogs,
     long coldReads,
-    long unmerged) {}
+    long unmerged,
+    long runs) {}

@@ -1,0 +1,256 @@
+package io.holdfast.spark.ui;
+
+import io.holdfast.spark.ui.UiRows.Attempt;
+import io.holdfast.spark.ui.UiRows.Batch;
+import io.holdfast.spark.ui.UiRows.Files;
+import io.holdfast.spark.ui.UiRows.Kind;
+import io.holdfast.spark.ui.UiRows.Start;
+import java.time.Instant;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.atomic.AtomicBoolean;
+import org.apache.spark.SparkConf;
+import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerApplicationEnd;
+import org.apache.spark.scheduler.SparkListenerEvent;
+import org.apache.spark.sql.streaming.StreamingQueryListener;
+import org.apache.spark.sql.streaming.StreamingQueryProgress;
+import org.apache.spark.util.kvstore.KVStore;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Keeps what events say of queries and pipelines, the newest of each: as many as Spark keeps for its
+ * own page of streaming queries. Hears of a running application, or of one whose event log the History
+ * Server reads.
+ */
+final class StatusListener extends SparkListener {
+  private static final Logger LOG = LoggerFactory.getLogger(StatusListener.class);
+
+  /** Starts that have ended, and batches or attempts of each, with Spark's defaults. */
+  static final String RETAINED_STARTS_KEY = "spark.sql.streaming.ui.retainedQueries";
+
+  static final String RETAINED_ROWS_KEY =
+      "spark.sql.streaming.ui.retainedProgressUpdates";
+  private static final int RETAINED_DEFAULT = 100;
+
+  /** Queries of which only the start is known: no more than these are remembered. */
+  private static final int MAX_WITHOUT_BATCH = 1000;
+
+  /** The longest name, in characters. */
+  private static final int MAX_NAME = 200;
+
+  /** One start as it is known, and the keys of its rows by age. */
+  private static final class Known {
+    Start start;
+
+    /** When its last batch ended. */
+    long lastMs;
+
+    final Map<Class<?>, ArrayDeque<String>> keys = new HashMap<>();
+
+    Known(Start start) {
+      this.start = start;
+    }
+  }
+
+  private final RowStore rows;
+  private final int retainedStarts;
+  private final int retainedRows;
+
+  /** By run, in the order of their starts. */
+  private final LinkedHashMap<String, Known> known = new LinkedHashMap<>();
+
+  /** The run that a query is in. */
+  private final Map<String, String> runOfQuery = new HashMap<>();
+
+  /** Of queries without a batch, when they were started. */
+  private final LinkedHashMap<String, Long> startedMs =
+      new LinkedHashMap<>() {
+        private static final long serialVersionUID = 1;
+
+        @Override
+        protected boolean removeEldestEntry(Map.Entry<String, Long> eldest) {
+          return size() > MAX_WITHOUT_BATCH;
+        }
+      };
+
+  private final AtomicBoolean warned = new AtomicBoolean();
+
+  StatusListener(SparkConf conf, KVStore store) {
+    rows = new RowStore(store);
+    retainedStarts = Math.max(1, conf.getInt(RETAINED_STARTS_KEY, RETAINED_DEFAULT));
+    retainedRows = Math.max(1, conf.getInt(RETAINED_ROWS_KEY, RETAINED_DEFAULT));
+  }
+
+  @Override
+  public void onOtherEvent(SparkListenerEvent event) {
+    try {
+      take(event);
+    } catch (Exception | LinkageError e) {
+      warn(e);
+    }
+  }
+
+  @Override
+  public void onApplicationEnd(SparkListenerApplicationEnd event) {
+    try {
+      for (Known one : new ArrayList<>(known.values())) {
+        if (one.start.endedMs() == 0) {
+          end(one.start.run(), event.time(), "");
+        }
+      }
+    } catch (Exception | LinkageError e) {
+      warn(e);
+    }
+  }
+
+  /** Nothing but the tab depends on it. */
+  private void warn(Throwable e) {
+    if (warned.compareAndSet(false, true)) {
+      LOG.warn("The Holdfast tab of Spark's UI does not show everything", e);
+    }
+  }
+
+  private void take(SparkListenerEvent event) throws Exception {
+    if (event instanceof StreamingQueryListener.QueryStartedEvent started) {
+      startedMs.put(started.runId().toString(), millis(started.timestamp()));
+    } else if (event instanceof StreamingQueryListener.QueryProgressEvent progress) {
+      take(progress.progress());
+    } else if (event instanceof StreamingQueryListener.QueryTerminatedEvent ended) {
+      String run = ended.runId().toString();
+      startedMs.remove(run);
+      end(run, lastMs(run), ended.exception().isEmpty() ? "" : ended.exception().get());
+    } else if (event instanceof UiEvents.FilesCounted counted) {
+      take(counted);
+    } else if (event instanceof UiEvents.PipelineOpened opened) {
+      begin(
+          new Start(
+              opened.run(),
+              Kind.PIPELINE,
+              UiEvents.cut(opened.pipeline(), MAX_NAME),
+              opened.folder(),
+              opened.atMs(),
+              0,
+              ""));
+    } else if (event instanceof UiEvents.AttemptEnded attempt) {
+      take(attempt);
+    } else if (event instanceof UiEvents.PipelineClosed closed) {
+      end(closed.run(), closed.atMs(), "");
+    }
+  }
+
+  private void take(StreamingQueryProgress progress) throws Exception {
+    Map<String, Long> figures = Figures.of(progress);
+    if (figures.isEmpty()) {
+      return;
+    }
+    String run = progress.runId().toString();
+    long beganMs = millis(progress.timestamp());
+    Long since = startedMs.remove(run);
+    if (!known.containsKey(run)) {
+      String id = progress.id().toString();
+      String name = progress.name() == null ? id : UiEvents.cut(progress.name(), MAX_NAME);
+      runOfQuery.put(id, run);
+      begin(new Start(run, Kind.QUERY, name, id, since == null ? beganMs : since, 0, ""));
+    }
+    long endedMs = beganMs + figures.get(Figures.BATCH_MS);
+    known.get(run).lastMs = endedMs;
+    add(run, Batch.class, new Batch(run, progress.batchId(), endedMs, figures));
+  }
+
+  private void take(UiEvents.FilesCounted it) throws Exception {
+    String run = runOfQuery.get(it.queryId());
+    if (run != null) {
+      Files row =
+          new Files(
+              run,
+              it.batch(),
+              it.files(),
+              it.bytes(),
+              it.closedBytes(),
+              it.pinnedBytes(),
+              it.atMs());
+      add(run, Files.class, row);
+    }
+  }
+
+  private void take(UiEvents.AttemptEnded it) throws Exception {
+    Attempt row =
+        new Attempt(
+            it.run(),
+            it.id(),
+            it.batch(),
+            it.kind(),
+            it.outcome(),
+            it.startedMs(),
+            it.endedMs(),
+            it.inFlightRows(),
+            it.cause(),
+            it.failed(),
+            it.unnamedFailed());
+    add(it.run(), Attempt.class, row);
+  }
+
+  /** When a query ended, of which its last event does not tell: with its last batch, or later. */
+  private long lastMs(String run) {
+    Known start = known.get(run);
+    return start == null ? 0 : Math.max(start.start.startedMs(), start.lastMs);
+  }
+
+  private void begin(Start start) throws Exception {
+    rows.write(start);
+    known.put(start.run(), new Known(start));
+    dropOldest();
+  }
+
+  private void end(String run, long atMs, String why) throws Exception {
+    Known ended = known.get(run);
+    if (ended != null) {
+      ended.start = ended.start.ended(atMs, UiEvents.cut(why, UiEvents.MAX_CAUSE));
+      rows.write(ended.start);
+      dropOldest();
+    }
+  }
+
+  /** Keeps a row of a start, and as many of those before it as are retained. */
+  private <R extends UiRows.Row> void add(String run, Class<R> type, R row) throws Exception {
+    Known start = known.get(run);
+    if (start == null) {
+      return;
+    }
+    rows.write(row);
+    ArrayDeque<String> keys = start.keys.computeIfAbsent(type, any -> new ArrayDeque<>());
+    // A batch that ran again, after a failure, takes the place of the first one.
+    if (!row.key().equals(keys.peekLast())) {
+      keys.add(row.key());
+    }
+    while (keys.size() > retainedRows) {
+      rows.delete(type, keys.remove());
+    }
+  }
+
+  /** Drops starts that ended first, if more than are retained have ended. */
+  private void dropOldest() throws Exception {
+    List<Known> ended =
+        known.values().stream().filter(one -> one.start.endedMs() != 0).toList();
+    for (Known old : ended.subList(0, Math.max(0, ended.size() - retainedStarts))) {
+      for (Map.Entry<Class<?>, ArrayDeque<String>> of : old.keys.entrySet()) {
+        for (String key : of.getValue()) {
+          rows.delete(of.getKey(), key);
+        }
+      }
+      rows.delete(Start.class, old.start.run());
+      known.remove(old.start.run());
+      runOfQuery.values().remove(old.start.run());
+    }
+  }
+
+  private static long millis(String timestamp) {
+    return Instant.parse(timestamp).toEpochMilli();
+  }
+}
