@@ -218,7 +218,7 @@ fn what_a_session_changes_stays_whatever_was_read_before() {
     let mut store = world.load(&id);
     let mut session = 0;
     while let Some(mut hydration) = store.take_hydration() {
-        // Nobody else reads meanwhile.
+        // No other caller reads meanwhile.
         assert!(store.take_hydration().is_none());
         let read = hydration.read(HYDRATION_BYTES);
         world.begin(&mut store);

@@ -2,8 +2,8 @@
 //!
 //! A store with large runs is opened over them, so that its first row does not wait for all others.
 //! What the delta runs have comes first, because it was changed last; then, if it fits, everything. The
-//! caller reads outside the store, which then takes over what has no slot yet. So reading keeps nobody
-//! from the store, and nothing that a session changed meanwhile is lost.
+//! caller reads outside the store, which then takes over what has no slot yet. So a task does not wait for
+//! reads that it did not ask for, and nothing that a session changed meanwhile is lost.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::error::Result;
 /// What a key takes in memory beside itself and its value: slot, index, order.
 pub(super) const SLOT_BYTES: u64 = 48;
 
-/// Entries that are handed over together: whoever uses the store waits for less than a millisecond.
+/// Entries that are handed over together: a task that uses the store waits for less than a millisecond.
 pub const HYDRATION_BYTES: usize = 128 << 10;
 
 /// What is still to be read for one store.
@@ -48,7 +48,7 @@ pub(super) enum Progress {
     Over,
     /// The next entries may be read.
     Waits(Hydration),
-    /// Somebody reads the next entries.
+    /// A caller reads the next entries.
     Taken,
     /// No run has a key that is not in memory.
     Whole,
@@ -236,8 +236,8 @@ impl StateStore {
         self.is_hydrating().then(|| self.families.cold_reads())
     }
 
-    /// Whoever had to read a block for a key hydrates about as much, while nobody else does. So a session
-    /// that wants all keys of a store waits at most about twice as long as for a load.
+    /// A session that had to read a block for a key hydrates about as much, unless another caller does. So
+    /// one that wants all keys of a store waits at most about twice as long as for a load.
     pub(super) fn follow_reads(&mut self, reads_before: Option<u64>) {
         if reads_before.is_none_or(|before| self.families.cold_reads() == before) {
             return;
