@@ -49,6 +49,7 @@ GPU = "gpu"
 PLANS: Mapping[str, Callable[[argparse.Namespace, Path], Iterator[Plan]]] = {
     "store": store.plans,
     "sizes": store.plans_by_size,
+    "restores": store.plans_of_restores,
     "writes": writes.plans,
     "larger": larger.plans,
     "coordinator": coordinator.plans,
@@ -70,6 +71,7 @@ report RECORD... -o FILE makes a page of result files, as every run does in the 
 suites:
   store    single rows, scans, commits and restores of one store of 1 M keys, below any query
   sizes    the same of stores of 100,000 to 1.6 M keys
+  restores  restores of stores of 1, 3 and 10 M keys, and gets of all their keys
   writes   what one store of 1 M keys writes over 2,000 batches of 0.1 % changed keys
   larger   batches on one store whose memory is limited to a tenth of it
   coordinator  a checkpoint of 10,000 regions of which 30 % fail: no Spark

@@ -32,6 +32,9 @@ _PASSES = 2
 _COMMITS = 5
 _RESTORES = 2
 
+#: So that most of a store is in an image, which a few commits follow.
+_IMAGES = {"spark.sql.streaming.stateStore.minDeltasForSnapshot": "2"}
+
 _NS_PER_MS = 1e6
 _NS_PER_US = 1e3
 
@@ -134,14 +137,21 @@ class Scenario:
         """The same where state may leave memory, and nothing of it is to be there at first."""
         self._step(f"{changelogs} commits of state that may leave memory")
         target = OPTION_KEYS["target_memory_bytes"]
-        # So that most of the store is in an image, which a few commits follow.
-        deltas = {"spark.sql.streaming.stateStore.minDeltasForSnapshot": "2"}
-        with settings(self._spark, {**deltas, target: "1t"}):
+        with settings(self._spark, {**_IMAGES, target: "1t"}):
             store = self._changed(
                 keys=keys, changelogs=changelogs, changes=changes, maintained=True
             )
-        with settings(self._spark, {**deltas, target: "1"}):
+        with settings(self._spark, {**_IMAGES, target: "1"}):
             self._restore(store, "restore_cold_ms")
+
+    def image_restores(self, *, keys: int, changelogs: int, changes: int) -> None:
+        """Loads by a fresh provider, up to its first key, and up to the last of all."""
+        self._step(f"{changelogs} commits of {keys:,} keys")
+        with settings(self._spark, _IMAGES):
+            store = self._changed(
+                keys=keys, changelogs=changelogs, changes=changes, maintained=True
+            )
+            self._restore(store, "restore_image_ms", then_all="restore_all_ms")
 
     def _changed(self, *, keys: int, changelogs: int, changes: int, maintained: bool) -> Any:
         store = self._store(keys=keys)
@@ -156,14 +166,13 @@ class Scenario:
                 store.maintain()
         return store
 
-    def _restore(self, store: Any, name: str) -> None:
+    def _restore(self, store: Any, name: str, *, then_all: str | None = None) -> None:
         self._step("restore")
         for _ in range(_RESTORES):
             first = store.restore() / _NS_PER_MS
             self.values[name].append(first)
-            if name == "restore_maintained_ms":
-                all_keys = first + store.getAll() / _NS_PER_MS
-                self.values["restore_all_ms"].append(all_keys)
+            if then_all is not None:
+                self.values[then_all].append(first + store.getAll() / _NS_PER_MS)
             store.abort()
         store.close()
 
@@ -191,9 +200,12 @@ def run(spec: dict[str, Any], report: Reporter) -> None:
         native=native,
         step=lambda text: report("step", text=text),
     )
-    measured.points(keys=keys, changes=changes)
-    measured.prefixes(keys=keys)
-    if spec["changelogs"]:
+    if spec["restores_only"]:
+        measured.image_restores(keys=keys, changelogs=spec["changelogs"], changes=changes)
+    else:
+        measured.points(keys=keys, changes=changes)
+        measured.prefixes(keys=keys)
+    if spec["changelogs"] and not spec["restores_only"]:
         for maintained in (False, True):
             measured.restores(
                 keys=keys,

@@ -40,13 +40,15 @@ PUBLISH = Metric(name="publish_ms", title="commit log entry, ms", decimals=1)
 ENTRY_BYTES = Metric(name="entry_bytes", title="memory, bytes an entry", decimals=1)
 RESTORE = Metric(name="restore_ms", title="restore, no maintenance, ms")
 RESTORE_MAINTAINED = Metric(name="restore_maintained_ms", title="restore, maintained, ms")
+RESTORE_IMAGE = Metric(name="restore_image_ms", title="restore of an image, ms")
 RESTORE_ALL = Metric(name="restore_all_ms", title="restore and get all keys, ms")
 RESTORE_COLD = Metric(name="restore_cold_ms", title="restore, keys stay on disk, ms")
 
 METRICS = (
     *(PUT, UPDATE, GET, MISS, REMOVE, SCAN, PREFIX_PUT, PREFIX, OPEN, COMMIT, COMMIT_ALL),
-    *(PUBLISH, ENTRY_BYTES, RESTORE, RESTORE_MAINTAINED, RESTORE_ALL, RESTORE_COLD),
+    *(PUBLISH, ENTRY_BYTES, RESTORE, RESTORE_MAINTAINED, RESTORE_COLD),
 )
+RESTORES = (RESTORE_IMAGE, RESTORE_ALL)
 
 TARGETS = (
     Target(metric=PUT, at_most=0.25, to="rocksdb"),
@@ -63,6 +65,7 @@ TARGETS = (
     Target(metric=RESTORE_MAINTAINED, at_most=1 / 3, to="rocksdb-changelog"),
     Target(metric=RESTORE_COLD, at_most=0.2, to="rocksdb-changelog"),
 )
+OF_RESTORES = (Target(metric=RESTORE_IMAGE, at_most=0.2, to="rocksdb-changelog"),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +84,8 @@ class Plan:
         Folder for flight recordings; None for none.
     title
         Heading, and name of the result.
+    restores_only
+        Measure nothing but restores of a store most of which is in an image.
     """
 
     folder: Path
@@ -92,6 +97,7 @@ class Plan:
     driver_memory: str
     jfr: Path | None
     title: str = "store"
+    restores_only: bool = False
 
     def describe(self) -> str:
         """Say in a few lines what is measured and how."""
@@ -106,6 +112,12 @@ class Plan:
             f"{self.rounds} rounds x {len(self.providers)} providers in rotated order, each run in "
             f"a fresh JVM (heap {self.driver_memory}) that warms up first"
         )
+
+    def _targets(self) -> tuple[Target, ...]:
+        if self.restores_only:
+            return OF_RESTORES
+        # Those are of one size.
+        return TARGETS if self.title == "store" else ()
 
     def measure(self, screen: Screen) -> Result:
         """Run all rounds.
@@ -126,13 +138,13 @@ class Plan:
                     lambda provider, number: _run(self, screen, classes, provider, number),
                 )
             )
-        left_out = ("folder", "jfr", "title")
+        left_out = ("folder", "jfr", "title", "restores_only")
         described = {key: value for key, value in asdict(self).items() if key not in left_out}
         return Result(
             name=self.title,
             plan=described,
-            metrics=METRICS,
-            targets=TARGETS if self.title == "store" else (),
+            metrics=RESTORES if self.restores_only else METRICS,
+            targets=self._targets(),
             runs=runs,
             notes=NOTES,
         )
@@ -141,9 +153,9 @@ class Plan:
 NOTES = (
     "Memory: what the provider reports plus the growth of the heap after collections; for Spark "
     "default the latter alone.\nRestore: a fresh provider until it answers its first get, files in "
-    "the page cache; maintained: maintenance ran after\nevery commit; on disk: the same with an "
-    "image or snapshot every few commits, and Holdfast with a\ntarget_memory_bytes so small that "
-    "keys are read when they are asked for."
+    "the page cache; maintained: maintenance ran after\nevery commit; of an image: the same with "
+    "an image or snapshot every few commits; on disk: that, and Holdfast with a\n"
+    "target_memory_bytes so small that keys are read when they are asked for."
 )
 
 
@@ -172,6 +184,18 @@ def plans_by_size(options: argparse.Namespace, folder: Path) -> Iterator[Plan]:
             yield replace(plan, keys=keys, title=f"store-{keys}-keys")
 
 
+#: Stores whose restores are compared, or one of them by ``--keys``.
+RESTORED = (1_000_000, 3_000_000, 10_000_000)
+
+
+def plans_of_restores(options: argparse.Namespace, folder: Path) -> Iterator[Plan]:
+    """Yield what to measure of restores of stores of several sizes."""
+    for keys in (options.keys,) if options.keys else RESTORED:
+        for plan in plans(options, folder):
+            title = f"restores-{keys}-keys"
+            yield replace(plan, keys=keys, title=title, restores_only=True)
+
+
 def _run(plan: Plan, screen: Screen, classes: Path, provider: str, round_number: int) -> Run:
     folder = plan.folder / "stores"
     spec: dict[str, Any] = {
@@ -181,6 +205,7 @@ def _run(plan: Plan, screen: Screen, classes: Path, provider: str, round_number:
         "keys": plan.keys,
         "changes": plan.changes,
         "changelogs": plan.changelogs,
+        "restores_only": plan.restores_only,
         "driver_memory": plan.driver_memory,
         "settings": flight_recording(plan.jfr, f"store-{provider}-{round_number}"),
     }

@@ -1,4 +1,4 @@
-//! Forged files, whose checksums and digests fit: whoever reads them gets an error or some state, never
+//! Forged files, whose checksums and digests fit: a reader of them gets an error or some state, never
 //! a panic, and takes no memory that the bytes do not justify.
 //!
 //! `HOLDFAST_FUZZ_SECONDS=<n>` (`make fuzz`) forges each kind of bytes for so long, other ones each

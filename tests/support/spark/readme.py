@@ -76,7 +76,7 @@ class Reader:
     installation
         A virtual environment; its commands come first on ``PATH``.
     spark_defaults
-        The folder with ``spark-defaults.conf`` that somebody set up, if somebody did.
+        The folder with ``spark-defaults.conf``, where the person has one.
     """
 
     def __init__(
