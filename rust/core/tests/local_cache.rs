@@ -197,6 +197,23 @@ fn no_file_is_left_where_the_cache_was() {
     assert_eq!(left.count(), 0);
 }
 
+/// In a container the next process has the same number.
+#[test]
+fn a_name_that_a_killed_process_left_is_not_in_the_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = |number| format!("holdfast-cache-{}-{number}", std::process::id());
+    let names: Vec<PathBuf> = (0..200).map(|n| dir.path().join(name(n))).collect();
+    for name in &names {
+        fs::write(name, "left").unwrap();
+    }
+    let cache = LocalCache::default();
+    cache.keep_in(dir.path(), MIB as u64).unwrap();
+    assert!(cache.is_on());
+    let left = |name| fs::read_to_string(name).unwrap() == "left";
+    assert!(names.iter().all(left), "what is not its own stays");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), names.len());
+}
+
 #[test]
 fn a_damaged_page_is_fetched_again() {
     let setup = setup(64 * MIB);

@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -309,13 +309,24 @@ fn offset_of(slot: usize) -> u64 {
 fn nameless_file(dir: &Path) -> io::Result<File> {
     static MADE: AtomicU64 = AtomicU64::new(0);
     std::fs::create_dir_all(dir)?;
-    let number = MADE.fetch_add(1, Ordering::Relaxed);
-    let path = dir.join(format!("holdfast-cache-{}-{number}", std::process::id()));
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .open(&path)?;
-    std::fs::remove_file(&path)?;
-    Ok(file)
+    loop {
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let path = dir.join(format!("holdfast-cache-{}-{number}", std::process::id()));
+        let made = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path);
+        match made {
+            // Of a process with this number that was killed before it took the name away, perhaps in
+            // another container.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(e),
+            Ok(file) => {
+                std::fs::remove_file(&path)?;
+                return Ok(file);
+            }
+        }
+    }
 }
