@@ -129,6 +129,7 @@ IN_THE_SQL_TAB = {
     "Holdfast: versions rebuilt because a run was damaged": "0",
     "Holdfast: commits that wrote a changelog": f"{PARTITIONS}",
     "Holdfast: changelogs that are in no run yet": f"{PARTITIONS}",
+    "Holdfast: base images and delta runs that stores are made of": "0",
     "Holdfast: time to load versions from physical files": TIME,
     "Holdfast: time to write changelogs": TIME,
     "Holdfast: physical files created": "1",

@@ -133,6 +133,7 @@ IN_ORDER = {
         Step("printed", "attic    33.0 4", everywhere=True),
     ),
     "docs/monitoring.md": (
+        Step("not run", "export SPARK_DAEMON_CLASSPATH", "test_ui_tab.py runs a server with it"),
         Step("not run", "spark.metrics.conf", "test_metrics.py scrapes a session that has these"),
     ),
     "CONTRIBUTING.md": (

@@ -242,6 +242,9 @@ fn a_pass_opens_a_file_once_and_a_sealed_one_never_again() {
     assert_eq!((opened, third.kept.len()), (2, 5));
     let grown = third.space.physical_bytes - first.space.physical_bytes;
     assert_eq!(grown, std::fs::metadata(path(&dir, new)).unwrap().len());
+    let listed = third.kept.iter().map(|file| path(&dir, *file));
+    let bytes = listed.map(|path| std::fs::metadata(path).unwrap().len());
+    assert_eq!(third.kept_bytes, bytes.sum::<u64>());
 }
 
 #[test]

@@ -178,6 +178,7 @@ fn a_store_that_rests_on_a_delta_run_names_it() {
     let idle = world.commit(&mut store, &[], &[]);
     assert_eq!(world.lineage(&idle), [SegmentKind::Run; 2]);
     assert_eq!(idle.deltas.len(), 1);
+    assert_eq!((store.merged_runs(), store.unmerged()), (2, 0));
     assert!(idle.to_string().starts_with("hf3-"));
     assert_eq!(idle.to_string().parse::<CommitId>().unwrap(), idle);
     all.insert("new".into(), "3".into());
@@ -186,6 +187,7 @@ fn a_store_that_rests_on_a_delta_run_names_it() {
     // A store that was loaded from it goes on with the same runs.
     let mut store = world.load(&idle);
     let next = world.commit(&mut store, &[("new", "4")], &[]);
+    assert_eq!((store.merged_runs(), store.unmerged()), (2, 1));
     assert_eq!(next.deltas, idle.deltas);
     assert_eq!(next.floor, idle.floor);
 }

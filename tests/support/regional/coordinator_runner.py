@@ -8,7 +8,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core import CheckpointMetadata
-from holdfast.regions.coordinator import Acked, Declined, HistoryRecord, NotifyManagers, RegionStarted
+from holdfast.regions.coordinator import (
+    Acked,
+    Declined,
+    HistoryRecord,
+    NotifyManagers,
+    RegionStarted,
+)
 from holdfast.regions.driver.managers import tell
 from holdfast.regions.driver.task_runner import TasksLostError
 from holdfast.regions.protocol.answers import Answer

@@ -13,7 +13,7 @@ import org.slf4j.LoggerFactory;
  * What this jar was built for. Spark's state store interface changes with every minor, and a
  * mismatch would show as a missing method in the middle of a batch: so it is looked for at the start.
  */
-final class BuildInfo {
+public final class BuildInfo {
   private static final Logger LOG = LoggerFactory.getLogger(BuildInfo.class);
 
   private static final String RESOURCE = "/holdfast-build.properties";
@@ -24,8 +24,11 @@ final class BuildInfo {
   /**
    * Refuses to run on a Spark that this jar does not fit. A minor that is newer than this release
    * is probed: where it has all that the jar needs, a warning is all.
+   *
+   * @param running version of Spark
+   * @throws UnsupportedStateException if the jar is not for it
    */
-  static void requireSpark(String running) {
+  public static void requireSpark(String running) {
     requireOneRelease();
     String expected = property("spark.minor");
     List<String> minors = List.of(property("spark.minors").split(","));

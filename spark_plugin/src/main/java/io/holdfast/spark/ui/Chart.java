@@ -53,7 +53,6 @@ final class Chart {
     long most = bars.stream().mapToLong(Bar::sum).max().orElse(0);
     StringBuilder out = new StringBuilder("<figure class=\"hf-chart\"><figcaption>");
     out.append(Html.text(title)).append("</figcaption>");
-    out.append(parts.size() > 1 ? legend(parts) : "");
     Bar first = bars.get(0);
     Bar last = bars.get(bars.size() - 1);
     String label =
@@ -83,7 +82,7 @@ final class Chart {
     }
     out.append("</svg><p class=\"hf-quiet\">at most ").append(Html.text(unit.apply(most)));
     out.append(", last ").append(Html.text(unit.apply(last.sum()))).append("</p>");
-    return out.append("</figure>").toString();
+    return out.append(parts.size() > 1 ? legend(parts) : "").append("</figure>").toString();
   }
 
   private static void draw(

@@ -1,5 +1,7 @@
 package io.holdfast.spark.ui;
 
+import io.holdfast.spark.driver.BuildInfo;
+import java.util.List;
 import org.apache.spark.SparkConf;
 import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.status.AppHistoryServerPlugin;
@@ -19,9 +21,8 @@ public final class HoldfastHistory implements AppHistoryServerPlugin {
 
   @Override
   public Seq<SparkListener> createListeners(SparkConf conf, ElementTrackingStore store) {
-    return CollectionConverters.<SparkListener>asScala(
-            java.util.List.<SparkListener>of(new StatusListener(conf, store)))
-        .toSeq();
+    List<SparkListener> listeners = fits() ? List.of(new StatusListener(conf, store)) : List.of();
+    return CollectionConverters.asScala(listeners).toSeq();
   }
 
   /** Only for applications that used Holdfast. */
@@ -29,11 +30,22 @@ public final class HoldfastHistory implements AppHistoryServerPlugin {
   public void setupUI(SparkUI ui) {
     try {
       RowStore rows = new RowStore(ui.store().store());
-      if (!rows.isEmpty()) {
+      if (fits() && !rows.isEmpty()) {
         ui.attachTab(new HoldfastTab(ui, rows));
       }
     } catch (Exception | LinkageError e) {
       LOG.warn("The History Server shows {} without the Holdfast tab", ui.getAppName(), e);
+    }
+  }
+
+  /** Whether this jar is for the Spark of the server: for another one pages would fail. */
+  private static boolean fits() {
+    try {
+      BuildInfo.requireSpark(org.apache.spark.package$.MODULE$.SPARK_VERSION());
+      return true;
+    } catch (RuntimeException | LinkageError e) {
+      LOG.warn("The History Server has no Holdfast tab", e);
+      return false;
     }
   }
 

@@ -25,7 +25,7 @@ final class Style {
       .hf-tab .hf-wide { overflow-x: auto; }
       .hf-tab .hf-table { width: auto; font-variant-numeric: tabular-nums; }
       .hf-tab .hf-table th, .hf-tab .hf-table td { text-align: right; white-space: nowrap;
-        padding: 3px 9px; vertical-align: top; }
+        padding: 3px 7px; vertical-align: top; }
       .hf-tab .hf-table th { vertical-align: bottom; white-space: normal; }
       .hf-tab .hf-table .hf-word { text-align: left; }
       .hf-tab .hf-table .hf-long { white-space: normal; overflow-wrap: anywhere; min-width: 30ch;
@@ -34,7 +34,7 @@ final class Style {
         grid-template-columns: repeat(auto-fill, minmax(320px, 1fr)); }
       .hf-tab .hf-chart { margin: 0; max-width: 480px; }
       .hf-tab .hf-chart figcaption { font-weight: 600; }
-      .hf-tab .hf-chart svg { width: 100%; display: block; }
+      .hf-tab .hf-chart > svg { width: 100%; display: block; }
       .hf-tab .hf-chart p { font-size: 12px; }
       .hf-tab text { fill: var(--hf-muted); font-size: 11px; }
       .hf-tab .hf-end { text-anchor: end; }

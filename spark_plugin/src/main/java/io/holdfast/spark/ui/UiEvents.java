@@ -80,11 +80,6 @@ public final class UiEvents {
       List<FailedRegion> failed,
       long unnamedFailed)
       implements SparkListenerEvent {
-    public AttemptEnded {
-      // An event log may have lines that another version wrote.
-      failed = failed == null ? List.of() : List.copyOf(failed);
-    }
-
     /**
      * Reads what the history of a pipeline has of an attempt.
      *

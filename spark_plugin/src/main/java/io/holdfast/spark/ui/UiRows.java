@@ -1,12 +1,13 @@
 package io.holdfast.spark.ui;
 
+import com.fasterxml.jackson.annotation.JsonIgnoreProperties;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.util.kvstore.KVIndex;
 
 /**
  * What the tab shows, as it lies in Spark's store of the UI. The History Server may keep that on disk,
- * as JSON by the names of components.
+ * as JSON by the names of components: what another version of this class wrote has to be readable.
  */
 public final class UiRows {
   private UiRows() {}
@@ -31,6 +32,7 @@ public final class UiRows {
    * @param endedMs 0 while it runs
    * @param failure why it ended; empty otherwise
    */
+  @JsonIgnoreProperties(ignoreUnknown = true)
   public record Start(
       String run,
       Kind kind,
@@ -39,6 +41,10 @@ public final class UiRows {
       long startedMs,
       long endedMs,
       String failure) {
+    public Start {
+      failure = failure == null ? "" : failure;
+    }
+
     @KVIndex
     public String key() {
       return run;
@@ -55,8 +61,13 @@ public final class UiRows {
    * @param figures the metrics of Holdfast in its progress, summed over operators, and those of {@link
    *     Figures}
    */
+  @JsonIgnoreProperties(ignoreUnknown = true)
   public record Batch(String run, long batch, long endedMs, Map<String, Long> figures)
       implements Row {
+    public Batch {
+      figures = figures == null ? Map.of() : figures;
+    }
+
     @Override
     @KVIndex
     public String key() {
@@ -69,6 +80,7 @@ public final class UiRows {
   }
 
   /** See {@link UiEvents.FilesCounted}. */
+  @JsonIgnoreProperties(ignoreUnknown = true)
   public record Files(
       String run,
       long batch,
@@ -96,6 +108,7 @@ public final class UiRows {
   }
 
   /** See {@link UiEvents.AttemptEnded}. */
+  @JsonIgnoreProperties(ignoreUnknown = true)
   public record Attempt(
       String run,
       long id,
@@ -109,6 +122,12 @@ public final class UiRows {
       List<UiEvents.FailedRegion> failed,
       long unnamedFailed)
       implements Row {
+    public Attempt {
+      outcome = outcome == null ? "" : outcome;
+      cause = cause == null ? "" : cause;
+      failed = failed == null ? List.of() : failed;
+    }
+
     @Override
     @KVIndex
     public String key() {
