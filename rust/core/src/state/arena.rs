@@ -5,7 +5,7 @@ const LAST_PAGE_BYTES: usize = 1 << 20;
 const HEADER_BYTES: usize = 8;
 
 /// Position of a record in an [`Arena`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RecordAt(u64);
 
 impl RecordAt {
@@ -21,7 +21,8 @@ impl RecordAt {
         Self(((page as u64) << 32) | offset as u64)
     }
 
-    fn page(self) -> usize {
+    /// Number of its page.
+    pub(super) fn page(self) -> usize {
         (self.0 >> 32) as usize
     }
 
@@ -111,6 +112,11 @@ impl Arena {
             return true;
         }
         false
+    }
+
+    /// Number of pages.
+    pub(super) fn pages(&self) -> usize {
+        self.pages.len()
     }
 
     /// Gives back the pages in front of that of `at`; no record in them may be asked for.
