@@ -182,8 +182,6 @@ def test_a_query_shows_what_its_progress_says(seen: Seen) -> None:
     operators = [one["stateOperators"][0] for one in reversed(seen.progress)]
     for name, figure in wanted.items():
         assert column(page, name, *of_batches) == [f"{figure(one):,}" for one in operators], name
-    # Base images were made: there is something to see.
-    assert column(page, "runs", *of_batches)[0] == "2"
     assert set(column(page, "changelogs", *of_batches)) == {"2"}
     names = pictures(page)
     for title in ("Bytes stored", "Live share of closed files", "Loads", "Cold reads", "Keys"):
@@ -265,13 +263,14 @@ def test_the_history_server_shows_the_same(
         assert lines(pages["overview"], "query")[0][1] == "ended"
         for name, head in [
             ("query", "batch"),
-            ("query", "after batch"),
             ("pipeline", "id"),
             ("pipeline", "region"),
         ]:
-            # An hour of the same zone.
             assert lines(pages[name], head) == lines(seen.pages[name], head), (name, head)
-        assert pictures(pages["query"]) == pictures(seen.pages["query"])
+        # The newest first: a clean-up may have ended after the page was opened.
+        cleaned = lines(seen.pages["query"], "after batch")
+        assert lines(pages["query"], "after batch")[-len(cleaned) :] == cleaned
+        assert len(pictures(pages["query"])) == len(pictures(seen.pages["query"]))
 
 
 def test_a_history_server_without_the_jar_shows_all_else(
