@@ -11,8 +11,8 @@ use common::{Entries, assert_damage, faulty, parse, plain};
 use holdfast_core::format::read_head;
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::{
-    CommitId, FIRST_FAMILY, FamilyOptions, HYDRATION_BYTES, KeyRange, Layout, MemoryBudget, ScanOf,
-    StateStore,
+    CommitId, FIRST_FAMILY, FamilyOptions, HYDRATION_BYTES, KeyRange, Layout, MemoryBudget,
+    NextHydration, ScanOf, StateStore,
 };
 use holdfast_core::storage::{FaultyStorage, Operation, Storage};
 use holdfast_core::{ErrorKind, FileId, Owner, Result, SegmentRef, Term};
@@ -259,6 +259,31 @@ fn a_session_that_wants_all_keys_reads_about_as_much_as_a_load() {
     assert!(cold > 0 && cold < BLOCKS, "{cold} of {BLOCKS} blocks");
     let reads = world.reads() - before;
     assert!(reads < BLOCKS + BLOCKS / 4, "{reads} for {BLOCKS} blocks");
+}
+
+#[test]
+fn other_callers_leave_hydration_to_a_session_that_reads_along() {
+    let world = world();
+    let (id, model) = world.written(0);
+    let mut store = world.load(&id);
+    let NextHydration::Read(mut held) = store.next_hydration() else {
+        panic!("nothing to hydrate");
+    };
+    let read = held.read(HYDRATION_BYTES);
+    world.begin(&mut store);
+    // Last of those in the order of the run.
+    let (last, _) = model.last_key_value().unwrap();
+    assert!(store.get(FIRST_FAMILY, last).unwrap().is_some());
+    assert_eq!(store.stats().cold_reads, 1);
+    store.hydrate(held, read).unwrap();
+    assert!(matches!(store.next_hydration(), NextHydration::Later));
+    // The session does without.
+    let next = store.next_hydration();
+    assert!(matches!(next, NextHydration::Read(_)));
+    assert!(
+        matches!(store.next_hydration(), NextHydration::Over),
+        "one at a time"
+    );
 }
 
 #[test]

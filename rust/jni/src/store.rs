@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use holdfast_core::state::{
     CommitId, FamilyOfInterest, FamilyOptions, HYDRATION_BYTES, KeyRange, Layout, MemoryBudget,
-    ScanBatch, ScanOf, StateStore, find_own, read_changes,
+    NextHydration, ScanBatch, ScanOf, StateStore, find_own, read_changes,
 };
 use holdfast_core::{Error, ErrorKind, Owner};
 use jni::objects::{JByteArray, JClass, JLongArray, JObject, JObjectArray, JString};
@@ -269,24 +269,34 @@ extern "system" fn Java_io_holdfast_spark_Native_begin<'local>(
     })
 }
 
-/// `Native.hydrate(long store): boolean`: brings some of what the store left in runs into memory; false
-/// when that was the last, or when there is none.
+/// What `Native.hydrate` says; the numbers are in Native.java as well.
+const HYDRATED: jint = 0;
+const MORE_TO_HYDRATE: jint = 1;
+const HYDRATE_LATER: jint = 2;
+
+/// `Native.hydrate(long store): int`: brings some of what the store left in runs into memory.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_hydrate<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
     store: jlong,
-) -> jboolean {
+) -> jint {
     primitive(env, || {
         let store = STORES.get(store)?;
-        let Some(mut hydration) = store.state.lock().take_hydration() else {
-            return Ok(false);
+        let next = store.state.lock().next_hydration();
+        let mut hydration = match next {
+            NextHydration::Read(hydration) => hydration,
+            NextHydration::Later => return Ok(HYDRATE_LATER),
+            NextHydration::Over => return Ok(HYDRATED),
         };
         // The store is not locked while runs are read.
         let read = hydration.read(HYDRATION_BYTES);
         let mut state = store.state.lock();
         state.hydrate(hydration, read)?;
-        Ok(state.is_hydrating())
+        Ok(match state.is_hydrating() {
+            true => MORE_TO_HYDRATE,
+            false => HYDRATED,
+        })
     })
 }
 

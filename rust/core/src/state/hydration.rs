@@ -40,6 +40,17 @@ pub struct HydratedEntries {
     lens: Vec<(usize, usize)>,
 }
 
+/// What a caller who hydrates a store does next.
+#[derive(Debug)]
+pub enum NextHydration {
+    /// Read more, and bring it back.
+    Read(Hydration),
+    /// Come again a little later: a session reads along, which is quicker than turns with it.
+    Later,
+    /// Nothing.
+    Over,
+}
+
 /// How far a store is.
 #[derive(Debug, Default)]
 pub(super) enum Progress {
@@ -151,8 +162,19 @@ impl HydratedEntries {
 
 impl StateStore {
     /// What is still to be read of the runs that the store was opened over, for a caller who reads it
-    /// beside the work of the store, and brings it back with [`StateStore::hydrate`]. `None` where
+    /// beside the work of the store, and brings it back with [`StateStore::hydrate`]. `Over` where
     /// nothing is, where another caller reads it, and where memory is short.
+    pub fn next_hydration(&mut self) -> NextHydration {
+        if std::mem::take(&mut self.session_reads) && self.is_hydrating() {
+            return NextHydration::Later;
+        }
+        match self.take_hydration() {
+            Some(hydration) => NextHydration::Read(hydration),
+            None => NextHydration::Over,
+        }
+    }
+
+    /// As [`StateStore::next_hydration`], whether a session reads along or not.
     ///
     /// ```
     /// # use holdfast_core::state::{HYDRATION_BYTES, StateStore};
@@ -233,15 +255,17 @@ impl StateStore {
 
     /// Blocks that were read so far, to be given to [`StateStore::follow_reads`] after a key was looked for.
     pub(super) fn reads_to_follow(&self) -> Option<u64> {
-        self.is_hydrating().then(|| self.families.cold_reads())
+        let is_read = matches!(self.hydration, Progress::Waits(_) | Progress::Taken);
+        is_read.then(|| self.families.cold_reads())
     }
 
-    /// A session that had to read a block for a key hydrates about as much, unless another caller does. So
+    /// A session that had to read a block for a key hydrates as well, and other callers leave that to it. So
     /// one that wants all keys of a store waits at most about twice as long as for a load.
     pub(super) fn follow_reads(&mut self, reads_before: Option<u64>) {
         if reads_before.is_none_or(|before| self.families.cold_reads() == before) {
             return;
         }
+        self.session_reads = true;
         if let Some(mut hydration) = self.take_hydration() {
             let read = hydration.read(HYDRATION_BYTES);
             // A run that is damaged is found out when one of its keys is asked for.

@@ -46,7 +46,7 @@ pub use content::{FIRST_FAMILY, Families, Layout};
 pub use delta_runs::DeltaRuns;
 pub use entries::{Change, ChangeReader, ChangeWriter};
 pub use family::{Family, FamilyOptions};
-pub use hydration::{HYDRATION_BYTES, HydratedEntries, Hydration};
+pub use hydration::{HYDRATION_BYTES, HydratedEntries, Hydration, NextHydration};
 pub use inspect::{RunIndex, SegmentReport, inspect_segment};
 pub use memory::MemoryBudget;
 pub use merge_task::{MergeTask, MergedRun};

@@ -67,6 +67,8 @@ pub struct StateStore {
     pub(super) next_runs: Option<(Vec<Arc<OpenRun>>, u64)>,
     /// What is still to come into memory by itself.
     pub(super) hydration: Progress,
+    /// A session read a block for a key since another caller asked what to hydrate.
+    pub(super) session_reads: bool,
     /// The newest of the runs that were last looked at as ones to lie over.
     pub(super) looked_at: Option<SegmentRef>,
     /// Most of what the last session left in memory is in no run.
@@ -103,6 +105,7 @@ impl StateStore {
             run_waits: false,
             next_runs: None,
             hydration: Progress::default(),
+            session_reads: false,
             looked_at: None,
             is_starved: false,
             distrusts_runs: false,

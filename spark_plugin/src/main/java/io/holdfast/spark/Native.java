@@ -175,10 +175,18 @@ public final class Native {
   public static native boolean begin(long store);
 
   /**
-   * Brings some of what a store left in runs into memory, while a task may use the store. False when
-   * that was the last, or when there is none.
+   * Brings some of what a store left in runs into memory, while a task may use the store. One of
+   * {@link #HYDRATED}, {@link #MORE_TO_HYDRATE} and {@link #HYDRATE_LATER}.
    */
-  public static native boolean hydrate(long store);
+  public static native int hydrate(long store);
+
+  /** That was the last, or there was none. */
+  public static final int HYDRATED = 0;
+
+  public static final int MORE_TO_HYDRATE = 1;
+
+  /** A task does it by itself just now. */
+  public static final int HYDRATE_LATER = 2;
 
   /** The damage that a store went around since this was last asked; null when there was none. */
   public static native String takeWarning(long store);

@@ -4,7 +4,7 @@ import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.Native;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import org.slf4j.Logger;
@@ -20,16 +20,15 @@ final class Hydrator {
   /** Stores are opened when a query starts, and seldom later. */
   private static final long IDLE_S = 10;
 
+  /** Until a store is looked at again whose task does it by itself. */
+  private static final long PAUSE_MS = 50;
+
   /** Stores that are waiting or at work. */
   private final Set<Long> known = ConcurrentHashMap.newKeySet();
 
-  private final ThreadPoolExecutor thread =
-      new ThreadPoolExecutor(
+  private final ScheduledThreadPoolExecutor thread =
+      new ScheduledThreadPoolExecutor(
           1,
-          1,
-          IDLE_S,
-          TimeUnit.SECONDS,
-          new LinkedBlockingQueue<>(),
           task -> {
             Thread hydrating = new Thread(task, "holdfast-hydrator");
             hydrating.setDaemon(true);
@@ -38,6 +37,7 @@ final class Hydrator {
           new ThreadPoolExecutor.DiscardPolicy());
 
   Hydrator() {
+    thread.setKeepAliveTime(IDLE_S, TimeUnit.SECONDS);
     thread.allowCoreThreadTimeOut(true);
   }
 
@@ -53,18 +53,20 @@ final class Hydrator {
   }
 
   private void hydrate(long store, Object what) {
+    int next = Native.HYDRATED;
     try {
-      while (Native.hydrate(store)) {
-        if (Thread.interrupted()) {
-          return;
-        }
-      }
+      do {
+        next = Native.hydrate(store);
+      } while (next == Native.MORE_TO_HYDRATE && !Thread.interrupted());
     } catch (IllegalStateException closed) {
       // Nothing needs it any more.
     } catch (HoldfastException e) {
       // The task that needs the same bytes goes around damage, or fails and says so.
       LOG.warn("State of {} stays where it is until it is asked for", what, e);
-    } finally {
+    }
+    if (next == Native.HYDRATE_LATER) {
+      thread.schedule(() -> hydrate(store, what), PAUSE_MS, TimeUnit.MILLISECONDS);
+    } else {
       known.remove(store);
     }
   }
