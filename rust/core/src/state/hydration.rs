@@ -260,7 +260,8 @@ impl StateStore {
     }
 
     /// A session that had to read a block for a key hydrates as well, and other callers leave that to it. So
-    /// one that wants all keys of a store waits at most about twice as long as for a load.
+    /// one that wants all keys of a store reads few blocks for one key each: none twice, and fewer than there
+    /// are.
     pub(super) fn follow_reads(&mut self, reads_before: Option<u64>) {
         if reads_before.is_none_or(|before| self.families.cold_reads() == before) {
             return;
