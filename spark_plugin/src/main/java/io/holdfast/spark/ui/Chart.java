@@ -57,6 +57,7 @@ final class Chart {
     Bar last = bars.get(bars.size() - 1);
     String label =
         String.format(
+            Locale.ROOT,
             "%s, %s %s to %s: at most %s, %s in the last",
             title,
             of,
@@ -66,6 +67,7 @@ final class Chart {
             unit.apply(last.sum()));
     out.append(
         String.format(
+            Locale.ROOT,
             "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"%s\">",
             WIDTH, TOP + PLOT + BOTTOM, Html.text(label)));
     double wide = Math.min(WIDEST_BAR, (double) WIDTH / bars.size());
@@ -74,7 +76,8 @@ final class Chart {
     }
     int foot = TOP + PLOT;
     out.append(
-        String.format("<path class=\"hf-axis\" d=\"M0 %d.5H%d\"/>", foot, WIDTH));
+        String.format(
+            Locale.ROOT, "<path class=\"hf-axis\" d=\"M0 %d.5H%d\"/>", foot, WIDTH));
     out.append(words(0, foot + 13, "", Html.number(first.number())));
     if (bars.size() > 1) {
       double end = Math.max(wide * bars.size(), 60);

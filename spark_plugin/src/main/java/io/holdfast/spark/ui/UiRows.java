@@ -2,6 +2,7 @@ package io.holdfast.spark.ui;
 
 import com.fasterxml.jackson.annotation.JsonIgnoreProperties;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import org.apache.spark.util.kvstore.KVIndex;
 
@@ -145,6 +146,6 @@ public final class UiRows {
 
   /** The key of a row of a start: rows of one start lie beside each other, by number. */
   static String keyOf(String run, long number) {
-    return String.format("%s/%019d", run, number);
+    return String.format(Locale.ROOT, "%s/%019d", run, number);
   }
 }
