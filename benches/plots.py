@@ -83,10 +83,10 @@ def _batch_times(text: str, base: str) -> Element:
 
 
 def _restores(text: str) -> Element:
-    head, rows = table(text, "keys", "stay on disk")
+    head, rows = table(text, "keys", "first key")
     lines = [
         Line(
-            name=f"keys {head[column]}" if column == 1 else "all keys are read",
+            name="Holdfast" if column == 1 else head[column],
             colour=colour,
             points=[
                 Point(x=_millions(row[0]), spread=found)
@@ -96,7 +96,7 @@ def _restores(text: str) -> Element:
         )
         for column, colour in ((1, "blue"), (2, "violet"))
     ]
-    title = "until the first row of a restored store, ms"
+    title = "until the first key of a restored store, ms"
     return lines_plot(title, lines, of="million keys", text="{:.0f}".format)
 
 
