@@ -108,6 +108,11 @@ impl Error {
         }
     }
 
+    /// What was to be read is altered or gone: another copy of it, or what it was made of, may serve.
+    pub fn is_damage(&self) -> bool {
+        matches!(self.kind, ErrorKind::Corrupt | ErrorKind::NotFound)
+    }
+
     /// The disk is full, or the user's share of it: what fails now may work once there is space.
     pub(crate) fn is_out_of_space(&self) -> bool {
         use std::io::ErrorKind::{QuotaExceeded, StorageFull};

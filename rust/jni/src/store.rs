@@ -7,7 +7,7 @@ use holdfast_core::state::{
     CommitId, FamilyOfInterest, FamilyOptions, HYDRATION_BYTES, KeyRange, Layout, MemoryBudget,
     NextHydration, ScanBatch, ScanOf, StateStore, find_own, read_changes,
 };
-use holdfast_core::{Error, ErrorKind, Owner};
+use holdfast_core::{Error, Owner};
 use jni::objects::{JByteArray, JClass, JLongArray, JObject, JObjectArray, JString};
 use jni::sys::{jboolean, jint, jlong};
 use jni::{Env, EnvUnowned, jni_sig, jni_str};
@@ -42,10 +42,9 @@ impl Store {
 
     /// Returns `damage` unless the store went around it.
     fn go_around(&self, state: &mut StateStore, damage: Error) -> Result<(), Failure> {
-        let is_damage = matches!(damage.kind(), ErrorKind::Corrupt | ErrorKind::NotFound);
         // Readers have none.
         let writer = self.folder.writer().ok();
-        if is_damage && state.go_around(self.folder.storage.as_ref(), writer)? {
+        if damage.is_damage() && state.go_around(self.folder.storage.as_ref(), writer)? {
             return Ok(());
         }
         Err(damage.into())

@@ -219,7 +219,7 @@ impl OpenFile {
             // cheap there; storage that only the writer can sync would pay a request for it.
             Some(syncer) => match syncer.sync() {
                 Ok(()) => match self.find(storage, wanted) {
-                    Err(e) if !is_gone(&e) => return Err(e),
+                    Err(e) if !e.is_damage() => return Err(e),
                     found => found.map(drop),
                 },
                 failed => failed,
@@ -280,7 +280,7 @@ impl OpenFile {
         // Garbage of a cut append is part of the size, and only storage knows how much it is.
         let found = self.find(storage, good_bytes);
         let physical_bytes = found.as_ref().ok().copied();
-        let gone = found.err().filter(is_gone);
+        let gone = found.err().filter(Error::is_damage);
         let mut inner = self.inner.lock();
         let finished = match gone {
             Some(gone) => {
@@ -427,11 +427,6 @@ impl OpenFile {
             inner.good_bytes
         )
     }
-}
-
-/// The file, or part of it, is not there any more.
-fn is_gone(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt)
 }
 
 /// Whether a segment survives a machine crash.

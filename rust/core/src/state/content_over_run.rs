@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::format::{RunReader, TableKeys};
 use crate::ids::{Owner, SegmentRef};
 use crate::state::below::Below;
-use crate::state::hydration::{HydratedEntries, Hydration};
+use crate::state::hydration::{HydratedEntries, Hydration, loaded_bytes};
 use crate::state::open_run::OpenRun;
 use crate::state::order::KeyRange;
 use crate::state::run_cursor::StackCursor;
@@ -179,15 +179,10 @@ impl Families {
     }
 
     /// What all that the runs have would take in memory, at most.
-    pub(in crate::state) fn unread_bytes(&self, slot_bytes: u64) -> u64 {
+    pub(in crate::state) fn unread_bytes(&self) -> u64 {
         let runs = self.runs.as_ref().map_or(&[][..], |runs| runs.runs());
-        let heads = runs.iter().map(|run| run.reader().head());
-        heads.fold(0u64, |bytes, head| {
-            let slots = head.entries.saturating_mul(slot_bytes);
-            bytes
-                .saturating_add(head.payload_bytes)
-                .saturating_add(slots)
-        })
+        let bytes = runs.iter().map(|run| loaded_bytes(run.reader().head()));
+        bytes.fold(0, u64::saturating_add)
     }
 
     /// Gives the entries of a table in the runs a slot, those that have none yet.

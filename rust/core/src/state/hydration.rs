@@ -12,9 +12,16 @@ use super::run_cursor::StackCursor;
 use super::run_stack::RunStack;
 use super::store::StateStore;
 use crate::error::Result;
+use crate::format::SegmentHead;
 
 /// What a key takes in memory beside itself and its value: slot, index, order.
-pub(super) const SLOT_BYTES: u64 = 48;
+const SLOT_BYTES: u64 = 48;
+
+/// What a segment takes in memory once it is loaded, about: what it says of itself may be forged.
+pub(super) fn loaded_bytes(head: &SegmentHead) -> u64 {
+    let slots = head.entries.saturating_mul(SLOT_BYTES);
+    head.payload_bytes.saturating_add(slots)
+}
 
 /// Entries that are handed over together: a task that uses the store waits for less than a millisecond.
 pub const HYDRATION_BYTES: usize = 128 << 10;
@@ -155,8 +162,8 @@ impl HydratedEntries {
     }
 
     /// What they take in memory, about.
-    fn memory_bytes(&self, slot_bytes: u64) -> u64 {
-        self.bytes.len() as u64 + self.lens.len() as u64 * slot_bytes
+    fn memory_bytes(&self) -> u64 {
+        self.bytes.len() as u64 + self.lens.len() as u64 * SLOT_BYTES
     }
 }
 
@@ -219,7 +226,7 @@ impl StateStore {
         }
         self.hydration = Progress::Over;
         let entries = read?;
-        if !self.memory.has_room(entries.memory_bytes(SLOT_BYTES)) {
+        if !self.memory.has_room(entries.memory_bytes()) {
             return Ok(());
         }
         self.families.hydrate(&entries)?;
@@ -237,17 +244,24 @@ impl StateStore {
 
     /// Hydrates all that there is to, before a scan that wants it all anyway.
     pub(super) fn hydrate_at_once(&mut self) {
-        while let Some(mut hydration) = self.take_hydration() {
-            let read = hydration.read(HYDRATION_BYTES);
-            // A run that is damaged is found out by the scan.
-            let _ = self.hydrate(hydration, read);
-        }
+        while self.hydrate_some() {}
+    }
+
+    /// Reads the next entries and takes them over; false where there are none, or another caller has them.
+    fn hydrate_some(&mut self) -> bool {
+        let Some(mut hydration) = self.take_hydration() else {
+            return false;
+        };
+        let read = hydration.read(HYDRATION_BYTES);
+        // A run that is damaged is found out when one of its keys is asked for.
+        let _ = self.hydrate(hydration, read);
+        true
     }
 
     /// Begins with what is to come into memory by itself, after the store was opened over runs or moved to
     /// others.
     pub(super) fn begin_hydration(&mut self) {
-        let everything = self.memory.has_room(self.families.unread_bytes(SLOT_BYTES));
+        let everything = self.memory.has_room(self.families.unread_bytes());
         let hydration = self.families.hydration(everything);
         let hydration = hydration.filter(|hydration| !hydration.is_over());
         self.hydration = hydration.map_or(Progress::Over, Progress::Waits);
@@ -260,17 +274,12 @@ impl StateStore {
     }
 
     /// A session that had to read a block for a key hydrates as well, and other callers leave that to it. So
-    /// one that wants all keys of a store reads few blocks for one key each: none twice, and fewer than there
-    /// are.
+    /// one that wants all keys of a store reads few blocks for one key each.
     pub(super) fn follow_reads(&mut self, reads_before: Option<u64>) {
         if reads_before.is_none_or(|before| self.families.cold_reads() == before) {
             return;
         }
         self.session_reads = true;
-        if let Some(mut hydration) = self.take_hydration() {
-            let read = hydration.read(HYDRATION_BYTES);
-            // A run that is damaged is found out when one of its keys is asked for.
-            let _ = self.hydrate(hydration, read);
-        }
+        self.hydrate_some();
     }
 }

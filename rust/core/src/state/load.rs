@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::content::Families;
 use super::entry_stream::EntryStream;
-use super::hydration::SLOT_BYTES;
+use super::hydration::loaded_bytes;
 use super::memory::MemoryShare;
 use super::open_run::OpenRun;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::format::{SegmentHead, SegmentKind, SegmentReader, SegmentStream, TableKeys};
 use crate::ids::{CheckpointId, Owner, SegmentRef};
 
@@ -88,8 +88,7 @@ impl Load<'_> {
         damage: Error,
         replaced: Option<SegmentRef>,
     ) -> Result<(SegmentRef, SegmentHead)> {
-        let repairable = matches!(damage.kind(), ErrorKind::Corrupt | ErrorKind::NotFound);
-        let Some(replaced) = replaced.filter(|_| repairable) else {
+        let Some(replaced) = replaced.filter(|_| damage.is_damage()) else {
             return Err(damage);
         };
         // It was found to be damaged when some of it had been applied.
@@ -185,10 +184,7 @@ impl Load<'_> {
             if head.lineage != runs.get(..opened.len()).unwrap_or_default() {
                 break;
             }
-            let slots = head.entries.saturating_mul(SLOT_BYTES);
-            bytes = slots
-                .saturating_add(head.payload_bytes)
-                .saturating_add(bytes);
+            bytes = loaded_bytes(head).saturating_add(bytes);
             opened.push(Arc::new(OpenRun::new(run)));
         }
         if opened.len() < known {

@@ -3,7 +3,7 @@
 
 use super::content::Families;
 use super::store::StateStore;
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::segment::SegmentWriter;
 use crate::storage::Storage;
 
@@ -12,8 +12,7 @@ impl StateStore {
     /// [`StateStore::go_around`], or until it is opened again, which reads all of its state.
     pub(super) fn trust<T>(&mut self, read: Result<T>) -> Result<T> {
         read.inspect_err(|e| {
-            let damaged = matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::NotFound);
-            if damaged && self.families.newest_run_below().is_some() {
+            if e.is_damage() && self.families.newest_run_below().is_some() {
                 self.distrusts_runs = true;
                 self.lost = self.at.take().or(self.lost.take());
                 self.before = None;
