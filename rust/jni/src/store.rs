@@ -251,19 +251,25 @@ extern "system" fn Java_io_holdfast_spark_Native_ownId<'local>(
     })
 }
 
-/// `Native.begin(long store): boolean`: whether `Native.hydrate` has something to do.
+/// What `Native.begin` says, added up; the numbers are in Native.java as well.
+const WANTS_HYDRATION: jint = 1;
+const WANTS_MERGE: jint = 2;
+
+/// `Native.begin(long store): int`: what is to be done beside the session.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_begin<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
     store: jlong,
-) -> jboolean {
+) -> jint {
     primitive(env, || {
         STORES.with(store, |store| {
             let mut state = store.state.lock();
             state.mend(store.folder.writer()?)?;
             state.begin()?;
-            Ok(state.is_hydrating())
+            let hydration = jint::from(state.is_hydrating()) * WANTS_HYDRATION;
+            let merge = jint::from(state.wants_merge()) * WANTS_MERGE;
+            Ok(hydration + merge)
         })
     })
 }

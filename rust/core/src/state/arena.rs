@@ -68,8 +68,10 @@ impl Arena {
             .last()
             .is_some_and(|page| page.capacity() - page.len() >= need);
         if !fits {
-            let grown = FIRST_PAGE_BYTES << self.pages.len().min(16);
-            let page = Vec::with_capacity(grown.min(LAST_PAGE_BYTES).max(need));
+            // At most an eighth of the memory is not used yet.
+            let part = (self.capacity_bytes / 8).max(1);
+            let grown = (1 << part.ilog2()).clamp(FIRST_PAGE_BYTES, LAST_PAGE_BYTES);
+            let page = Vec::with_capacity(grown.max(need));
             self.capacity_bytes += page.capacity();
             self.pages.push(page);
         }

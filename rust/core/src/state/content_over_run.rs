@@ -232,12 +232,16 @@ impl Families {
         self.each(|table| table.evict(newest));
     }
 
-    /// Whether no run has the value of most keys that are in memory, so that only another run lets
-    /// them leave.
-    pub(in crate::state) fn is_mostly_dirty(&self) -> bool {
-        let tables = self.tables().map(|(_, table)| table.in_memory());
-        let (keys, dirty) = tables.fold((0, 0), |sum, table| (sum.0 + table.0, sum.1 + table.1));
-        dirty > keys / 2
+    /// Gives up the blocks of runs that were read last.
+    pub(in crate::state) fn forget_blocks(&self) {
+        if let Some(runs) = &self.runs {
+            runs.forget_blocks();
+        }
+    }
+
+    /// Bytes of what is in memory and that no run has with that value, so that only another run lets it leave.
+    pub(in crate::state) fn dirty_bytes(&self) -> usize {
+        self.tables().map(|(_, table)| table.dirty_bytes()).sum()
     }
 
     /// Whether the runs say how many keys each table has.

@@ -16,8 +16,11 @@ use crate::segment::{Durability, SegmentWriter};
 const MAX_WAIT: usize = 4;
 
 /// Bound on the segments a version is made of: 256 references of 44 bytes are 11 KiB in the head of
-/// every segment. Maintenance, once a minute, stays far below it unless batches take under 250 ms.
+/// every segment. Stores ask for a merge at a quarter of it, where maintenance comes too seldom.
 const MAX_LINEAGE_SEGMENTS: usize = 256;
+
+/// A store of which less is in no run is not worth a run of its own for memory.
+const STARVED_BYTES: usize = 64 << 10;
 
 impl StateStore {
     /// Writes a new base image if the opened version was rebuilt around a damaged one, so that what
@@ -38,7 +41,25 @@ impl StateStore {
             // commits and maintenance write. When this fails, the next session tries again.
             let _ = self.write_base_image(writer);
         }
+        if self.memory.is_near_limit() && self.is_dirty() {
+            // When this fails, there is still room for some, or the session says that there is none.
+            let _ = self.merge_at_once(writer);
+        }
         self.prepare_runs(writer)
+    }
+
+    /// What a merge beside sessions would let leave memory leaves it now: a session that does not wait for
+    /// that would fail. So a version whose changelogs took much memory elsewhere can go on here.
+    fn merge_at_once(&mut self, writer: &SegmentWriter) -> Result<()> {
+        self.is_starved = true;
+        if let Some(task) = self.merge_task(writer, 1, &HashSet::new()) {
+            let run = task.run(writer.storage(), writer)?;
+            self.accept(run);
+        }
+        if let Some(run) = &self.pending_run {
+            writer.sync_soon(run.reference.file)?;
+        }
+        Ok(())
     }
 
     /// A store that lies over runs has the next session move to those that are new in the lineage: the
@@ -54,7 +75,7 @@ impl StateStore {
         let lies_over_run = self.families.newest_run_below().is_some();
         let wanted = !is_known
             && newest != self.looked_at
-            && (lies_over_run || self.memory.is_short(0))
+            && (lies_over_run || self.memory.is_short_for_session())
             && self.families.can_rest_on_run()
             && newest.is_some_and(|run| writer.durability(&run) == Durability::Durable);
         if !wanted {
@@ -102,15 +123,31 @@ impl StateStore {
         self.before = None;
         self.families.begin();
         self.follow_runs();
-        let is_short = self.memory.is_short(0);
+        let is_short = self.memory.is_short_for_session();
         if is_short {
             self.hydration = Progress::Over;
             let part = self.memory.excess() as usize;
             self.families.evict(if all { usize::MAX } else { part });
         }
         self.count_memory()?;
-        self.is_starved = is_short && self.memory.is_short(0) && self.families.is_mostly_dirty();
+        self.is_starved = self.memory.is_short_for_merge() && self.is_dirty();
         Ok(())
+    }
+
+    /// So much of what the store has in memory is in no run that another run helps, which lets it leave.
+    fn is_dirty(&self) -> bool {
+        let (bytes, dirty) = (self.families.memory_bytes(), self.families.dirty_bytes());
+        dirty >= STARVED_BYTES.max(bytes / 4)
+    }
+
+    /// Whether the next merge is not to wait until maintenance comes, because memory is short or because the
+    /// bound on what is not merged comes near. It is known when a session has begun.
+    pub fn wants_merge(&self) -> bool {
+        self.pending_run.is_none() && (self.is_starved || self.is_behind())
+    }
+
+    fn is_behind(&self) -> bool {
+        self.unmerged() >= MAX_LINEAGE_SEGMENTS / 4
     }
 
     /// Lets go of the runs if all keys are in memory and may stay there, else moves to those that come next.
@@ -130,7 +167,8 @@ impl StateStore {
     /// The merge that is due: at least `min_changelogs` durable ones lie above the runs, and either
     /// what lies above the base image is half its size, see `keep_below`, or there are `MAX_WAIT`
     /// times as many. Where memory is short and what takes it is in no run, one changelog is enough,
-    /// because only what a run has can leave memory. Also as soon as any segment lies in one of the
+    /// because only what a run has can leave memory; where the bound on what is not merged is near, too.
+    /// Also as soon as any segment lies in one of the
     /// `wasteful` files, which go once no version needs a segment in them. `None` while an earlier run
     /// waits for its file to become durable.
     pub fn merge_task(
@@ -151,9 +189,10 @@ impl StateStore {
         // What never replaced anything is no base image, but the first changelog.
         let has_base = from.replaced.is_some();
         let above = changelogs.iter().chain(runs.iter().skip(1)).sum::<u64>();
+        let has_some = !has_base || !changelogs.is_empty();
         let due = changelogs.len() >= least
             && (above >= runs.first()? / 2 || changelogs.len() >= least.saturating_mul(MAX_WAIT))
-            || self.is_starved && (!has_base || !changelogs.is_empty());
+            || has_some && (self.is_starved || self.is_behind());
         let pinned = from.lineage.iter().position(|s| wasteful.contains(&s.file));
         if !due && pinned.is_none() {
             return None;

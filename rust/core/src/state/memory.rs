@@ -17,6 +17,8 @@ pub struct MemoryBudget {
     target_bytes: AtomicU64,
     was_short: AtomicBool,
     load_bytes: AtomicU64,
+    /// What the last session of every store took, all together.
+    session_bytes: AtomicU64,
 }
 
 /// A load of so much takes about 10 ms, and from remote storage one request.
@@ -39,6 +41,7 @@ impl MemoryBudget {
             target_bytes: AtomicU64::new(UNSET),
             was_short: AtomicBool::new(false),
             load_bytes: AtomicU64::new(LOAD_BYTES),
+            session_bytes: AtomicU64::new(0),
         }
     }
 
@@ -78,14 +81,24 @@ impl MemoryBudget {
         set(&self.target_bytes).or_else(|| set(&self.limit_bytes).map(|limit| limit / 4 * 3))
     }
 
-    fn replace(&self, before: u64, now: u64) -> u64 {
-        if now >= before {
-            let grown = now - before;
-            self.used_bytes.fetch_add(grown, Ordering::Relaxed) + grown
-        } else {
-            let freed = before - now;
-            self.used_bytes.fetch_sub(freed, Ordering::Relaxed) - freed
-        }
+    /// Below what stores that give something up, or bring something in that no session asked for, leave the
+    /// process: an eighth below the target, so that not every session has to give up some, and so far that
+    /// the sessions of a batch have the room that those of the last one took, up to half the target.
+    fn ease_bytes(&self) -> Option<u64> {
+        let target = self.target_bytes()?;
+        let sessions = self.session_bytes.load(Ordering::Relaxed);
+        Some(target - sessions.clamp(target / 8, target / 2))
+    }
+}
+
+/// Counts `now` in the place of `before`; returns the sum.
+fn replace(sum: &AtomicU64, before: u64, now: u64) -> u64 {
+    if now >= before {
+        let grown = now - before;
+        sum.fetch_add(grown, Ordering::Relaxed) + grown
+    } else {
+        let freed = before - now;
+        sum.fetch_sub(freed, Ordering::Relaxed) - freed
     }
 }
 
@@ -94,11 +107,48 @@ impl MemoryBudget {
 pub(super) struct MemoryShare {
     budget: Arc<MemoryBudget>,
     bytes: u64,
+    /// When the last session began.
+    begun_bytes: u64,
+    /// By which the last session that ended grew.
+    session_bytes: u64,
 }
 
 impl MemoryShare {
     pub(super) fn of(budget: Arc<MemoryBudget>) -> Self {
-        Self { budget, bytes: 0 }
+        Self {
+            budget,
+            bytes: 0,
+            begun_bytes: 0,
+            session_bytes: 0,
+        }
+    }
+
+    /// A session begins, after which [`MemoryShare::end_session`] comes.
+    pub(super) fn begin_session(&mut self) {
+        self.begun_bytes = self.bytes;
+    }
+
+    /// A session was committed: the next one is expected to take as much.
+    pub(super) fn end_session(&mut self) {
+        let grown = self.bytes.saturating_sub(self.begun_bytes);
+        replace(&self.budget.session_bytes, self.session_bytes, grown);
+        self.session_bytes = grown;
+    }
+
+    /// Whether a session like the last one would bring the process beyond its target.
+    pub(super) fn is_short_for_session(&self) -> bool {
+        self.is_short(self.session_bytes)
+    }
+
+    /// Whether the sessions of two batches like the last one would: until then nothing leaves memory that a
+    /// run has to have first, because commits build on the run after this batch.
+    pub(super) fn is_short_for_merge(&self) -> bool {
+        self.is_short(
+            self.budget
+                .session_bytes
+                .load(Ordering::Relaxed)
+                .saturating_mul(2),
+        )
     }
 
     /// Whether there is a target at all.
@@ -117,27 +167,29 @@ impl MemoryShare {
         is_short
     }
 
+    /// Whether there is a limit, and only an eighth of it left, or less.
+    pub(super) fn is_near_limit(&self) -> bool {
+        let limit = self.budget.limit_bytes.load(Ordering::Relaxed);
+        limit != UNSET && self.budget.used_bytes() >= limit - limit / 8
+    }
+
     /// Whether `bytes` are too much to wait for when a store is opened.
     pub(super) fn is_slow_to_load(&self, bytes: u64) -> bool {
         bytes > self.budget.load_bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether `more` bytes leave the process an eighth below its target, where stores give up nothing.
+    /// Whether `more` bytes leave the process where stores give up nothing.
     pub(super) fn has_room(&self, more: u64) -> bool {
         let used = self.budget.used_bytes().saturating_add(more);
-        let target = self.budget.target_bytes();
-        target.is_none_or(|target| used <= target - target / 8)
+        self.budget.ease_bytes().is_none_or(|ease| used <= ease)
     }
 
-    /// What the store is to give up where the process is beyond its target: its part of what brings the
-    /// process an eighth below that, so that not every session has to; 0 where there is room.
+    /// What the store is to give up where memory is short: its part of what brings the process so far below
+    /// the target that not every session has to.
     pub(super) fn excess(&self) -> u64 {
-        if !self.is_short(0) {
-            return 0;
-        }
         let used = self.budget.used_bytes().max(1);
-        let target = self.budget.target_bytes().unwrap_or(used);
-        let over = used.saturating_sub(target - target / 8);
+        let ease = self.budget.ease_bytes().unwrap_or(used);
+        let over = used.saturating_sub(ease);
         (u128::from(self.bytes) * u128::from(over) / u128::from(used)) as u64
     }
 
@@ -147,7 +199,7 @@ impl MemoryShare {
     /// `LimitExceeded`.
     pub(super) fn set(&mut self, bytes: u64) -> Result<()> {
         let grew = bytes > self.bytes;
-        let used = self.budget.replace(self.bytes, bytes);
+        let used = replace(&self.budget.used_bytes, self.bytes, bytes);
         self.bytes = bytes;
         let limit = self.budget.limit_bytes.load(Ordering::Relaxed);
         if grew && used > limit {
@@ -166,6 +218,7 @@ impl MemoryShare {
 
 impl Drop for MemoryShare {
     fn drop(&mut self) {
-        self.budget.replace(self.bytes, 0);
+        replace(&self.budget.used_bytes, self.bytes, 0);
+        replace(&self.budget.session_bytes, self.session_bytes, 0);
     }
 }

@@ -114,6 +114,11 @@ impl RunStack {
         Ok(None)
     }
 
+    /// Gives up the blocks that are in memory.
+    pub fn forget_blocks(&self) {
+        *self.blocks.lock() = VecDeque::new();
+    }
+
     /// Counts blocks that a scan read.
     pub fn count_reads(&self, blocks: u64) {
         self.reads.fetch_add(blocks, Ordering::Relaxed);

@@ -29,6 +29,7 @@ impl StateStore {
         }
         self.is_used = true;
         self.make_room(false)?;
+        self.memory.begin_session();
         self.turn_journal(true);
         self.in_session = true;
         Ok(())
@@ -153,8 +154,13 @@ impl StateStore {
         self.turn_journal(false);
         let newest_run = next.newest_run().0;
         self.families.mark(next.id.version, newest_run, changed);
+        if !self.memory.has_room(0) {
+            // There may be hundreds of stores, each of which works a moment in every batch.
+            self.families.forget_blocks();
+        }
         // What was committed stays committed: a limit that this exceeds stops the next session.
         let _ = self.count_memory();
+        self.memory.end_session();
         self.in_session = false;
         // Also where an older build wrote the id that this commit builds on.
         next.id.owner = Some(self.owner.tag());

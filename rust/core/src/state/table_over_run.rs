@@ -231,11 +231,13 @@ impl Table {
         self.index_slots();
     }
 
-    /// Numbers of its keys in memory, and of those among them that no run has with that value.
-    pub(in crate::state) fn in_memory(&self) -> (usize, usize) {
+    /// Bytes of what is in memory and that no run has with that value.
+    pub(in crate::state) fn dirty_bytes(&self) -> usize {
         let linked = self.slots.iter().filter(|slot| !slot.record.is_none());
-        let dirty = linked.clone().filter(|slot| !slot.stamp.is_clean()).count();
-        (linked.count(), dirty)
+        let dirty = linked.filter(|slot| !slot.stamp.is_clean());
+        dirty
+            .map(|slot| self.stored_bytes(slot.record) + SLOT_BYTES)
+            .sum()
     }
 
     /// The keys in `range`, in their order where the table keeps it; `None` where all of them are in

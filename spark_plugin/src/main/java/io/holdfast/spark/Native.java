@@ -171,8 +171,14 @@ public final class Native {
   public static native byte[] changes(
       long store, long version, String[] ids, int family, int options);
 
-  /** Begins a session. Whether {@link #hydrate} has something to do. */
-  public static native boolean begin(long store);
+  /** {@link #hydrate} has something to do. */
+  public static final int WANTS_HYDRATION = 1;
+
+  /** {@link #mergeChangelogs} is not to wait until maintenance comes. */
+  public static final int WANTS_MERGE = 2;
+
+  /** Begins a session; what is to be done beside it, added up. */
+  public static native int begin(long store);
 
   /**
    * Brings some of what a store left in runs into memory, while a task may use the store. One of

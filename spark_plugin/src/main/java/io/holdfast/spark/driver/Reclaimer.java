@@ -1,5 +1,6 @@
 package io.holdfast.spark.driver;
 
+import io.holdfast.spark.DaemonThreads;
 import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.files.CommitLog;
 import io.holdfast.spark.files.SegmentFolder;
@@ -42,12 +43,7 @@ final class Reclaimer {
   private final Pass pass;
   private final AtomicBoolean busy = new AtomicBoolean();
   private final ExecutorService worker =
-      Executors.newSingleThreadExecutor(
-          task -> {
-            Thread thread = new Thread(task, "holdfast-reclaimer");
-            thread.setDaemon(true);
-            return thread;
-          });
+      Executors.newSingleThreadExecutor(DaemonThreads.named("holdfast-reclaimer"));
 
   Reclaimer(Pass pass) {
     this.pass = pass;

@@ -1,5 +1,6 @@
 package io.holdfast.spark.executor;
 
+import io.holdfast.spark.DaemonThreads;
 import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.Native;
 import java.util.Set;
@@ -29,11 +30,7 @@ final class Hydrator {
   private final ScheduledThreadPoolExecutor thread =
       new ScheduledThreadPoolExecutor(
           1,
-          task -> {
-            Thread hydrating = new Thread(task, "holdfast-hydrator");
-            hydrating.setDaemon(true);
-            return hydrating;
-          },
+          DaemonThreads.named("holdfast-hydrator"),
           new ThreadPoolExecutor.DiscardPolicy());
 
   Hydrator() {

@@ -1,5 +1,6 @@
 package io.holdfast.spark.executor;
 
+import io.holdfast.spark.DaemonThreads;
 import io.holdfast.spark.Native;
 import io.holdfast.spark.files.SegmentFolder;
 import io.holdfast.spark.files.StagedOutput;
@@ -52,12 +53,7 @@ final class RegionalManagers implements WorkerHost {
   private final ManagerPool<Manager> managers = new ManagerPool<>();
   private final CountDownLatch stopped = new CountDownLatch(1);
   private final ExecutorService threads =
-      Executors.newCachedThreadPool(
-          task -> {
-            Thread thread = new Thread(task, "holdfast-worker");
-            thread.setDaemon(true);
-            return thread;
-          });
+      Executors.newCachedThreadPool(DaemonThreads.named("holdfast-worker"));
 
   /** Handle of the socket; 0 without one. */
   private long listener;

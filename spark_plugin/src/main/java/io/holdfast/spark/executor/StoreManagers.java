@@ -1,5 +1,6 @@
 package io.holdfast.spark.executor;
 
+import io.holdfast.spark.DaemonThreads;
 import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.Native;
 import io.holdfast.spark.files.FileId;
@@ -181,6 +182,11 @@ public final class StoreManagers {
       hydrator.add(store, what);
     }
 
+    /** Has a store be merged soon, beside the tasks. */
+    public void mergeSoon(Object store, Runnable merge) {
+      merger.add(store, merge);
+    }
+
     /** To be called after what may have made state leave memory: it is read from elsewhere then. */
     public void lookAtMemory() {
       cache.lookAtMemory();
@@ -198,6 +204,7 @@ public final class StoreManagers {
   private final ExecutorTotals totals = new ExecutorTotals();
   private final LocalCache cache = new LocalCache();
   private final Hydrator hydrator = new Hydrator();
+  private final Merger merger = new Merger();
   private final ManagerPool<Manager> managers = new ManagerPool<>();
 
   /** Managers that others have taken the place of: the last user closes them. */
@@ -210,12 +217,7 @@ public final class StoreManagers {
   private final Map<String, Set<FileId>> reportedLost = new HashMap<>();
 
   private final ScheduledExecutorService sweeper =
-      Executors.newSingleThreadScheduledExecutor(
-          task -> {
-            Thread thread = new Thread(task, "holdfast-sweeper");
-            thread.setDaemon(true);
-            return thread;
-          });
+      Executors.newSingleThreadScheduledExecutor(DaemonThreads.named("holdfast-sweeper"));
 
   private volatile boolean nativeLoaded;
 
@@ -414,6 +416,7 @@ public final class StoreManagers {
   synchronized void stop() {
     sweeper.shutdownNow();
     hydrator.stop();
+    merger.stop();
     managers.take(manager -> true).forEach(this::close);
     retired.forEach(this::close);
     retired.clear();

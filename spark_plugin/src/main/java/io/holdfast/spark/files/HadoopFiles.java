@@ -1,5 +1,6 @@
 package io.holdfast.spark.files;
 
+import io.holdfast.spark.DaemonThreads;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.util.concurrent.ExecutionException;
@@ -42,11 +43,7 @@ public final class HadoopFiles {
           IDLE_THREAD_S,
           TimeUnit.SECONDS,
           new SynchronousQueue<>(),
-          task -> {
-            Thread thread = new Thread(task, "holdfast-writer");
-            thread.setDaemon(true);
-            return thread;
-          });
+          DaemonThreads.named("holdfast-writer"));
 
   HadoopFiles(Path folder, Configuration conf) throws IOException {
     this.folder = folder;

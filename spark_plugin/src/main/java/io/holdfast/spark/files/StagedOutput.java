@@ -1,5 +1,6 @@
 package io.holdfast.spark.files;
 
+import io.holdfast.spark.DaemonThreads;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.nio.file.NoSuchFileException;
@@ -327,11 +328,7 @@ public final class StagedOutput {
     ExecutorService threads =
         Executors.newFixedThreadPool(
             Math.min(THREADS, tasks.size()),
-            task -> {
-              Thread thread = new Thread(task, "holdfast-staged");
-              thread.setDaemon(true);
-              return thread;
-            });
+            DaemonThreads.named("holdfast-staged"));
     try {
       List<Future<Path>> running = new ArrayList<>();
       tasks.forEach(task -> running.add(threads.submit(task::run)));

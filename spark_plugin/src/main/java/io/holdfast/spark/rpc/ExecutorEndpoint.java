@@ -1,5 +1,6 @@
 package io.holdfast.spark.rpc;
 
+import io.holdfast.spark.DaemonThreads;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.function.Function;
@@ -21,12 +22,7 @@ public final class ExecutorEndpoint implements RpcEndpoint {
 
   /** Syncs wait for storage, which threads of Spark's dispatcher must not do. */
   private final ExecutorService workers =
-      Executors.newCachedThreadPool(
-          task -> {
-            Thread thread = new Thread(task, "holdfast-sync");
-            thread.setDaemon(true);
-            return thread;
-          });
+      Executors.newCachedThreadPool(DaemonThreads.named("holdfast-sync"));
 
   /**
    * @param handler answers requests

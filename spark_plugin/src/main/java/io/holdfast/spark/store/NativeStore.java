@@ -285,8 +285,13 @@ public final class NativeStore {
   }
 
   void begin() {
-    if (Native.begin(store)) {
+    int wants = Native.begin(store);
+    if ((wants & Native.WANTS_HYDRATION) != 0) {
       lease.hydrate(store, identity);
+    }
+    // Where no version stays in memory, the end of the task merges.
+    if ((wants & Native.WANTS_MERGE) != 0 && versionsInMemory > 0) {
+      lease.mergeSoon(this, this::maintain);
     }
   }
 

@@ -1,0 +1,248 @@
+//! Memory of stores that work while maintenance does not come: what sessions take, what lets it leave
+//! again, and when stores ask for that.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
+
+mod common;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use common::{faulty, plain};
+use holdfast_core::segment::{SegmentWriter, WriterOptions};
+use holdfast_core::state::{CommitId, FIRST_FAMILY, MemoryBudget, StateStore};
+use holdfast_core::storage::FaultyStorage;
+use holdfast_core::{Owner, Term};
+
+const MIB: u64 = 1 << 20;
+
+/// Memory that an entry takes: 8 + 96 bytes, their lengths, slot and index.
+const ENTRY_BYTES: u64 = 140;
+
+struct World {
+    _dir: tempfile::TempDir,
+    storage: Arc<FaultyStorage>,
+    writer: SegmentWriter,
+    budget: Arc<MemoryBudget>,
+}
+
+fn world() -> World {
+    let (dir, storage) = faulty();
+    let writer = SegmentWriter::open(storage.clone(), Term(1), WriterOptions::default());
+    World {
+        _dir: dir,
+        storage,
+        writer,
+        budget: Arc::new(MemoryBudget::unlimited()),
+    }
+}
+
+fn key(n: u64) -> [u8; 8] {
+    n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()
+}
+
+fn value(n: u64) -> Vec<u8> {
+    (0..12u64)
+        .flat_map(|i| (n ^ i).wrapping_mul(0xbf58_476d_1ce4_e5b9).to_le_bytes())
+        .collect()
+}
+
+impl World {
+    fn unopened(&self, partition: u64) -> StateStore {
+        let owner = Owner::new("", "0", &partition.to_string(), "default");
+        StateStore::within(owner, plain(), Arc::clone(&self.budget))
+    }
+
+    fn store(&self, partition: u64) -> StateStore {
+        let mut store = self.unopened(partition);
+        store.open(self.storage.as_ref(), 0, None).unwrap();
+        store
+    }
+
+    /// Begins a session, and merges beside it if the store asks for that; whether it did.
+    fn begin(&self, store: &mut StateStore) -> bool {
+        store.mend(&self.writer).unwrap();
+        store.begin().unwrap();
+        let wants = store.wants_merge();
+        if wants {
+            let task = store.merge_task(&self.writer, 100, &HashSet::new());
+            let task = task.expect("a merge that is asked for is due");
+            let run = task.run(self.storage.as_ref(), &self.writer).unwrap();
+            store.accept(run);
+        }
+        wants
+    }
+
+    /// A batch that puts so many values; whether the store asked for a merge.
+    fn put(&self, store: &mut StateStore, numbers: impl Iterator<Item = u64>, batch: u64) -> bool {
+        let merges = self.begin(store);
+        for n in numbers {
+            store.put(FIRST_FAMILY, &key(n), &value(n + batch)).unwrap();
+        }
+        store.commit(&self.writer).unwrap();
+        self.writer.sync().unwrap();
+        merges
+    }
+
+    fn commit_one(&self, store: &mut StateStore) -> CommitId {
+        self.begin(store);
+        store.put(FIRST_FAMILY, b"last", b"").unwrap();
+        let id = store.commit(&self.writer).unwrap();
+        self.writer.sync().unwrap();
+        id
+    }
+}
+
+#[test]
+fn without_maintenance_stores_keep_to_the_target_because_they_ask_for_merges() {
+    let (keys, changed) = (200_000, 4_000);
+    let target = 4 * MIB;
+    let world = world();
+    world.budget.set_target_bytes(Some(target));
+    let mut stores = [world.store(0), world.store(1)];
+    let (mut merges, mut used) = (0, Vec::new());
+    for batch in 0..60 {
+        for store in &mut stores {
+            // Far apart, so that few of them were touched by a batch before.
+            let numbers = (0..changed / 2).map(|i| (batch * changed / 2 + i) * 7 % (keys / 2));
+            merges += u64::from(world.put(store, numbers, batch));
+            used.push(world.budget.used_bytes());
+        }
+    }
+    let state = stores
+        .iter()
+        .map(|store| store.families().keys())
+        .sum::<u64>()
+        * ENTRY_BYTES;
+    assert!(state > 4 * target, "{state}");
+    let most = |used: &[u64]| used.iter().copied().max().unwrap_or(0) as f64 / target as f64;
+    // A table doubles what it has for its keys when it grows, as long as it is not as large as it will be.
+    assert!(most(&used) < 1.25, "{}", most(&used));
+    assert!(most(&used[20..]) < 1.05, "{}", most(&used[20..]));
+    // Runs of as much as is worth it: not one for every session.
+    assert!((10..=100).contains(&merges), "{merges}");
+}
+
+#[test]
+fn a_batch_finds_the_room_that_the_one_before_it_took() {
+    let (keys, read) = (100_000, 12_000);
+    let world = world();
+    let mut store = world.store(0);
+    for batch in 0..10 {
+        world.put(&mut store, batch * keys / 10..(batch + 1) * keys / 10, 0);
+    }
+    let target = 4 * MIB;
+    world.budget.set_target_bytes(Some(target));
+    let mut most = Vec::new();
+    for batch in 0..12 {
+        world.begin(&mut store);
+        for i in 0..read {
+            let n = (batch * read + i) % keys;
+            let found = store.get(FIRST_FAMILY, &key(n)).unwrap();
+            assert_eq!(found, Some(value(n).as_slice()));
+        }
+        most.push(world.budget.used_bytes());
+        store.commit(&world.writer).unwrap();
+        world.writer.sync().unwrap();
+    }
+    // A batch takes about 2 MiB: half of the target. At first nothing is known of that.
+    let room = read * ENTRY_BYTES;
+    assert!(room > target * 3 / 8, "{room}");
+    assert!(most[4..].iter().all(|most| *most <= target), "{most:?}");
+}
+
+#[test]
+fn where_a_limit_is_near_sessions_wait_for_what_lets_their_changelogs_leave_memory() {
+    let (stores, keys) = (30, 10_000);
+    let elsewhere = world();
+    // Elsewhere there was room, and nothing was merged.
+    let ids: Vec<_> = (0..stores)
+        .map(|partition| {
+            let mut store = elsewhere.store(partition);
+            for batch in 0..3 {
+                let numbers = batch * keys / 3..(batch + 1) * keys / 3;
+                elsewhere.put(&mut store, numbers, 0);
+            }
+            elsewhere.commit_one(&mut store)
+        })
+        .collect();
+    let limit = 20 * MIB;
+    assert!(stores * keys * ENTRY_BYTES > 2 * limit);
+    let world = World {
+        budget: Arc::new(MemoryBudget::unlimited()),
+        ..elsewhere
+    };
+    world.budget.set_limit_bytes(limit);
+    let mut here = Vec::new();
+    for (partition, id) in (0..).zip(&ids) {
+        let mut store = world.unopened(partition);
+        store
+            .open(world.storage.as_ref(), id.version, Some(id))
+            .unwrap();
+        world.put(&mut store, keys..keys + 10, 0);
+        here.push(store);
+    }
+    for store in &mut here {
+        assert_eq!(store.families().keys(), keys + 11);
+        world.begin(store);
+        for n in (0..keys).step_by(1_997) {
+            let found = store.get(FIRST_FAMILY, &key(n)).unwrap();
+            assert_eq!(found, Some(value(n).as_slice()));
+        }
+        store.abort();
+    }
+    assert!(world.budget.used_bytes() <= limit);
+}
+
+#[test]
+fn many_stores_that_rest_keep_no_blocks_that_they_read() {
+    let (stores, keys) = (40, 4_000);
+    let world = world();
+    let mut resting: Vec<_> = (0..stores)
+        .map(|partition| world.store(partition))
+        .collect();
+    for store in &mut resting {
+        world.put(store, 0..keys, 0);
+    }
+    let all = world.budget.used_bytes();
+    world.budget.set_target_bytes(Some(2 * MIB));
+    for round in 0..6 {
+        for store in &mut resting {
+            world.begin(store);
+            // Of blocks of 16 KiB, ten each.
+            for n in (0..keys).step_by(400) {
+                let found = store.get(FIRST_FAMILY, &key(n)).unwrap();
+                assert_eq!(found, Some(value(n).as_slice()));
+            }
+            store.put(FIRST_FAMILY, b"round", &value(round)).unwrap();
+            store.commit(&world.writer).unwrap();
+            world.writer.sync().unwrap();
+        }
+    }
+    let used = world.budget.used_bytes();
+    assert!(all > 10 * MIB, "{all}");
+    assert!(used <= 2 * MIB, "{used} of {all}");
+}
+
+#[test]
+fn small_stores_ask_for_no_merges_of_a_few_keys_however_short_memory_is() {
+    let world = world();
+    world.budget.set_target_bytes(Some(0));
+    let mut store = world.store(0);
+    for batch in 0..30 {
+        assert!(!world.put(&mut store, batch..batch + 10, batch));
+    }
+}
+
+#[test]
+fn a_store_asks_for_a_merge_long_before_too_many_changelogs_have_gathered() {
+    let world = world();
+    let mut store = world.store(0);
+    let asked: Vec<u64> = (0..400)
+        .filter(|batch| world.put(&mut store, *batch..batch + 1, 0))
+        .collect();
+    assert_eq!(asked.first(), Some(&64));
+    assert!(asked.len() < 8, "{asked:?}");
+    assert!(store.unmerged() <= 66, "{}", store.unmerged());
+    // All were merges beside sessions: no commit wrote the whole state.
+    assert_eq!(store.families().keys(), 400);
+}
