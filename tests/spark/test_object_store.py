@@ -39,7 +39,7 @@ def test_the_storage_conformance_suite_passes(helpers: Path, tmp_path: Path) -> 
     check_conformance(classpath(helpers), f"objects:{tmp_path}", setting)
 
 
-def test_the_local_cache_begins_when_state_has_left_memory_and_ends_with_the_session(
+def test_the_local_cache_begins_when_state_has_left_memory_and_nothing_stays_of_a_session(
     helpers: Path, tmp_path: Path
 ) -> None:
     store = stand_in(helpers, tmp_path / "objects")
@@ -66,6 +66,9 @@ def test_the_local_cache_begins_when_state_has_left_memory_and_ends_with_the_ses
     assert (seen["before"], seen["local"]) == (0, 0)
     assert seen["after"] > 0
     assert seen["stopped"] == 0
+    # The JVM goes on, with nothing of the session.
+    assert all(seen["held"].values())
+    assert seen["left"] == {"threads": [], "files": []}
 
 
 @pytest.mark.parametrize(
