@@ -1,7 +1,8 @@
 """What is on the machine after kill -9 where state lies over runs behind a local cache: nothing.
 
-The cache of an executor is a file without a name in Spark's folder for local files: the system frees
-it with the process. The folder for temporary files has its socket, which the next executor removes.
+The cache of an executor is a file without a name in Spark's folder for local files: the system
+frees it with the process. The folder for temporary files has its socket, which the next executor
+removes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A job whose queries on an object store run before and after state has left memory.
 
 Run as a program, it prints as one line of JSON the bytes in the executor's local cache after each,
-and once its session has ended; and what the JVM had of Holdfast's threads and of open files of state
-before and after that.
+and once its session has ended; and what the JVM has of Holdfast's threads and of open files of
+state, before and after that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from pyspark.sql import functions as F
 
 import holdfast
 from support.spark.queries import EVICTING, Batches, builder, drain, settings, source
-
 
 #: Spark closes stores with the next maintenance, and threads that rest end after some seconds.
 GIVE_UP_SECONDS = 60
