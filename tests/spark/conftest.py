@@ -134,6 +134,17 @@ def world(tmp_path: Path, fault_points: Path) -> Iterator[World]:
     world.end()
 
 
+@pytest.fixture
+def hdfs_world(hdfs: MiniHdfs, world: World, spark: SparkSession, tmp_path: Path) -> World:
+    """An empty checkpoint for fault jobs on HDFS."""
+    from support.spark.object_stores import Store
+    from support.spark.remote_folder import RemotePath
+
+    uri = f"{hdfs.uri}/{tmp_path.name}/checkpoint"
+    world.move_to(Store(uri, RemotePath(uri, spark), {}))
+    return world
+
+
 @pytest.fixture(params=["objects", "s3a"])
 def object_world(
     request: pytest.FixtureRequest, world: World, helpers: Path, tmp_path: Path

@@ -17,9 +17,8 @@ from pyspark.sql import functions as F
 from support.spark.faults import ALL_EXECUTORS, CLUSTER, LOCAL, World
 from support.spark.java_side import check_conformance
 from support.spark.mini_hdfs import MiniHdfs
-from support.spark.object_stores import Store
 from support.spark.queries import EVICTING, STATE, canonical, drain, source, write_batch
-from support.spark.remote_folder import RemoteFolder, RemotePath
+from support.spark.remote_folder import RemoteFolder
 
 BATCHES = 5
 #: What a key that is not in memory costs at least, where the rows are hardly to be compressed.
@@ -36,13 +35,6 @@ def checkpoint(hdfs: MiniHdfs, spark: SparkSession, tmp_path: Path) -> RemoteFol
 def merged_file(checkpoint: RemoteFolder) -> str:
     (file,) = checkpoint.files("state/holdfast")
     return f"{checkpoint.uri}/{file}"
-
-
-@pytest.fixture
-def hdfs_world(checkpoint: RemoteFolder, world: World, spark: SparkSession) -> World:
-    """An empty checkpoint for fault jobs on HDFS."""
-    world.move_to(Store(checkpoint.uri, RemotePath(checkpoint.uri, spark), {}))
-    return world
 
 
 @pytest.fixture

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support import environment, program
+from support.spark.jobs import run_job
 from support.spark.object_stores import Store, stand_in
 from support.spark.queries import STATE
 
@@ -22,21 +20,9 @@ def measured(folder: Path, store: Store, interval: str) -> dict[str, Any]:
     """What `large_runs_job` found."""
     folder.mkdir()
     settings = {**store.settings, STATE + "maintenanceInterval": interval}
-    done = subprocess.run(
-        [
-            *[sys.executable, program("spark/large_runs_job.py"), "--folder", str(folder)],
-            *["--checkpoint", store.uri, "--files", str(store.folder)],
-            *[f"--conf={key}={value}" for key, value in settings.items()],
-        ],
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    arguments = ("--checkpoint", store.uri, "--files", str(store.folder))
+    printed = run_job("spark/large_runs_job.py", *arguments, folder=folder, settings=settings)
+    found: dict[str, Any] = json.loads(printed[-1])
     return found
 
 

@@ -9,16 +9,14 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from support import environment, program
 from support.spark.faults import ALL_EXECUTORS, CLUSTER, LOCAL, ONE_FILE, ONLY_BATCHES, World
 from support.spark.java_side import check_conformance, classpath
+from support.spark.jobs import run_job
 from support.spark.object_stores import stand_in
 from support.spark.queries import write_batch
 from support.spark.state_files import merged_files
@@ -39,7 +37,7 @@ def test_the_storage_conformance_suite_passes(helpers: Path, tmp_path: Path) -> 
     check_conformance(classpath(helpers), f"objects:{tmp_path}", setting)
 
 
-def test_the_local_cache_begins_when_state_has_left_memory_and_ends_with_the_session(
+def test_the_local_cache_begins_when_state_has_left_memory_and_nothing_stays_of_a_session(
     helpers: Path, tmp_path: Path
 ) -> None:
     store = stand_in(helpers, tmp_path / "objects")
@@ -47,25 +45,16 @@ def test_the_local_cache_begins_when_state_has_left_memory_and_ends_with_the_ses
     (folder / "input").mkdir(parents=True)
     for batch in range(2):
         write_batch(folder / "input", batch, [{"key": key} for key in range(1000)])
-    done = subprocess.run(
-        [
-            *[sys.executable, program("spark/cache_job.py"), "--folder", str(folder)],
-            *["--checkpoints", store.uri],
-            *[f"--conf={key}={value}" for key, value in store.settings.items()],
-        ],
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
-    seen = json.loads(done.stdout.splitlines()[-1])
+    arguments = ("--checkpoints", store.uri)
+    printed = run_job("spark/cache_job.py", *arguments, folder=folder, settings=store.settings)
+    seen = json.loads(printed[-1])
     # Nothing is written to the local disk for as long as all state is in memory anyway.
     assert (seen["before"], seen["local"]) == (0, 0)
     assert seen["after"] > 0
     assert seen["stopped"] == 0
+    # The JVM goes on, with nothing of the session.
+    assert all(seen["held"].values())
+    assert seen["left"] == {"threads": [], "files": []}
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from support import environment, program
 from support.spark.faults import LOCAL, World
 from support.spark.java_side import (
     QUICK_START,
@@ -22,6 +20,7 @@ from support.spark.java_side import (
     classpath,
     tool,
 )
+from support.spark.jobs import run_job
 from support.spark.object_stores import S3Server
 from support.spark.queries import write_batch
 
@@ -122,21 +121,9 @@ def test_a_batch_goes_up_in_parts_while_its_tasks_write_and_is_there_when_it_is_
     full_parts = [count * 1024 // PART_BYTES for count in keys]
     conf = store.settings | {f"spark.hadoop.{key}": value for key, value in PARTS.items()}
     conf["spark.hadoop.fs.s3a.buffer.dir"] = str(tmp_path / "parts")
-    job = program("spark/large_objects_job.py")
-    done = subprocess.run(
-        [
-            *[sys.executable, job, "--folder", str(folder), "--checkpoint", store.uri],
-            *["--full-bytes", *[str(parts * PART_BYTES) for parts in full_parts]],
-            *[f"--conf={key}={value}" for key, value in conf.items()],
-        ],
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    full_bytes = [str(parts * PART_BYTES) for parts in full_parts]
+    arguments = ("--checkpoint", store.uri, "--full-bytes", *full_bytes)
+    run_job("spark/large_objects_job.py", *arguments, folder=folder, settings=conf)
     seen = json.loads((folder / "seen.json").read_text())
 
     # All tasks of batch 0 have ended, and all of its full parts are up: nothing can be seen.

@@ -1,13 +1,17 @@
 """A job whose queries on an object store run before and after state has left memory.
 
 Run as a program, it prints as one line of JSON the bytes in the executor's local cache after each,
-and once its session has ended.
+and once its session has ended; and what the JVM has of Holdfast's threads and of open files of
+state, before and after that.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,9 @@ from pyspark.sql import functions as F
 
 import holdfast
 from support.spark.queries import EVICTING, Batches, builder, drain, settings, source
+
+#: Spark closes stores with the next maintenance, and threads that rest end after some seconds.
+GIVE_UP_SECONDS = 60
 
 
 def count(spark: SparkSession, folder: Path, checkpoint: str) -> int:
@@ -33,6 +40,35 @@ def cached(jvm: Any) -> int:
     return int(jvm.io.holdfast.spark.Native.localCache()[0])
 
 
+def unload(spark: SparkSession) -> None:
+    """As maintenance does a little later: where memory is short, stores of an ended query write."""
+    jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()
+
+
+def held(process: Path) -> dict[str, list[str]]:
+    """What a process has, by what /proc says: threads of Holdfast, and open files of state."""
+    threads, files = [], []
+    for thread in (process / "task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            threads.append((thread / "comm").read_text().strip())
+    for link in (process / "fd").iterdir():
+        with suppress(FileNotFoundError):
+            files.append(os.readlink(link))
+    return {
+        "threads": sorted(name for name in threads if name.startswith("holdfast")),
+        "files": sorted(f for f in files if "/state/holdfast/" in f or "/holdfast-cache-" in f),
+    }
+
+
+def held_in_the_end(process: Path) -> dict[str, list[str]]:
+    """What stays, however long one waits."""
+    deadline = time.monotonic() + GIVE_UP_SECONDS
+    while any((left := held(process)).values()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return left
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", type=Path, required=True)
@@ -47,13 +83,19 @@ def main() -> None:
     spark.sparkContext.setLogLevel("ERROR")
     folder = args.folder / "input"
     before = count(spark, folder, f"{args.checkpoints}/before")
+    unload(spark)
     with settings(spark, EVICTING):
         # On the local disk, where no cache is needed.
         local = count(spark, folder, str(args.folder / "local"))
-    after = count(spark, folder, f"{args.checkpoints}/after")
-    jvm = spark._jvm
+        after = count(spark, folder, f"{args.checkpoints}/after")
+    jvm: Any = spark._jvm
+    process = Path("/proc", str(jvm.java.lang.ProcessHandle.current().pid()))
+    seen: dict[str, Any] = {"before": before, "local": local, "after": after}
+    seen["held"] = held(process)
     spark.stop()  # of the JVM, too, another session may begin
-    print(json.dumps({"before": before, "local": local, "after": after, "stopped": cached(jvm)}))
+    seen["stopped"] = cached(jvm)
+    seen["left"] = held_in_the_end(process)
+    print(json.dumps(seen))
 
 
 if __name__ == "__main__":

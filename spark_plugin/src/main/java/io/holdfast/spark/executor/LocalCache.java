@@ -2,7 +2,6 @@ package io.holdfast.spark.executor;
 
 import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.Native;
-import java.nio.file.Path;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.util.Utils;
 import org.slf4j.Logger;
@@ -47,9 +46,9 @@ final class LocalCache {
       return;
     }
     bytes = wanted;
-    String dir = Path.of(Utils.getLocalDir(SparkEnv.get().conf()), "holdfast").toString();
     try {
-      Native.keepLocally(dir, wanted);
+      // In no folder of its own: its file has no name, and so a killed executor leaves none.
+      Native.keepLocally(Utils.getLocalDir(SparkEnv.get().conf()), wanted);
     } catch (HoldfastException e) {
       LOG.warn("State is read without a local cache: every read goes to the checkpoint", e);
     }

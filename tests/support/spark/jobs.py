@@ -1,0 +1,49 @@
+"""Programs of this package that are Spark applications and end by themselves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from support import environment, program
+
+TIMEOUT_SECONDS = 280
+
+
+def run_job(
+    name: str, *arguments: str | Path, folder: Path, settings: Mapping[str, str]
+) -> list[str]:
+    """Run a program that takes ``--folder`` and, for each setting of Spark, ``--conf``.
+
+    Parameters
+    ----------
+    name
+        As for :func:`support.program`.
+    *arguments
+        Further ones.
+    folder
+        For what the program writes beside its checkpoint.
+    settings
+        Of its session.
+
+    Returns
+    -------
+    list of str
+        The lines that it printed.
+    """
+    done = subprocess.run(
+        [
+            *[sys.executable, program(name), "--folder", folder, *arguments],
+            *[f"--conf={key}={value}" for key, value in settings.items()],
+        ],
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    return done.stdout.splitlines()
