@@ -224,6 +224,49 @@ fn many_stores_that_rest_keep_no_blocks_that_they_read() {
 }
 
 #[test]
+fn state_whose_indexes_and_filters_alone_exceed_the_limit_can_be_used() {
+    // About 1.4 bytes for each key, in groups of 65,536 keys.
+    let keys: u64 = 1_600_000;
+    let world = world();
+    let mut store = world.store(0);
+    for batch in 0..4 {
+        world.begin(&mut store);
+        for n in batch * keys / 4..(batch + 1) * keys / 4 {
+            store
+                .put(FIRST_FAMILY, &n.to_be_bytes(), &batch.to_le_bytes())
+                .unwrap();
+        }
+        store.commit(&world.writer).unwrap();
+        world.writer.sync().unwrap();
+    }
+    let task = store.merge_task(&world.writer, 1, &HashSet::new()).unwrap();
+    let run = task.run(world.storage.as_ref(), &world.writer).unwrap();
+    store.accept(run);
+    world.writer.sync().unwrap();
+    let id = world.commit_one(&mut store);
+    drop(store);
+    let limit = MIB;
+    world.budget.set_limit_bytes(limit);
+    let mut store = world.unopened(0);
+    store
+        .open(world.storage.as_ref(), id.version, Some(&id))
+        .unwrap();
+    for batch in 0..24 {
+        world.begin(&mut store);
+        // Three groups in a batch, and all of them in the end.
+        for n in (batch * keys / 24..(batch + 1) * keys / 24).step_by(5_000) {
+            let found = store.get(FIRST_FAMILY, &n.to_be_bytes()).unwrap();
+            let written = n / (keys / 4);
+            assert_eq!(found, Some(written.to_le_bytes().as_slice()));
+        }
+        store.commit(&world.writer).unwrap();
+        let used = world.budget.used_bytes();
+        assert!(used <= limit, "{used} in batch {batch}");
+    }
+    assert_eq!(store.families().keys(), keys + 1);
+}
+
+#[test]
 fn small_stores_ask_for_no_merges_of_a_few_keys_however_short_memory_is() {
     let world = world();
     world.budget.set_target_bytes(Some(0));

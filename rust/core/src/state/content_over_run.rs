@@ -239,6 +239,13 @@ impl Families {
         }
     }
 
+    /// Gives up indexes and filters of runs that were not used since this was last called.
+    pub(in crate::state) fn forget_unused_groups(&self) {
+        if let Some(runs) = &self.runs {
+            runs.forget_unused_groups();
+        }
+    }
+
     /// Bytes of what is in memory and that no run has with that value, so that only another run lets it leave.
     pub(in crate::state) fn dirty_bytes(&self) -> usize {
         self.tables().map(|(_, table)| table.dirty_bytes()).sum()

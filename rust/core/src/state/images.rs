@@ -130,6 +130,11 @@ impl StateStore {
             self.families.evict(if all { usize::MAX } else { part });
         }
         self.count_memory()?;
+        if is_short && self.memory.is_short_for_session() {
+            // Without them a key costs two reads; but they grow with the state.
+            self.families.forget_unused_groups();
+            self.count_memory()?;
+        }
         self.is_starved = self.memory.is_short_for_merge() && self.is_dirty();
         Ok(())
     }

@@ -18,8 +18,15 @@ pub(super) struct OpenRun {
 /// By number. They take 1 to 3 bytes for each of their keys.
 #[derive(Debug, Default)]
 struct Groups {
-    read: Vec<Option<Arc<Group>>>,
+    read: Vec<Option<KeptGroup>>,
     bytes: usize,
+}
+
+#[derive(Debug)]
+struct KeptGroup {
+    group: Arc<Group>,
+    /// Since groups were last given up.
+    is_used: bool,
 }
 
 impl OpenRun {
@@ -43,7 +50,18 @@ impl OpenRun {
     /// Bytes taken from the allocator.
     pub fn memory_bytes(&self) -> usize {
         let groups = self.groups.lock();
-        groups.bytes + groups.read.capacity() * size_of::<Option<Arc<Group>>>()
+        groups.bytes + groups.read.capacity() * size_of::<Option<KeptGroup>>()
+    }
+
+    /// Gives up the groups that were not used since this was last called.
+    pub fn forget_unused_groups(&self) {
+        let mut groups = self.groups.lock();
+        let Groups { read, bytes } = &mut *groups;
+        for place in read {
+            if let Some(unused) = place.take_if(|kept| !std::mem::take(&mut kept.is_used)) {
+                *bytes -= unused.group.memory_bytes();
+            }
+        }
     }
 
     /// A group, which stays in memory.
@@ -51,14 +69,18 @@ impl OpenRun {
     /// # Errors
     /// `Corrupt`, with file, offset and owner, where it is damaged; those of storage.
     pub fn group(&self, number: usize) -> Result<Arc<Group>> {
-        if let Some(Some(group)) = self.groups.lock().read.get(number) {
-            return Ok(Arc::clone(group));
+        if let Some(Some(kept)) = self.groups.lock().read.get_mut(number) {
+            kept.is_used = true;
+            return Ok(Arc::clone(&kept.group));
         }
         let group = Arc::new(self.reader.group(number)?);
         let mut groups = self.groups.lock();
         groups.read.resize_with(self.reader.groups(), || None);
         if let Some(place @ None) = groups.read.get_mut(number) {
-            *place = Some(Arc::clone(&group));
+            *place = Some(KeptGroup {
+                group: Arc::clone(&group),
+                is_used: true,
+            });
             groups.bytes += group.memory_bytes();
         }
         Ok(group)

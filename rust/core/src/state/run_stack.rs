@@ -119,6 +119,11 @@ impl RunStack {
         *self.blocks.lock() = VecDeque::new();
     }
 
+    /// Gives up the indexes and filters that were not used since this was last called.
+    pub fn forget_unused_groups(&self) {
+        self.runs.iter().for_each(|run| run.forget_unused_groups());
+    }
+
     /// Counts blocks that a scan read.
     pub fn count_reads(&self, blocks: u64) {
         self.reads.fetch_add(blocks, Ordering::Relaxed);
