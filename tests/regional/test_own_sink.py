@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -300,6 +301,21 @@ class Faulty(SqliteSink):
         super().withdraw(after_attempt)
 
 
+class DiscardsNot(Faulty):
+    """As `Faulty`, and nothing is discarded then, for a reason of its own."""
+
+    def __init__(
+        self, database: Path, method: str, mark: Path, reason: type[BaseException]
+    ) -> None:
+        super().__init__(database, method, mark)
+        self.reason = reason
+
+    def fails_in(self, method: str) -> None:
+        super().fails_in(method)
+        if method == "discard" and self.mark.exists():
+            raise self.reason("no discard today")
+
+
 @pytest.mark.parametrize("method", ["writer", "write", "close", "persist"])
 def test_what_a_worker_raises_makes_its_region_fail_and_names_the_sink(
     method: str, tmp_path: Path, database: Path, caplog: pytest.LogCaptureFixture
@@ -322,19 +338,31 @@ def test_what_a_worker_raises_makes_its_region_fail_and_names_the_sink(
     assert rows_in(database) == expected(BATCHES[:2])
 
 
+@pytest.mark.parametrize("reason", [LookupError, SystemExit])
+@pytest.mark.parametrize("before", ["close", "persist"])
 def test_a_stage_that_cannot_discard_is_left_to_the_sweep(
-    tmp_path: Path, database: Path, caplog: pytest.LogCaptureFixture
+    before: str,
+    reason: type[BaseException],
+    tmp_path: Path,
+    database: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     mark = tmp_path / "mark"
-    mark.touch()
-    with open_pipeline(Faulty(database, "close discard", mark), tmp_path / "ckpt") as query:
+    sink = DiscardsNot(database, before, mark, reason)
+    # A region that does not answer is not waited for long.
+    soon = timedelta(seconds=20)
+    with open_pipeline(sink, tmp_path / "ckpt", region_timeout=soon) as query:
         run(query, 1)
+        mark.touch()
+        run(query, 2, first=1)
+        # And no other region of the worker that they share.
         assert query.latest.failed.keys() == {"r01"}
-        assert "sink 'Faulty' did not discard the output of region 'r01', attempt 2" in caplog.text
-        assert waiting(database) == []
+        assert "did not discard the output of region 'r01', attempt 3" in caplog.text
+        assert f"{reason.__name__}: no discard today" in caplog.text
         mark.unlink()
         query.finish()
-    assert rows_in(database) == expected(BATCHES[:1])
+    assert waiting(database) == []
+    assert rows_in(database) == expected(BATCHES[:2])
 
 
 def test_a_commit_that_fails_ends_the_pipeline_and_is_made_good_by_the_next_start(

@@ -16,7 +16,8 @@ import pytest
 
 from support import environment, program
 from support.spark import processes
-from support.spark.queries import write_batch
+from support.spark.queries import EVICTING, write_batch
+from support.spark.state_files import commit_ids, delta_runs
 
 pytestmark = pytest.mark.versions
 
@@ -24,6 +25,12 @@ JOB = program("spark/crash_job.py")
 BATCHES = 5
 WAIT_SECONDS = 150
 LOCAL, CLUSTER = "local[2]", "local-cluster[2,1,1024]"
+
+#: Nothing stays in memory, and every batch is followed by maintenance.
+COLD = {**EVICTING, "spark.sql.streaming.maxBatchesToRetainInMemory": "0"}
+#: Rows of batches, so few after the first one that runs with them lie above each other.
+FEWER = (20_000, 2_000, 1_000, 500, 250, 120, 60, 30)
+FEWER_BEFORE = 6
 
 
 def rows_of(batch: int) -> list[dict[str, Any]]:
@@ -33,20 +40,23 @@ def rows_of(batch: int) -> list[dict[str, Any]]:
     ]
 
 
-def expected() -> dict[str, tuple[int, int]]:
+INPUT = [rows_of(batch) for batch in range(BATCHES)]
+
+
+def expected(batches: Sequence[Sequence[dict[str, Any]]] = INPUT) -> dict[str, tuple[int, int]]:
     """What an undisturbed run ends with, computed from the input alone."""
     result: dict[str, tuple[int, int]] = {}
-    for batch in range(BATCHES):
-        for row in rows_of(batch):
+    for rows in batches:
+        for row in rows:
             n, s = result.get(row["key"], (0, 0))
             result[row["key"]] = (n + 1, s + row["value"])
     return result
 
 
-def final_rows(folder: Path) -> dict[str, tuple[int, int]]:
+def final_rows(folder: Path, batches: int = BATCHES) -> dict[str, tuple[int, int]]:
     """Last update of every key over the published batches."""
     result: dict[str, tuple[int, int]] = {}
-    for batch in range(BATCHES):
+    for batch in range(batches):
         for row in pq.read_table(
             folder / "output" / f"batch={batch}", partitioning=None
         ).to_pylist():
@@ -163,6 +173,33 @@ def test_driver_killed_between_batches_and_restarted_on_another_number_of_execut
     feed(job_folder, range(3, BATCHES))
     Job(job_folder, master=restarted_on, block="none").finish()
     assert final_rows(job_folder) == expected()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1)])
+def test_another_number_of_executors_goes_on_over_the_runs_that_the_first_ones_left(
+    job_folder: Path, before: int, after: int
+) -> None:
+    def start(executors: int, block: str) -> Job:
+        master = f"local-cluster[{executors},1,1024]"
+        settings = [f"--conf={key}={value}" for key, value in COLD.items()]
+        return Job(job_folder, master=master, block=block, arguments=settings)
+
+    batches = [
+        [{"key": f"k{n * 7 % FEWER[0]}", "value": n * 13 % 101} for n in range(count)]
+        for count in FEWER
+    ]
+    for number in range(FEWER_BEFORE):
+        write_batch(job_folder / "input", number, batches[number])
+    job = start(before, "between")
+    job.wait_until_blocked()
+    job.kill()
+    partitions = commit_ids(job_folder / "checkpoint", FEWER_BEFORE - 1)["0"]
+    assert max(delta_runs(store_id) for (store_id,) in partitions) > 1
+    for number in range(FEWER_BEFORE, len(batches)):
+        write_batch(job_folder / "input", number, batches[number])
+    start(after, "none").finish()
+    assert final_rows(job_folder, len(batches)) == expected(batches)
 
 
 @pytest.mark.full

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from typing import Any
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -47,17 +48,26 @@ DWINDLING = (1600, 320, 160, 80, 40, 20, 10, 5)
 MINUTES_PER_DWINDLING_BATCH = 3
 
 
-def dwindling(stream: int = 0) -> list[list[dict[str, Any]]]:
-    """Nearly every row of the first batch has a key of its own; later ones have some of these.
+def dwindling(
+    stream: int = 0,
+    *,
+    counts: Sequence[int] = DWINDLING,
+    minutes: int = MINUTES_PER_DWINDLING_BATCH,
+) -> list[list[dict[str, Any]]]:
+    """Nearly every row of the largest batch has a key of its own; later ones have some of these.
 
     Parameters
     ----------
     stream
         As in :func:`events`.
+    counts
+        Rows of each batch.
+    minutes
+        Event time of each batch.
     """
     result = []
-    for batch, count in enumerate(DWINDLING):
-        span = MINUTES_PER_DWINDLING_BATCH * 60
+    for batch, count in enumerate(counts):
+        span = minutes * 60
         rows = []
         for i in range(count):
             n = i * 7 + stream + 3 * batch
@@ -71,3 +81,9 @@ def dwindling(stream: int = 0) -> list[list[dict[str, Any]]]:
             )
         result.append(rows)
     return result
+
+
+def dwindling_slowly(stream: int = 0) -> list[list[dict[str, Any]]]:
+    """As :func:`dwindling`, where keys time out that have no rows for four minutes after a batch:
+    not before some batches, because a first one brings a watermark and the others are short."""
+    return dwindling(stream, counts=(5, *DWINDLING), minutes=1)

@@ -175,7 +175,8 @@ class TwoPhaseSink(ABC):
         Returns
         -------
         sequence of Exception or None
-            For each stage, in this order, what went wrong. Such a stage is discarded.
+            For each stage, in this order, what went wrong. Such a stage is discarded by its
+            region.
         """
         return [_persisted(stage) for stage in stages]
 
@@ -290,6 +291,6 @@ def _persisted(stage: Stage) -> Exception | None:
     try:
         stage.persist()
     except Exception as error:
-        stage.discard()
+        # Its region discards it: what goes wrong in that must not reach the others.
         return error
     return None
