@@ -1,0 +1,112 @@
+"""A join of streams whose stores lie over many runs. Run as a program, with few file descriptors.
+
+Each of the partitions has four stores, and nothing of them stays in memory that a run has. Batches put a
+few rows into all of them until most stores have runs, then every row of the other side is joined. The
+program prints, as one line of JSON, how many runs the last commits build on, and the rows that came
+out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+import holdfast
+from support.spark.queries import EVICTING, STATE, builder, source, write_batch
+from support.spark.state_files import Segment, commit_ids, lineage
+
+GIVE_UP_SECONDS = 200
+
+#: Of the head of a segment: tag and value.
+KIND, RUN = 2, 5
+
+
+def side(spark: SparkSession, folder: Path, name: str) -> DataFrame:
+    """Rows of one side: a key and the batch that they came with."""
+    rows = source(spark, folder / name)
+    return rows.select(sf.col("key").alias(f"{name}_key"), sf.col("batch").alias(f"{name}_batch"))
+
+
+def runs(checkpoint: Path, batch: int) -> set[Segment]:
+    """Those that the commits of a batch build on, of all stores."""
+    (operator,) = commit_ids(checkpoint, batch).values()
+    ids = [store_id for partition in operator for store_id in partition]
+    built_on = {segment for store_id in ids for segment in lineage(checkpoint, store_id)}
+    return {segment for segment in built_on if dict(segment.head(checkpoint))[KIND] == RUN}
+
+
+def files_open(spark: SparkSession) -> dict[str, int]:
+    """Descriptors of the JVM, and how many of them are for physical files."""
+    jvm: Any = spark._jvm
+    descriptors = Path("/proc", str(jvm.ProcessHandle.current().pid()), "fd")
+    names = []
+    for descriptor in descriptors.iterdir():
+        with suppress(FileNotFoundError):
+            names.append(descriptor.readlink().name)
+    return {"descriptors": len(names), "files": sum(name.endswith(".hf") for name in names)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--partitions", type=int, required=True)
+    parser.add_argument("--keys", type=int, required=True)
+    args = parser.parse_args()
+    session = holdfast.configure(builder("local[2]", args.folder / "warehouse"))
+    session = session.config("spark.sql.shuffle.partitions", str(args.partitions))
+    for key, value in EVICTING.items():
+        session = session.config(key, value)
+    spark = session.getOrCreate()
+    spark.sparkContext.setLogLevel("WARN")
+    checkpoint = args.folder / "checkpoint"
+    fed = 0
+
+    def feed(left: range, right: range) -> None:
+        nonlocal fed
+        for name, keys in (("left", left), ("right", right)):
+            folder = args.folder / name
+            folder.mkdir(exist_ok=True)
+            write_batch(folder, fed, [{"key": key, "batch": fed} for key in keys])
+        fed += 1
+
+    keys, others = range(args.keys), range(args.keys, 2 * args.keys)
+    feed(keys, others)
+    pairs: list[tuple[Any, ...]] = []
+    joined = side(spark, args.folder, "left").join(
+        side(spark, args.folder, "right"), sf.expr("left_key = right_key")
+    )
+    query = (
+        joined.writeStream.option("checkpointLocation", str(checkpoint))
+        .foreachBatch(lambda batch, _: pairs.extend(tuple(row) for row in batch.collect()))
+        .start()
+    )
+    query.processAllAvailable()
+    deadline = time.monotonic() + GIVE_UP_SECONDS
+    while len(runs(checkpoint, fed - 1)) < 4 * args.partitions:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{len(runs(checkpoint, fed - 1))} runs after {fed} batches")
+        feed(keys, others)
+        query.processAllAvailable()
+    batches = fed
+    # Every row of the left side is read of a run, if it is not in a changelog yet.
+    feed(others, keys)
+    query.processAllAvailable()
+    of_keys = [pair for pair in pairs if pair[0] in keys]
+    assert sorted(of_keys) == [
+        (key, batch, key, batches) for key in keys for batch in range(batches)
+    ]
+    open_files = files_open(spark)
+    query.stop()
+    spark.stop()
+    print(json.dumps({"runs": len(runs(checkpoint, batches)), **open_files}))
+
+
+if __name__ == "__main__":
+    main()
