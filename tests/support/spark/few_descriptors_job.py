@@ -20,7 +20,7 @@ from pyspark.sql import functions as sf
 
 import holdfast
 from support.spark.queries import EVICTING, STATE, builder, source, write_batch
-from support.spark.state_files import Segment, commit_ids, lineage
+from support.spark.state_files import commit_ids, lineage
 
 GIVE_UP_SECONDS = 200
 
@@ -34,12 +34,13 @@ def side(spark: SparkSession, folder: Path, name: str) -> DataFrame:
     return rows.select(sf.col("key").alias(f"{name}_key"), sf.col("batch").alias(f"{name}_batch"))
 
 
-def runs(checkpoint: Path, batch: int) -> set[Segment]:
-    """Those that the commits of a batch build on, of all stores."""
-    (operator,) = commit_ids(checkpoint, batch).values()
-    ids = [store_id for partition in operator for store_id in partition]
+def runs(checkpoint: Path) -> int:
+    """How many runs the newest commits build on, of all stores."""
+    newest = max(int(path.name) for path in (checkpoint / "commits").glob("[0-9]*"))
+    (operator,) = commit_ids(checkpoint, newest).values()
+    ids = {store_id for partition in operator for store_id in partition}
     built_on = {segment for store_id in ids for segment in lineage(checkpoint, store_id)}
-    return {segment for segment in built_on if dict(segment.head(checkpoint))[KIND] == RUN}
+    return sum(dict(segment.head(checkpoint))[KIND] == RUN for segment in built_on)
 
 
 def files_open(spark: SparkSession) -> dict[str, int]:
@@ -58,9 +59,13 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--partitions", type=int, required=True)
     parser.add_argument("--keys", type=int, required=True)
+    parser.add_argument("--max-file-bytes", type=int, required=True)
     args = parser.parse_args()
     session = holdfast.configure(builder("local[2]", args.folder / "warehouse"))
     session = session.config("spark.sql.shuffle.partitions", str(args.partitions))
+    session = session.config(STATE + "holdfast.maxFileBytes", str(args.max_file_bytes))
+    # Spark would write a file for each partition at once.
+    session = session.config("spark.shuffle.sort.bypassMergeThreshold", "1")
     for key, value in EVICTING.items():
         session = session.config(key, value)
     spark = session.getOrCreate()
@@ -89,9 +94,9 @@ def main() -> None:
     )
     query.processAllAvailable()
     deadline = time.monotonic() + GIVE_UP_SECONDS
-    while len(runs(checkpoint, fed - 1)) < 4 * args.partitions:
+    while (found := runs(checkpoint)) < 4 * args.partitions:
         if time.monotonic() > deadline:
-            raise RuntimeError(f"{len(runs(checkpoint, fed - 1))} runs after {fed} batches")
+            raise RuntimeError(f"{found} runs after {fed} batches")
         feed(keys, others)
         query.processAllAvailable()
     batches = fed
@@ -105,7 +110,7 @@ def main() -> None:
     open_files = files_open(spark)
     query.stop()
     spark.stop()
-    print(json.dumps({"runs": len(runs(checkpoint, batches)), **open_files}))
+    print(json.dumps({"runs": runs(checkpoint), "batches": fed, **open_files}))
 
 
 if __name__ == "__main__":
