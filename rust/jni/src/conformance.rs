@@ -44,7 +44,7 @@ extern "system" fn Java_io_holdfast_spark_files_StorageConformance_run<'local>(
                 Err(error) => panic!("no folder for the suite: {error}"),
             }
         };
-        conformance::run(&fresh);
+        conformance::run(fresh);
         let pool = Arc::new(HandlePool::new(1));
         conformance::run(|| Arc::new(PooledStorage::new(fresh(), Arc::clone(&pool))));
         Ok(())

@@ -1,9 +1,9 @@
 """A join of streams whose stores lie over many runs. Run as a program, with few file descriptors.
 
-Each of the partitions has four stores, and nothing of them stays in memory that a run has. Batches put a
-few rows into all of them until most stores have runs, then every row of the other side is joined. The
-program prints, as one line of JSON, how many runs the last commits build on, and the rows that came
-out.
+Each partition has four stores, and nothing of them stays in memory that a run has. Batches put rows
+into all stores until there are as many runs; then every row of one side finds those of the other.
+The program prints, as one line of JSON, how many runs the newest commits build on, how many batches
+it fed, and what the JVM has open.
 """
 
 from __future__ import annotations
