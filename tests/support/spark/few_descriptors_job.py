@@ -19,13 +19,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 import holdfast
+from support.spark.counted_texts import KIND, RUN
 from support.spark.queries import EVICTING, STATE, builder, source, write_batch
 from support.spark.state_files import commit_ids, lineage
 
 GIVE_UP_SECONDS = 200
-
-#: Of the head of a segment: tag and value.
-KIND, RUN = 2, 5
 
 
 def side(spark: SparkSession, folder: Path, name: str) -> DataFrame:
