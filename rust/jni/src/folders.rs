@@ -82,7 +82,7 @@ pub(crate) fn storage(
 const MAX_HANDLES: u64 = 256;
 
 /// Handles take an eighth of the descriptors that the process may have, 128 of 1,024: a JVM with Spark's
-/// jars and connections has 400 to 500.
+/// jars has 340, and for a moment 100 more.
 fn max_handles() -> usize {
     let descriptors = getrlimit(Resource::Nofile).current;
     descriptors.map_or(MAX_HANDLES, |all| MAX_HANDLES.min(all / 8)) as usize
