@@ -6,7 +6,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use holdfast_core::ErrorKind;
-use holdfast_core::storage::{FaultyStorage, LocalStorage, Operation, Storage, conformance};
+use holdfast_core::storage::{
+    CachedStorage, FaultyStorage, HandlePool, LocalCache, LocalStorage, Operation, PooledStorage,
+    Storage, conformance,
+};
 
 fn fresh_roots() -> (tempfile::TempDir, impl Fn() -> PathBuf) {
     let dir = tempfile::tempdir().unwrap();
@@ -30,6 +33,30 @@ fn local_storage_conforms() {
 fn faulty_storage_without_a_script_conforms() {
     let (_dir, fresh) = fresh_roots();
     conformance::run(|| Arc::new(FaultyStorage::new(Arc::new(LocalStorage::new(fresh())))));
+}
+
+#[test]
+fn pooled_storage_conforms_with_any_number_of_handles() {
+    let (_dir, fresh) = fresh_roots();
+    for max_handles in [0, 1, 128] {
+        let pool = Arc::new(HandlePool::new(max_handles));
+        conformance::run(|| {
+            let files = Arc::new(LocalStorage::new(fresh()));
+            Arc::new(PooledStorage::new(files, Arc::clone(&pool)))
+        });
+    }
+}
+
+#[test]
+fn pooled_storage_behind_a_cache_conforms() {
+    let (dir, fresh) = fresh_roots();
+    let (pool, cache) = (Arc::new(HandlePool::new(2)), Arc::<LocalCache>::default());
+    cache.keep_in(&dir.path().join("cache"), 16 << 20).unwrap();
+    conformance::run(|| {
+        let files = Arc::new(LocalStorage::new(fresh()));
+        let pooled = Arc::new(PooledStorage::new(files, Arc::clone(&pool)));
+        Arc::new(CachedStorage::new(pooled, Arc::clone(&cache)))
+    });
 }
 
 #[test]

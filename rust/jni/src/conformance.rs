@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use holdfast_core::storage::{Storage, conformance};
+use holdfast_core::storage::{HandlePool, PooledStorage, Storage, conformance};
 use jni::objects::{JClass, JString};
 use jni::sys::jint;
 use jni::{Env, EnvUnowned, JValue, JavaVM, jni_sig, jni_str};
@@ -13,6 +13,7 @@ use crate::guard::with_env;
 use crate::hadoop::HadoopStorage;
 
 /// `StorageConformance.run(String parent)`: every check gets a fresh folder below `parent`.
+/// Once as it is, and once with handles of a pool, as executors use it.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_files_StorageConformance_run<'local>(
     env: EnvUnowned<'local>,
@@ -23,7 +24,7 @@ extern "system" fn Java_io_holdfast_spark_files_StorageConformance_run<'local>(
         let parent = parent.try_to_string(env)?;
         let class = env.new_global_ref(class)?;
         let next = Cell::new(0);
-        conformance::run(|| {
+        let fresh = || {
             next.set(next.get() + 1);
             let open = |env: &mut Env<'_>| -> jni::errors::Result<HadoopStorage> {
                 let name = env.new_string(&parent)?;
@@ -42,7 +43,10 @@ extern "system" fn Java_io_holdfast_spark_files_StorageConformance_run<'local>(
                 Ok(storage) => Arc::new(storage) as Arc<dyn Storage>,
                 Err(error) => panic!("no folder for the suite: {error}"),
             }
-        });
+        };
+        conformance::run(fresh);
+        let pool = Arc::new(HandlePool::new(1));
+        conformance::run(|| Arc::new(PooledStorage::new(fresh(), Arc::clone(&pool))));
         Ok(())
     });
 }

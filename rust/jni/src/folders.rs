@@ -8,12 +8,15 @@ use std::sync::{Arc, LazyLock};
 use holdfast_core::format::Compression;
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::MergedRun;
-use holdfast_core::storage::{CachedStorage, LocalCache, LocalStorage, Storage};
+use holdfast_core::storage::{
+    CachedStorage, HandlePool, LocalCache, LocalStorage, PooledStorage, Storage,
+};
 use holdfast_core::{Error, OwnerTag, Term};
 use jni::objects::{JClass, JLongArray, JObject, JObjectArray, JString};
 use jni::sys::{jboolean, jint, jlong};
 use jni::{Env, EnvUnowned, jni_sig, jni_str};
 use parking_lot::Mutex;
+use rustix::process::{Resource, getrlimit};
 
 use crate::convert::{LongRecord, file_id, java_longs, java_strings, longs};
 use crate::guard::{Failure, primitive, with_env};
@@ -74,6 +77,21 @@ pub(crate) fn storage(
     })
 }
 
+/// Most handles with which files of state stores are read, where the process may have that many
+/// descriptors: 64 tasks that read four runs each. On S3A a handle may have a connection, of 500 by default.
+const MAX_HANDLES: u64 = 256;
+
+/// Handles take an eighth of the descriptors that the process may have, 128 of 1,024: a JVM with Spark's
+/// jars has 340, and for a moment 100 more.
+fn max_handles() -> usize {
+    let descriptors = getrlimit(Resource::Nofile).current;
+    descriptors.map_or(MAX_HANDLES, |all| MAX_HANDLES.min(all / 8)) as usize
+}
+
+/// Handles with which files are read, of all folders of state stores of this process.
+static HANDLES: LazyLock<Arc<HandlePool>> =
+    LazyLock::new(|| Arc::new(HandlePool::new(max_handles())));
+
 /// Pages of remote files, of all folders of state stores of this process.
 static CACHE: LazyLock<Arc<LocalCache>> = LazyLock::new(Arc::default);
 
@@ -118,7 +136,9 @@ extern "system" fn Java_io_holdfast_spark_Native_openFolder<'local>(
     compression_code: jint,
 ) -> jlong {
     with_env(env, |env| {
-        let mut storage = storage(env, &dir, &files)?;
+        let handles = Arc::clone(&HANDLES);
+        let mut storage: Arc<dyn Storage> =
+            Arc::new(PooledStorage::new(storage(env, &dir, &files)?, handles));
         if !files.is_null() {
             storage = Arc::new(CachedStorage::new(storage, Arc::clone(&CACHE)));
         }

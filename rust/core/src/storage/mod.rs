@@ -6,8 +6,10 @@ mod cached;
 pub mod conformance;
 #[cfg(feature = "testing")]
 mod faulty;
+mod handle_pool;
 mod local;
 mod local_cache;
+mod pooled;
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,8 +19,10 @@ use crate::error::{Error, ErrorKind, Result};
 pub use cached::CachedStorage;
 #[cfg(feature = "testing")]
 pub use faulty::{FaultyStorage, Operation};
+pub use handle_pool::HandlePool;
 pub use local::LocalStorage;
 pub use local_cache::LocalCache;
+pub use pooled::PooledStorage;
 
 /// What a backend can promise. One that learns this from its first object promises nothing before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,6 +6,7 @@ pub mod forgery;
 pub mod frames;
 pub mod memory;
 pub mod metadata;
+pub mod open_files;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
