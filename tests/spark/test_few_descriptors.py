@@ -13,7 +13,7 @@ import pytest
 from support import environment, program
 
 #: A JVM with Spark's jars, and no stores, has 340 of them, and for a moment 100 more.
-DESCRIPTORS = 520
+DESCRIPTORS = 560
 PARTITIONS = 64
 
 
@@ -23,7 +23,7 @@ PARTITIONS = 64
         # Few runs share a file: an eighth of the descriptors is for those that are read, ...
         pytest.param(2_000, DESCRIPTORS // 8, id="many-files"),
         # ... and all do: what is read is one file or two.
-        pytest.param(32 << 20, 2, id="few-files"),
+        pytest.param(32 << 20, 2, id="few-files", marks=pytest.mark.full),
     ],
 )
 def test_stores_over_more_runs_than_there_are_descriptors_join_all_rows(

@@ -14,8 +14,8 @@ import holdfast
 from support.spark.counted_texts import CountedTexts
 from support.spark.queries import STATE, builder
 
-KEYS = 6_000
-BATCHES = 60
+KEYS = 4_000
+BATCHES = 40
 KEYS_A_BATCH = 100
 
 
