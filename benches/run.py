@@ -77,7 +77,7 @@ suites:
   restores  restores of stores of 1, 3 and 10 M keys, and gets of all their keys
   writes   what one store of 1 M keys writes over 2,000 batches of 0.1 % changed keys
   larger   batches on one store whose memory is limited to a tenth of it
-  resident  resident memory of four operators with ten times the state that memory may hold (needs jcmd)
+  resident  resident memory of queries with ten times the state that memory holds (needs jcmd)
   coordinator  a checkpoint of 10,000 regions of which 30 % fail: no Spark
   state    snapshots and restore of one large NumPy array, beside numpy.save and PyTorch: no Spark
   gpu      the same of a CuPy array, digests, the copy to the host, memory (needs a GPU)
