@@ -17,6 +17,7 @@ use crate::convert::{LongRecord, file_ids, java_strings, strings};
 use crate::folders::{FOLDERS, SegmentFolder};
 use crate::guard::{Failure, primitive, with_env};
 use crate::handles::Handles;
+use crate::malloc;
 
 struct Store {
     folder: Arc<SegmentFolder>,
@@ -263,6 +264,7 @@ extern "system" fn Java_io_holdfast_spark_Native_begin<'local>(
             let mut state = store.state.lock();
             state.mend(store.folder.writer()?)?;
             state.begin()?;
+            malloc::give_back(&MEMORY);
             Ok(state.is_hydrating())
         })
     })

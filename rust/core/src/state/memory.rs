@@ -16,6 +16,8 @@ pub struct MemoryBudget {
     /// [`UNSET`] for three quarters of the limit.
     target_bytes: AtomicU64,
     was_short: AtomicBool,
+    /// Since [`MemoryBudget::take_given_up`] last said that it is much.
+    given_up_bytes: AtomicU64,
     load_bytes: AtomicU64,
 }
 
@@ -38,6 +40,7 @@ impl MemoryBudget {
             limit_bytes: AtomicU64::new(UNSET),
             target_bytes: AtomicU64::new(UNSET),
             was_short: AtomicBool::new(false),
+            given_up_bytes: AtomicU64::new(0),
             load_bytes: AtomicU64::new(LOAD_BYTES),
         }
     }
@@ -66,6 +69,20 @@ impl MemoryBudget {
         self.was_short.load(Ordering::Relaxed)
     }
 
+    /// Whether stores gave up as much as an eighth of the target since this last said so: the allocator may
+    /// keep that, beside what stores take. Never where they were not short of memory.
+    pub fn take_given_up(&self) -> bool {
+        let due = |bytes: u64| {
+            self.target_bytes()
+                .is_some_and(|target| bytes >= target / 8)
+        };
+        if !self.was_short() || !due(self.given_up_bytes.load(Ordering::Relaxed)) {
+            return false;
+        }
+        // Of several threads one is told.
+        due(self.given_up_bytes.swap(0, Ordering::Relaxed))
+    }
+
     /// Up to how many bytes in memory the runs of a store are loaded when it is opened. Where there is a
     /// target, larger ones are left where they are, and come into memory beside the work of the store. 8 MiB
     /// unless this says another.
@@ -84,6 +101,7 @@ impl MemoryBudget {
             self.used_bytes.fetch_add(grown, Ordering::Relaxed) + grown
         } else {
             let freed = before - now;
+            self.given_up_bytes.fetch_add(freed, Ordering::Relaxed);
             self.used_bytes.fetch_sub(freed, Ordering::Relaxed) - freed
         }
     }
@@ -167,5 +185,27 @@ impl MemoryShare {
 impl Drop for MemoryShare {
     fn drop(&mut self) {
         self.budget.replace(self.bytes, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn much_given_up_is_told_once_and_only_where_memory_was_short() {
+        let budget = Arc::new(MemoryBudget::unlimited());
+        let mut share = MemoryShare::of(Arc::clone(&budget));
+        let mut give_up = |from: u64, to: u64| {
+            share.set(from).and_then(|()| share.set(to)).is_ok() && budget.take_given_up()
+        };
+        assert!(!give_up(900, 0), "without a target");
+        budget.set_target_bytes(Some(800));
+        assert!(!give_up(700, 0), "without having been short of memory");
+        assert!(MemoryShare::of(Arc::clone(&budget)).is_short(801));
+        assert!(give_up(700, 600), "all that went before counts");
+        assert!(!give_up(699, 600), "99 bytes since");
+        assert!(give_up(601, 600), "an eighth of the target since");
+        assert!(!give_up(600, 600), "told already");
     }
 }
