@@ -28,6 +28,8 @@ from common.targets import Verdict
 from gpu import state
 from memory import measure as memory
 from regional import coordinator, pipeline, regions, requests
+from resident import measure as resident
+from resident.queries import QUERIES as OPERATORS
 from spark import measure as queries
 from spark.cases import SUITES
 from spark.queries import QUERIES
@@ -52,6 +54,7 @@ PLANS: Mapping[str, Callable[[argparse.Namespace, Path], Iterator[Plan]]] = {
     "restores": store.plans_of_restores,
     "writes": writes.plans,
     "larger": larger.plans,
+    "resident": resident.plans,
     "coordinator": coordinator.plans,
     "state": partial(state.plans, "numpy"),
     GPU: partial(state.plans, "cupy"),
@@ -74,6 +77,7 @@ suites:
   restores  restores of stores of 1, 3 and 10 M keys, and gets of all their keys
   writes   what one store of 1 M keys writes over 2,000 batches of 0.1 % changed keys
   larger   batches on one store whose memory is limited to a tenth of it
+  resident  resident memory of queries with ten times the state that memory holds (needs jcmd)
   coordinator  a checkpoint of 10,000 regions of which 30 % fail: no Spark
   state    snapshots and restore of one large NumPy array, beside numpy.save and PyTorch: no Spark
   gpu      the same of a CuPy array, digests, the copy to the host, memory (needs a GPU)
@@ -114,17 +118,32 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
         "--write-batches", type=int, help="batches of a run of the suite writes (2000)"
     )
     parser.add_argument(
+        "--resident-batches", type=int, help="batches of a run of the suite resident (30)"
+    )
+    parser.add_argument(
+        "--target-mib", type=int, help="memory that state may take in the suite resident (64)"
+    )
+    parser.add_argument(
+        "--partitions", type=int, default=20, help="partitions of the suite resident (20)"
+    )
+    parser.add_argument(
         "--warm-up",
         type=int,
         default=1,
         help="batches of a run that are dropped from the times (1)",
     )
-    parser.add_argument("--query", choices=QUERIES, help="only this query (all three)")
+    parser.add_argument(
+        "--query",
+        choices=dict.fromkeys((*QUERIES, *OPERATORS)),
+        help="only this query of the suites that run queries (all)",
+    )
     parser.add_argument(
         "--keys", type=int, help="keys of a store (1000000, of the suite larger 2000000)"
     )
     parser.add_argument(
-        "--rows", type=int, help="rows of a batch of the suite larger (a thousandth of the keys)"
+        "--rows",
+        type=int,
+        help="rows of a batch of the suites larger (a thousandth of the keys) and resident (19200)",
     )
     parser.add_argument(
         "--free-rocksdb",

@@ -1,10 +1,42 @@
-"""CPU time of a process and everything it started, whatever its process group."""
+"""What the kernel says of processes: memory, reads and writes, CPU time."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from harness.process import cpu_of, process_stats
+
+_RESIDENT = re.compile(r"^VmRSS:\s+(\d+) kB", re.MULTILINE)
+_PEAK = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
+
+
+class Process:
+    """What the kernel says of one process."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._folder = Path(f"/proc/{number}")
+
+    def calls(self) -> dict[str, int]:
+        """Return numbers and bytes of its reads and writes so far."""
+        lines = (self._folder / "io").read_text().splitlines()
+        return {name: int(count) for name, count in (line.split(": ") for line in lines)}
+
+    def resident_bytes(self) -> int:
+        """Return its resident memory, and begin to look for the most anew."""
+        (self._folder / "clear_refs").write_text("5")
+        return self._kib(_RESIDENT) << 10
+
+    def peak_bytes(self) -> int:
+        """Return the most resident memory since `resident_bytes` was called last."""
+        return self._kib(_PEAK) << 10
+
+    def _kib(self, field: re.Pattern[str]) -> int:
+        found = field.search((self._folder / "status").read_text())
+        assert found is not None
+        return int(found.group(1))
 
 
 def cpu_of_tree(root: int) -> float:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from common.java import compile_java
+from common.limits import LIMITED, memory_limit
 from common.report import Result
 from common.rounds import Metric, Run, WrongStateError, in_rounds
 from common.targets import Target
@@ -18,7 +19,6 @@ from common.targets import Target
 from harness.process import follow
 from harness.providers import TITLES
 from harness.screen import Screen
-from holdfast._spark import OPTION_KEYS, STORE
 
 _HERE = Path(__file__).parent
 _SILENCE_S = 600.0
@@ -29,9 +29,6 @@ _KEY_BYTES, _VALUE_BYTES = 16, 96
 _DEFAULT_KEYS = 2_000_000
 _STATE_PER_MEMORY = 10
 _MIB = 1 << 20
-
-#: Those whose memory can be limited; Spark's default keeps all state on the heap.
-_PROVIDERS = ("rocksdb-changelog", "rocksdb", "holdfast")
 
 _WORKLOAD_TITLES = {"zipf": "Zipf 0.99 keys", "uniform": "uniform keys", "new": "mostly new keys"}
 
@@ -226,14 +223,9 @@ class Plan:
     def _limits(self, provider: str, *, filling: bool) -> dict[str, str]:
         # What is there before the rounds need not be made in as little memory.
         memory_mib = self.memory_mib * (_STATE_PER_MEMORY if filling else 1)
-        if provider == "holdfast":
-            return {OPTION_KEYS["target_memory_bytes"]: f"{memory_mib}m"}
-        if self.free_rocksdb:
+        if provider != "holdfast" and self.free_rocksdb:
             return {}
-        return {
-            f"{STORE}.rocksdb.boundedMemoryUsage": "true",
-            f"{STORE}.rocksdb.maxMemoryUsageMB": str(memory_mib),
-        }
+        return memory_limit(provider, memory_mib)
 
     def _require_one_state(self, round_number: int | None, end: Mapping[str, Any]) -> None:
         found = (end["counted"], end["at"]["next_new"])
@@ -278,7 +270,7 @@ def plans(options: argparse.Namespace, folder: Path) -> Iterator[Plan]:
     state_bytes = keys * (_KEY_BYTES + _VALUE_BYTES)
     yield Plan(
         folder=folder,
-        providers=tuple(name for name in options.providers if name in _PROVIDERS),
+        providers=tuple(name for name in options.providers if name in LIMITED),
         rounds=options.rounds,
         keys=keys,
         rows=options.rows or max(1, keys // 1000),

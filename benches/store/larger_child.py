@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import Any
 # A script finds what is beside it; this is where the packages are.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
+from common.processes import Process
 from memory.native import trim
 
 from harness.process import Reporter, report_to_parent
@@ -29,42 +29,12 @@ _WARM_UPS = 10
 _FILLING = 20
 _SETTLING = 12
 
-_RESIDENT = re.compile(r"^VmRSS:\s+(\d+) kB", re.MULTILINE)
-_PEAK = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
-
 #: Workload, how keys are chosen, what is done with each.
 WORKLOADS = {
     "zipf": ("chooseZipf", "count"),
     "uniform": ("chooseUniform", "count"),
     "new": ("chooseMostlyNew", "deduplicate"),
 }
-
-
-class Process:
-    """What the kernel says of the JVM."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self._folder = Path(f"/proc/{number}")
-
-    def calls(self) -> dict[str, int]:
-        """Return numbers and bytes of its reads and writes so far."""
-        lines = (self._folder / "io").read_text().splitlines()
-        return {name: int(count) for name, count in (line.split(": ") for line in lines)}
-
-    def resident_bytes(self) -> int:
-        """Return its resident memory, and begin to look for the most anew."""
-        (self._folder / "clear_refs").write_text("5")
-        return self._kib(_RESIDENT) << 10
-
-    def peak_bytes(self) -> int:
-        """Return the most resident memory since `resident_bytes` was called last."""
-        return self._kib(_PEAK) << 10
-
-    def _kib(self, field: re.Pattern[str]) -> int:
-        found = field.search((self._folder / "status").read_text())
-        assert found is not None
-        return int(found.group(1))
 
 
 class Batches:

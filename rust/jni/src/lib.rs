@@ -13,6 +13,7 @@ mod folders;
 mod guard;
 mod hadoop;
 mod handles;
+mod malloc;
 mod pipeline;
 mod regional;
 mod store;

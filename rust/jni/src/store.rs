@@ -17,6 +17,7 @@ use crate::convert::{LongRecord, file_ids, java_strings, strings};
 use crate::folders::{FOLDERS, SegmentFolder};
 use crate::guard::{Failure, primitive, with_env};
 use crate::handles::Handles;
+use crate::malloc;
 
 struct Store {
     folder: Arc<SegmentFolder>,
@@ -267,6 +268,7 @@ extern "system" fn Java_io_holdfast_spark_Native_begin<'local>(
             let mut state = store.state.lock();
             state.mend(store.folder.writer()?)?;
             state.begin()?;
+            malloc::give_back(&MEMORY);
             let hydration = jint::from(state.is_hydrating()) * WANTS_HYDRATION;
             let merge = jint::from(state.wants_merge()) * WANTS_MERGE;
             Ok(hydration + merge)

@@ -16,6 +16,8 @@ pub struct MemoryBudget {
     /// [`UNSET`] for three quarters of the limit.
     target_bytes: AtomicU64,
     was_short: AtomicBool,
+    /// Since [`MemoryBudget::take_given_up`] last said that it is much.
+    given_up_bytes: AtomicU64,
     load_bytes: AtomicU64,
     /// What the last session of every store took, all together.
     session_bytes: AtomicU64,
@@ -40,6 +42,7 @@ impl MemoryBudget {
             limit_bytes: AtomicU64::new(UNSET),
             target_bytes: AtomicU64::new(UNSET),
             was_short: AtomicBool::new(false),
+            given_up_bytes: AtomicU64::new(0),
             load_bytes: AtomicU64::new(LOAD_BYTES),
             session_bytes: AtomicU64::new(0),
         }
@@ -69,6 +72,20 @@ impl MemoryBudget {
         self.was_short.load(Ordering::Relaxed)
     }
 
+    /// Whether stores gave up as much as an eighth of the target since this last said so: the allocator may
+    /// keep that, beside what stores take. Never where they were not short of memory.
+    pub fn take_given_up(&self) -> bool {
+        let due = |bytes: u64| {
+            self.target_bytes()
+                .is_some_and(|target| bytes >= target / 8)
+        };
+        if !self.was_short() || !due(self.given_up_bytes.load(Ordering::Relaxed)) {
+            return false;
+        }
+        // Of several threads one is told.
+        due(self.given_up_bytes.swap(0, Ordering::Relaxed))
+    }
+
     /// Up to how many bytes in memory the runs of a store are loaded when it is opened. Where there is a
     /// target, larger ones are left where they are, and come into memory beside the work of the store. 8 MiB
     /// unless this says another.
@@ -88,6 +105,13 @@ impl MemoryBudget {
         let target = self.target_bytes()?;
         let sessions = self.session_bytes.load(Ordering::Relaxed);
         Some(target - sessions.clamp(target / 8, target / 2))
+    }
+
+    /// Counts what a store takes in the place of what it took; returns what all take.
+    fn replace_used(&self, before: u64, now: u64) -> u64 {
+        let freed = before.saturating_sub(now);
+        self.given_up_bytes.fetch_add(freed, Ordering::Relaxed);
+        replace(&self.used_bytes, before, now)
     }
 }
 
@@ -199,7 +223,7 @@ impl MemoryShare {
     /// `LimitExceeded`.
     pub(super) fn set(&mut self, bytes: u64) -> Result<()> {
         let grew = bytes > self.bytes;
-        let used = replace(&self.budget.used_bytes, self.bytes, bytes);
+        let used = self.budget.replace_used(self.bytes, bytes);
         self.bytes = bytes;
         let limit = self.budget.limit_bytes.load(Ordering::Relaxed);
         if grew && used > limit {
@@ -218,7 +242,29 @@ impl MemoryShare {
 
 impl Drop for MemoryShare {
     fn drop(&mut self) {
-        replace(&self.budget.used_bytes, self.bytes, 0);
+        self.budget.replace_used(self.bytes, 0);
         replace(&self.budget.session_bytes, self.session_bytes, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn much_given_up_is_told_once_and_only_where_memory_was_short() {
+        let budget = Arc::new(MemoryBudget::unlimited());
+        let mut share = MemoryShare::of(Arc::clone(&budget));
+        let mut give_up = |from: u64, to: u64| {
+            share.set(from).and_then(|()| share.set(to)).is_ok() && budget.take_given_up()
+        };
+        assert!(!give_up(900, 0), "without a target");
+        budget.set_target_bytes(Some(800));
+        assert!(!give_up(700, 0), "without having been short of memory");
+        assert!(MemoryShare::of(Arc::clone(&budget)).is_short(801));
+        assert!(give_up(700, 600), "all that went before counts");
+        assert!(!give_up(699, 600), "99 bytes since");
+        assert!(give_up(601, 600), "an eighth of the target since");
+        assert!(!give_up(600, 600), "told already");
     }
 }

@@ -1,0 +1,1 @@
+"""Resident memory of queries whose state is many times the memory that it may take."""

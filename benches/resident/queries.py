@@ -1,0 +1,129 @@
+"""The operators whose state is looked at: sources, one operator, a sink that drops rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from resident.inputs import Expected, FirstRows, Pairs, Totals
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """One operator over large state.
+
+    Attributes
+    ----------
+    build
+        Makes the result, which has a column ``check``, from one stream per table.
+    expected
+        Makes what says how its rows must be.
+    fill_keys
+        Keys of a batch that fills the state.
+    """
+
+    name: str
+    title: str
+    build: Callable[[Sequence[DataFrame]], DataFrame]
+    expected: Callable[[], Expected]
+    output_mode: str
+    tables: tuple[str, ...]
+    fill_keys: int
+
+
+def _group_by(streams: Sequence[DataFrame]) -> DataFrame:
+    from pyspark.sql import functions as sf
+
+    # Thirteen numbers of 8 bytes: with the bits that say which are null, a row of 104 to 112 bytes.
+    grouped = (
+        streams[0]
+        .groupBy("number")
+        .agg(
+            sf.count("*").alias("rows"),
+            sf.sum("amount").alias("total"),
+            sf.min("amount"),
+            sf.max("amount"),
+            sf.avg("amount"),
+            sf.stddev("amount"),
+            sf.skewness("amount"),
+        )
+    )
+    return grouped.withColumn("check", grouped["rows"] + grouped["total"])
+
+
+def _drop_duplicates(streams: Sequence[DataFrame]) -> DataFrame:
+    from pyspark.sql import functions as sf
+
+    # 40 digits, as what names an event often has.
+    named = streams[0].withColumn("id", sf.sha1(sf.col("number").cast("string")))
+    return named.dropDuplicates(["id"]).withColumn("check", sf.col("number"))
+
+
+def _inner_join(streams: Sequence[DataFrame]) -> DataFrame:
+    left, right = streams
+    right = right.withColumnRenamed("amount", "other")
+    joined = left.join(right, "number")
+    return joined.withColumn("check", joined["amount"] + joined["other"])
+
+
+def _transform_with_state(streams: Sequence[DataFrame]) -> DataFrame:
+    from resident.processor import OUTPUT, Accounts
+
+    transformed = (
+        streams[0]
+        .groupBy("number")
+        .transformWithState(
+            Accounts(),
+            outputStructType=OUTPUT,
+            outputMode="Update",
+            timeMode="None",
+        )
+    )
+    return transformed.withColumn("check", transformed["rows"] + transformed["total"])
+
+
+QUERIES: Mapping[str, Query] = {
+    query.name: query
+    for query in (
+        Query(
+            name="group-by",
+            title="groupBy(number) with count, sum, least, most, mean, deviation and skewness",
+            build=_group_by,
+            expected=Totals,
+            output_mode="update",
+            tables=("input",),
+            fill_keys=400_000,
+        ),
+        Query(
+            name="drop-duplicates",
+            title="dropDuplicates of ids of 40 letters",
+            build=_drop_duplicates,
+            expected=FirstRows,
+            output_mode="append",
+            tables=("input",),
+            fill_keys=500_000,
+        ),
+        Query(
+            name="inner-join",
+            title="left.join(right, number), both streams without a watermark",
+            build=_inner_join,
+            expected=Pairs,
+            output_mode="append",
+            tables=("left", "right"),
+            fill_keys=150_000,
+        ),
+        Query(
+            name="transform-with-state",
+            title="transformWithState in Python, a value state for each number",
+            build=_transform_with_state,
+            expected=Totals,
+            output_mode="update",
+            tables=("input",),
+            fill_keys=100_000,
+        ),
+    )
+}
