@@ -4,13 +4,16 @@ missing, and once batches have gone on no file of a dead process is left over.
 The points are those of fault_points.c. Appends, seals and base images happen where tasks run; the
 entry of the commit log and deletes only on the driver, so an executor can only be killed while the
 driver stands there. Under ``local[2]`` the driver is the executor.
+
+While state comes into memory nothing is written: there the points are reads.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -27,6 +30,7 @@ from support.spark.faults import (
     input_without,
     rows_of,
 )
+from support.spark.large_state import LargeState
 from support.spark.queries import EVICTING
 
 # Several Spark applications in a row: for when the machine is busy.
@@ -183,3 +187,59 @@ def test_driver_of_a_cluster_killed_and_restarted_with_fewer_executors(
     # An orphaned executor finishes what it was writing, beside the new application.
     world.go(point)
     world.settle(world.start("local-cluster[1,1,1024]"), spark)
+
+
+@pytest.fixture
+def large(tmp_path: Path, fault_points: Path) -> Iterator[LargeState]:
+    """As ``world``, with state that every next process brings into memory beside its batches."""
+    large = LargeState(tmp_path / "world", fault_points)
+    try:
+        large.build()
+        yield large
+    finally:
+        large.end()
+
+
+def points_of_hydration(reads: int) -> list[tuple[str, int]]:
+    """Points at the begin, in the middle and near the end of so many reads, each with the number of
+    the read to stop at."""
+    assert 1 < reads // 2 < reads - 2
+    return [
+        ("before-hydration", 1),
+        ("after-hydration", reads // 2),
+        # A task that reads a key hydrates as well, which can save the hydrator one of the reads.
+        ("before-hydration", reads - 1),
+    ]
+
+
+@pytest.mark.full
+def test_executors_killed_while_state_comes_into_memory(large: LargeState) -> None:
+    job = large.start(ONE_EXECUTOR, **MANY_KILLS)
+    reads = large.reads_of_hydration(job)
+    (victim,) = job.executors()
+    for point, nth in points_of_hydration(reads):
+        # The next executor opens the store again, for the batch that this one had.
+        large.arm(point, nth=nth)
+        os.kill(victim, signal.SIGKILL)
+        large.feed(1)
+        killed, victim = victim, job.wait_until_stopped_at(point)
+        assert victim != killed
+        assert victim in job.executors()
+    os.kill(victim, signal.SIGKILL)
+    # The query was never restarted.
+    large.end_with_all_keys(job)
+
+
+@pytest.mark.full
+def test_driver_killed_while_state_comes_into_memory(large: LargeState) -> None:
+    job = large.start(LOCAL)
+    reads = large.reads_of_hydration(job)
+    job.kill()
+    for point, nth in points_of_hydration(reads):
+        large.arm(point, nth=nth)
+        large.feed(1)
+        job = large.start(LOCAL)
+        assert job.wait_until_stopped_at(point) in job.drivers()
+        job.kill()
+        large.needed_files()
+    large.end_with_all_keys(large.start(LOCAL))

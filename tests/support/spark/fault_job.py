@@ -1,7 +1,8 @@
 """A streaming job that the fault tests stop, kill, damage and restart. Run as a program.
 
 It counts and sums by key, one input file per batch, and writes the rows of batch N to
-``output/N.json``. It goes on until ``stop`` appears in the control folder or the query fails.
+``output/N.json``. With ``--text-bytes`` its state has a large text for each key, too. It goes on
+until ``stop`` appears in the control folder or the query fails.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 import holdfast
 from support.spark.queries import STATE, builder, source
 
 GIVE_UP_SECONDS = 300
+#: Of a number in a text.
+DIGITS = 8
 MAPPERS = ["none", "pause", "fail-first", "slow-first"]
 Mapper = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -81,7 +84,7 @@ def publisher(folder: Path) -> Callable[[DataFrame, int], None]:
     """Writes the rows of each batch; a batch that is replayed must have the same rows."""
 
     def publish(batch: DataFrame, batch_id: int) -> None:
-        rows = {row["key"]: [row["n"], row["s"]] for row in batch.collect()}
+        rows = {row["key"]: list(row[1:]) for row in batch.collect()}
         text = json.dumps(rows, sort_keys=True)
         final = folder / "output" / f"{batch_id}.json"
         if final.exists() and final.read_text() != text:
@@ -92,6 +95,24 @@ def publisher(folder: Path) -> Callable[[DataFrame, int], None]:
         pause(folder / "control", "publish", batch_id)
 
     return publish
+
+
+def text_of(value: Column, text_bytes: int) -> Column:
+    """As large as the value is, whatever is behind its first digits."""
+    return F.repeat(F.lpad(value.cast("string"), DIGITS, "0"), text_bytes // DIGITS)
+
+
+def counted_by_key(events: DataFrame, text_bytes: int) -> DataFrame:
+    """Keys with the number of their values, the sum, and with a text the largest one, which is null
+    if anything is wrong with its text."""
+    counts = [F.count("*").alias("n"), F.sum("value").alias("s")]
+    if not text_bytes:
+        return events.groupBy("key").agg(*counts)
+    text = F.max(text_of(F.col("value"), text_bytes)).alias("text")
+    counted = events.groupBy("key").agg(*counts, text)
+    value = F.substring("text", 1, DIGITS).cast("int")
+    sound = F.col("text") == text_of(value, text_bytes)
+    return counted.select("key", "n", "s", F.when(sound, value).alias("largest"))
 
 
 def main() -> None:
@@ -106,6 +127,9 @@ def main() -> None:
     )
     parser.add_argument(
         "--complete", action="store_true", help="every batch emits all keys, whatever its input"
+    )
+    parser.add_argument(
+        "--text-bytes", type=int, default=0, help="of a text by key that the state has, too"
     )
     args = parser.parse_args()
     control = args.folder / "control"
@@ -131,7 +155,7 @@ def main() -> None:
     events = source(spark, args.folder / "input")
     if args.stages:
         events = events.repartition(2, "value")
-    counted = events.groupBy("key").agg(F.count("*").alias("n"), F.sum("value").alias("s"))
+    counted = counted_by_key(events, args.text_bytes)
     if args.mapper != "none":
         counted = counted.mapInArrow(mapper(args.mapper, control), counted.schema)
     query = (

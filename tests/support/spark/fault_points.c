@@ -9,12 +9,16 @@
  *   stop n    leaves its process id in reached.<point> and goes no further until go.<point> exists
  *   full n    half of this write is written; the rest, and no other write, fails with ENOSPC
  *
+ * Only "count" leaves the file where it is: the process goes on, and passed.<point> has one byte more.
+ *
  * Points: before-, torn- and after- each of append (a changelog), image (a base image) and seal (the
  * footer, after- with its sync); before- and after-entry (commits/N gets its name); before- and
  * after-object (a state file gets its name, which on an object store it has at its end only);
- * before- and after-delete (a state file is removed). They are recognised by the bytes and names
- * that rust/core/FORMAT.md defines, so the product knows nothing of this. Where the checkpoint lies
- * on an object store, it is the store's process that gives commits/N and state files their names.
+ * before- and after-delete (a state file is removed); before- and after-hydration (the thread that
+ * brings state into memory beside the tasks reads some of a state file). They are recognised by the
+ * bytes and names that rust/core/FORMAT.md defines, and the last by the name of the thread, so the
+ * product knows nothing of this. Where the checkpoint lies on an object store, it is the store's
+ * process that gives commits/N and state files their names.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -25,6 +29,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 enum { FRAME_HEAD = 2, FRAME_FOOTER = 4, FRAME_HEADER_BYTES = 20 };
@@ -35,8 +40,9 @@ enum { PHASES = 3, PATH_BYTES = 4096, PARTITION_BYTES = 16, GIVE_UP_MS = 300000 
 enum action { PASS, STOP, FULL };
 
 static const char *const PHASE[PHASES] = {"before", "torn", "after"};
-static const char *const WHAT[] = {"append", "image", "seal", "entry", "object", "delete"};
-enum what { APPEND, IMAGE, SEAL, ENTRY, OBJECT, DELETE, WHATS };
+static const char *const WHAT[] = {"append", "image", "seal", "entry",
+                                   "object", "delete", "hydration"};
+enum what { APPEND, IMAGE, SEAL, ENTRY, OBJECT, DELETE, HYDRATION, WHATS };
 
 static atomic_int passes[WHATS][PHASES];
 /* A file descriptor whose footer was just written by this thread, and one whose disk is full. */
@@ -46,6 +52,16 @@ static __thread int full_fd = -1;
 static void control_path(char *out, const char *prefix, enum what what, int phase) {
     snprintf(out, PATH_BYTES, "%s/%s.%s-%s", getenv("FAULT_POINTS"), prefix, PHASE[phase],
              WHAT[what]);
+}
+
+static void count(enum what what, int phase) {
+    char passed[PATH_BYTES];
+    control_path(passed, "passed", what, phase);
+    FILE *file = fopen(passed, "a");
+    if (file == NULL)
+        abort();
+    fputc('.', file);
+    fclose(file);
 }
 
 /* What to do at this point, now; the partition is empty where there is none. */
@@ -62,6 +78,10 @@ static enum action claim(enum what what, int phase, const char *partition) {
     fclose(file);
     if (fields == 3 && strcmp(wanted, partition) != 0)
         return PASS;
+    if (fields >= 1 && strcmp(action, "count") == 0) {
+        count(what, phase);
+        return PASS;
+    }
     if (fields < 1 || atomic_fetch_add(&passes[what][phase], 1) + 1 < nth)
         return PASS;
     control_path(claimed, "claimed", what, phase);
@@ -168,7 +188,7 @@ static enum what recognise(const unsigned char *bytes, size_t len, char *partiti
     }
 }
 
-static bool writes_to_state(int fd) {
+static bool is_of_state(int fd) {
     char link[64], path[PATH_BYTES];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t len = readlink(link, path, sizeof path - 1);
@@ -189,7 +209,7 @@ ssize_t write(int fd, const void *bytes, size_t len) {
     char partition[PARTITION_BYTES] = "";
     bool frame = len > FRAME_HEADER_BYTES && memcmp(bytes, "HLDF", 4) == 0;
     enum what what = frame ? recognise(bytes, len, partition) : WHATS;
-    if (what == WHATS || !writes_to_state(fd))
+    if (what == WHATS || !is_of_state(fd))
         return real(fd, bytes, len);
     sealed_fd = what == SEAL ? fd : -1;
     switch (claim(what, 0, partition)) {
@@ -248,5 +268,26 @@ int unlink(const char *path) {
     pass(DELETE, 0, "");
     int done = real(path);
     pass(DELETE, 2, "");
+    return done;
+}
+
+/* "holdfast-hydrator", of which a JVM leaves out the end or the middle. */
+static bool is_hydrator(void) {
+    char name[16] = "";
+    prctl(PR_GET_NAME, name);
+    return strncmp(name, "holdfas", 7) == 0 && strstr(name, "drat") != NULL;
+}
+
+/* What Rust reads files with. */
+ssize_t pread64(int fd, void *bytes, size_t len, off64_t at) {
+    ssize_t (*real)(int, void *, size_t, off64_t) =
+        (ssize_t (*)(int, void *, size_t, off64_t))dlsym(RTLD_NEXT, "pread64");
+    if (!is_hydrator() || !is_of_state(fd))
+        return real(fd, bytes, len, at);
+    pass(HYDRATION, 0, "");
+    ssize_t done = real(fd, bytes, len, at);
+    int why = errno;
+    pass(HYDRATION, 2, "");
+    errno = why;
     return done;
 }

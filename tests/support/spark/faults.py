@@ -134,7 +134,7 @@ class World:
         self, point: str, action: str = "stop", nth: int = 1, *, partition: int | None = None
     ) -> None:
         """Arms a point, see fault_points.c and ``fault_job.pause``."""
-        for what in ("reached", "go", "claimed"):
+        for what in ("reached", "go", "claimed", "passed"):
             (self.control / f"{what}.{point}").unlink(missing_ok=True)
         staged = self.control / "staged"
         staged.write_text(f"{action} {nth}" + ("" if partition is None else f" {partition}"))
@@ -142,13 +142,18 @@ class World:
 
     def disarm(self) -> None:
         """Forgets what is armed or was reached."""
-        for pattern in ("arm.*", "claimed.*", "reached.*", "go.*"):
+        for pattern in ("arm.*", "claimed.*", "reached.*", "go.*", "passed.*"):
             for path in self.control.glob(pattern):
                 path.unlink()
 
     def go(self, point: str) -> None:
         """Lets the process go on that stands at a point."""
         (self.control / f"go.{point}").touch()
+
+    def passes(self, point: str) -> int:
+        """How often processes passed a point that is armed with ``count``."""
+        passed = self.control / f"passed.{point}"
+        return passed.stat().st_size if passed.exists() else 0
 
     def is_committed(self, batch: int) -> bool:
         return (self.checkpoint / "commits" / str(batch)).exists()
