@@ -1,13 +1,21 @@
 //! Memory that stores gave up and that malloc keeps.
 
+use std::sync::Once;
+
 use holdfast_core::state::MemoryBudget;
 
-/// Has malloc give back to the kernel what it keeps, if stores gave up much since it last did.
+/// Where stores were short of memory, has malloc give back to the kernel what they gave up: large blocks at
+/// once, and what else it keeps each time that stores gave up much.
 ///
 /// Left alone, glibc's malloc gives back the end of a heap, and blocks of 128 KiB or more at first: once one
 /// of 1 MiB was freed, such blocks lie in heaps as well, between others that stay. State that kept to
 /// 64 MiB had 130 MiB resident after 30 batches so. Another malloc, preloaded, does as it does.
 pub(crate) fn give_back(memory: &MemoryBudget) {
+    static LARGE_BLOCKS: Once = Once::new();
+    if !memory.was_short() {
+        return;
+    }
+    LARGE_BLOCKS.call_once(map_large_blocks);
     if memory.take_given_up() {
         trim();
     }
@@ -19,17 +27,53 @@ fn trim() {
     unsafe { libc::malloc_trim(0) };
 }
 
-/// Others have no such call.
+/// Gives blocks of 96 KiB or more a mapping of their own from now on, which goes back to the kernel with
+/// them. A scan takes a buffer of 64 KiB for each of its batches: such a one is not worth a mapping.
+#[cfg(target_env = "gnu")]
+fn map_large_blocks() {
+    /// What the user has set stays.
+    fn set(parameter: i32, value: i32, variable: &str, tunable: &str) {
+        let tunables = std::env::var("GLIBC_TUNABLES").unwrap_or_default();
+        if std::env::var_os(variable).is_none() && !tunables.contains(tunable) {
+            // SAFETY: malloc takes its own lock, and allows these values.
+            unsafe { libc::mallopt(parameter, value) };
+        }
+    }
+    set(
+        libc::M_MMAP_THRESHOLD,
+        96 << 10,
+        "MALLOC_MMAP_THRESHOLD_",
+        "glibc.malloc.mmap_threshold",
+    );
+    // Half of the mappings that the kernel lets a process have (`vm.max_map_count`, 65,530): the JVM needs
+    // some as well. What comes beyond lies in heaps.
+    set(
+        libc::M_MMAP_MAX,
+        32 << 10,
+        "MALLOC_MMAP_MAX_",
+        "glibc.malloc.mmap_max",
+    );
+}
+
+/// Others have no such calls.
 #[cfg(not(target_env = "gnu"))]
 fn trim() {}
+
+#[cfg(not(target_env = "gnu"))]
+fn map_large_blocks() {}
 
 #[cfg(all(test, target_env = "gnu"))]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use parking_lot::Mutex;
+
     use super::*;
 
     const PAGE: usize = 1 << 20;
     const PAGES: usize = 256;
+
+    /// Both tests look at the memory of the process.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
     fn resident_bytes() -> usize {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -38,19 +82,35 @@ mod tests {
         kib.parse::<usize>().unwrap() << 10
     }
 
-    #[test]
-    fn what_is_free_between_blocks_in_use_goes_back_to_the_kernel() {
-        // From here on blocks of this size lie in heaps.
-        drop(std::hint::black_box(vec![1u8; 4 * PAGE]));
+    /// Bytes that stay resident of pages of so many bytes that are freed, with small blocks between them.
+    fn left_of_pages(bytes: usize, and_then: impl Fn()) -> usize {
         let before = resident_bytes();
-        let (pages, between): (Vec<_>, Vec<_>) = (0..PAGES)
-            .map(|_| (vec![1u8; PAGE], vec![1u8; 1000]))
+        let number = PAGES * PAGE / bytes;
+        let (pages, between): (Vec<_>, Vec<_>) = (0..number)
+            .map(|_| (vec![1u8; bytes], vec![1u8; 1000]))
             .unzip();
         assert!(resident_bytes() >= before + PAGES * PAGE);
         drop(std::hint::black_box(pages));
-        trim();
+        and_then();
         let left = resident_bytes().saturating_sub(before);
-        assert!(left < PAGES * PAGE / 10, "{left} bytes are left");
         drop(std::hint::black_box(between));
+        left
+    }
+
+    #[test]
+    fn large_blocks_go_back_to_the_kernel_when_they_are_freed() {
+        let _turn = ONE_AT_A_TIME.lock();
+        // Left alone, blocks of this size lie in heaps from here on.
+        drop(std::hint::black_box(vec![1u8; 4 * PAGE]));
+        map_large_blocks();
+        let left = left_of_pages(PAGE, || {});
+        assert!(left < PAGES * PAGE / 10, "{left} bytes are left");
+    }
+
+    #[test]
+    fn what_is_free_between_blocks_in_use_goes_back_to_the_kernel() {
+        let _turn = ONE_AT_A_TIME.lock();
+        let left = left_of_pages(64 << 10, trim);
+        assert!(left < PAGES * PAGE / 5, "{left} bytes are left");
     }
 }
