@@ -21,13 +21,17 @@ static ALLOCATOR: Counting = Counting;
 const MIB: usize = 1 << 20;
 
 /// What is said of a merge beside its inputs.
-const OUTPUT_BYTES: usize = 15 * MIB;
+const OUTPUT_BYTES: usize = 10 * MIB;
 
 /// Of the large input 1 MiB read ahead and a page, of ten changelogs of 2,000 entries of 80 bytes all
 /// that they have, twice.
 const INPUT_BYTES: usize = 5 * MIB;
 
 const BOUND_BYTES: usize = OUTPUT_BYTES + INPUT_BYTES;
+
+/// A run of all that is in memory: nothing says how large it will be, and a buffer that grows takes three
+/// times what is in it.
+const UNEXPECTED_BYTES: usize = 5 * MIB;
 
 struct World {
     _dir: tempfile::TempDir,
@@ -147,7 +151,7 @@ fn a_run_from_memory_takes_16_bytes_a_key_and_no_copy_of_the_store() {
         (_, peak) = peak_of(|| world.commit(batch..batch + 1));
     }
     assert!(files(&world) > before, "the last commit wrote it all");
-    let bound = 16 * keys as usize + BOUND_BYTES;
+    let bound = 16 * keys as usize + BOUND_BYTES + UNEXPECTED_BYTES;
     assert!(peak < bound, "{peak} bytes, at most {bound}");
 }
 

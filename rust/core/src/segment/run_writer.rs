@@ -84,6 +84,12 @@ impl RunWriter<'_> {
     /// would keep all its bytes from being deleted.
     pub fn expect_bytes(&mut self, bytes: u64) {
         self.fills_file = bytes >= self.writer.bounds().max_file_bytes;
+        self.encoder
+            .expect(bytes as usize, self.gathered_bytes() as usize);
+    }
+
+    fn gathered_bytes(&self) -> u64 {
+        GATHERED_BYTES.min(self.writer.bounds().max_file_bytes / 8)
     }
 
     /// Adds an entry whose key is `prefix` and then `key`; `None` removes the key. Keys come in
@@ -94,7 +100,7 @@ impl RunWriter<'_> {
     /// `InvalidInput` for a key that is not greater than the one before; those of storage.
     pub fn push(&mut self, prefix: &[u8], key: &[u8], value: Option<&[u8]>) -> Result<()> {
         self.encoder.push(prefix, key, value)?;
-        let gathered = GATHERED_BYTES.min(self.writer.bounds().max_file_bytes / 8);
+        let gathered = self.gathered_bytes();
         let due = match &self.file {
             None => gathered,
             Some(_) => PART_BYTES.min(gathered),

@@ -51,9 +51,9 @@ impl MergeTask {
     /// Merges the segments, which are read from `storage` page by page, and appends the result.
     ///
     /// Memory: for each input what is read ahead and one page, at most 1 MiB each and never more than
-    /// the input has. For the output 15 MiB: 4 MiB of frames, three times that while their buffer
-    /// grows, one section of groups (1 MiB), and what the filter of a group takes while it is made
-    /// (3 MiB, when no buffer grows). Beside that the directory, and three times the largest entry.
+    /// the input has. For the output 10 MiB: 4 MiB of frames with room for 2 MiB behind them, one section
+    /// of groups (1 MiB), and what the filter of a group takes while it is made (3 MiB). Beside that the
+    /// directory, and three times the largest entry.
     ///
     /// # Errors
     /// `NotFound` or `Corrupt` when a segment is gone or damaged; `Storage`. Nothing is left of the

@@ -162,6 +162,14 @@ impl RunEncoder {
         }
     }
 
+    /// About so many bytes of frames will come, which are taken when there are `gathered`, or a little more.
+    /// A buffer that grows takes three times what is in it: there is room for all at once.
+    pub fn expect(&mut self, bytes: usize, gathered: usize) {
+        // A section of groups may come on top.
+        self.out
+            .reserve_exact(bytes.min(gathered + 2 * SECTION_BYTES));
+    }
+
     /// Frames that were made since the last call.
     pub fn frames(&mut self) -> &[u8] {
         &self.out
@@ -171,6 +179,10 @@ impl RunEncoder {
     pub fn forget_frames(&mut self) {
         self.digest.update(&self.out);
         self.taken_bytes += self.out.len() as u64;
+        if self.out.capacity() > 4 * SECTION_BYTES {
+            // What is written from here on are smaller parts.
+            self.out = Vec::with_capacity(2 * SECTION_BYTES + 2 * BLOCK_BYTES);
+        }
         self.out.clear();
     }
 
