@@ -307,7 +307,8 @@ fn what_was_changed_last_comes_first_and_memory_bounds_the_rest() {
     world.budget.set_target_bytes(Some(target));
     let mut store = world.load(&id);
     hydrate(&mut store).unwrap();
-    assert!(world.budget.used_bytes() <= target);
+    let used = world.budget.used_bytes();
+    assert!(used <= target);
     let reads = world.reads();
     for n in 0..KEYS >> 7 {
         let changed = key(n * 31 + 1);
@@ -318,6 +319,13 @@ fn what_was_changed_last_comes_first_and_memory_bounds_the_rest() {
     assert_eq!(world.reads(), reads);
     store.get(FIRST_FAMILY, &key(16)).unwrap();
     assert!(store.stats().cold_reads > 0);
+    assert_eq!(all_of(&mut store), model);
+    drop(store);
+    // Where that is all the room there is, half of it is left to what sessions need.
+    world.budget.set_target_bytes(Some(used));
+    let mut store = world.load(&id);
+    assert!(hydrate(&mut store).unwrap() > 0);
+    assert!(world.budget.used_bytes() <= used * 5 / 8);
     assert_eq!(all_of(&mut store), model);
     // Of another store there is less room by now.
     let mut store = world.load(&id);

@@ -195,13 +195,15 @@ impl StateStore {
     /// }
     /// ```
     pub fn take_hydration(&mut self) -> Option<Hydration> {
-        if !self.memory.has_room(0) {
-            self.hydration = Progress::Over;
-        }
         match std::mem::take(&mut self.hydration) {
             Progress::Waits(hydration) => {
-                self.hydration = Progress::Taken;
-                Some(hydration)
+                let has_room = self.has_room_for(&hydration, 0);
+                self.hydration = if has_room {
+                    Progress::Taken
+                } else {
+                    Progress::Over
+                };
+                has_room.then_some(hydration)
             }
             other => {
                 self.hydration = other;
@@ -226,7 +228,7 @@ impl StateStore {
         }
         self.hydration = Progress::Over;
         let entries = read?;
-        if !self.memory.has_room(entries.memory_bytes()) {
+        if !self.has_room_for(&hydration, entries.memory_bytes()) {
             return Ok(());
         }
         self.families.hydrate(&entries)?;
@@ -240,6 +242,12 @@ impl StateStore {
         // The budget refuses nothing that there was room for.
         let _ = self.count_memory();
         Ok(())
+    }
+
+    /// Whether `more` bytes may come into memory by themselves. What was changed last is a guess at what is
+    /// needed: it leaves half of the target to what proves to be.
+    fn has_room_for(&self, hydration: &Hydration, more: u64) -> bool {
+        self.memory.has_room(more) && (hydration.everything || self.memory.is_half_free(more))
     }
 
     /// Hydrates all that there is to, before a scan that wants it all anyway.

@@ -208,6 +208,14 @@ impl MemoryShare {
         self.budget.ease_bytes().is_none_or(|ease| used <= ease)
     }
 
+    /// Whether `more` bytes leave half of the target free.
+    pub(super) fn is_half_free(&self, more: u64) -> bool {
+        let used = self.budget.used_bytes().saturating_add(more);
+        self.budget
+            .target_bytes()
+            .is_none_or(|target| used <= target / 2)
+    }
+
     /// What the store is to give up where memory is short: its part of what brings the process so far below
     /// the target that not every session has to.
     pub(super) fn excess(&self) -> u64 {
