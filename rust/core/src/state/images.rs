@@ -171,11 +171,10 @@ impl StateStore {
 
     /// The merge that is due: at least `min_changelogs` durable ones lie above the runs, and either
     /// what lies above the base image is half its size, see `keep_below`, or there are `MAX_WAIT`
-    /// times as many. Where memory is short and what takes it is in no run, one changelog is enough,
-    /// because only what a run has can leave memory; where the bound on what is not merged is near, too.
-    /// Also as soon as any segment lies in one of the
-    /// `wasteful` files, which go once no version needs a segment in them. `None` while an earlier run
-    /// waits for its file to become durable.
+    /// times as many. One changelog is enough where memory is short and what takes it is in no run,
+    /// because only what a run has can leave memory, and where the bound on what is not merged is near.
+    /// Also as soon as any segment lies in one of the `wasteful` files, which go once no version needs
+    /// a segment in them. `None` while an earlier run waits for its file to become durable.
     pub fn merge_task(
         &mut self,
         writer: &SegmentWriter,
