@@ -12,7 +12,7 @@ from harness.providers import start_session
 # A script finds what is beside it; this is where the packages are.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from memory.native import sample, trim
+from memory.native import sample, tracking_settings, trim
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,11 +28,7 @@ def run(spec: dict[str, Any], report: Reporter) -> None:
         provider=spec["provider"],
         partitions=spec["partitions"],
         driver_memory=heap,
-        extra={
-            "spark.driver.extraJavaOptions": (
-                f"-Xms{heap} -XX:+AlwaysPreTouch -XX:NativeMemoryTracking=summary"
-            ),
-        },
+        extra=tracking_settings(heap),
     )
     pid = _pid(spark)
     running = _query(spark, keys=spec["keys"], checkpoint=spec["checkpoint"])

@@ -60,6 +60,12 @@ class Sample:
         }
 
 
+def tracking_settings(heap: str) -> dict[str, str]:
+    """Return settings of a session whose JVM tracks its memory; its heap is resident at once."""
+    options = f"-Xms{heap} -XX:+AlwaysPreTouch -XX:NativeMemoryTracking=summary"
+    return {"spark.driver.extraJavaOptions": options}
+
+
 def sample(pid: int, *, batch: int, state_bytes: int) -> Sample:
     """Look at a running JVM that was started with ``-XX:NativeMemoryTracking=summary``."""
     # First the kernel's figures: the JVM takes memory to answer.

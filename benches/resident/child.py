@@ -17,7 +17,7 @@ sys.path[0] = BENCHES
 os.environ["PYTHONPATH"] = os.pathsep.join([BENCHES, os.environ.get("PYTHONPATH", "")])
 
 from common.processes import Process  # noqa: E402
-from memory.native import sample, trim  # noqa: E402
+from memory.native import sample, tracking_settings, trim  # noqa: E402
 
 from harness.figures import BatchFigures  # noqa: E402
 from harness.process import Reporter, report_to_parent  # noqa: E402
@@ -178,12 +178,7 @@ def run(spec: dict[str, Any], report: Reporter) -> None:
         provider=spec["provider"],
         partitions=spec["partitions"],
         driver_memory=heap,
-        extra={
-            "spark.driver.extraJavaOptions": (
-                f"-Xms{heap} -XX:+AlwaysPreTouch -XX:NativeMemoryTracking=summary"
-            ),
-            **spec["settings"],
-        },
+        extra={**tracking_settings(heap), **spec["settings"]},
     )
     jvm: Any = spark._jvm
     process = Process(jvm.java.lang.ProcessHandle.current().pid())

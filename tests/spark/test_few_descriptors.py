@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import resource
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from support import environment, program
+from support.spark.jobs import run_job
 
 #: A JVM with Spark's jars, and no stores, has 340 of them, and for a moment 100 more.
 DESCRIPTORS = 560
@@ -34,19 +32,15 @@ def test_stores_over_more_runs_than_there_are_descriptors_join_all_rows(
     if hard != resource.RLIM_INFINITY and hard < DESCRIPTORS:
         pytest.skip(f"at most {hard} descriptors are allowed here")
     limited = f'ulimit -n {DESCRIPTORS} && exec "$@"'
-    job = [sys.executable, program("spark/few_descriptors_job.py"), "--folder", str(tmp_path)]
     sizes = [f"--partitions={PARTITIONS}", "--keys=1000", f"--max-file-bytes={max_file_bytes}"]
-    done = subprocess.run(
-        ["bash", "-c", limited, "bash", *job, *sizes],
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
+    printed = run_job(
+        "spark/few_descriptors_job.py",
+        *sizes,
+        folder=tmp_path,
+        settings={},
+        under=("bash", "-c", limited, "bash"),
     )
-    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = json.loads(printed[-1])
     assert found["runs"] >= runs
     # Maintenance has a file open beside them, and there is the one that is written.
     assert found["files"] <= most_files + 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from support import environment, program
@@ -13,7 +13,11 @@ TIMEOUT_SECONDS = 280
 
 
 def run_job(
-    name: str, *arguments: str | Path, folder: Path, settings: Mapping[str, str]
+    name: str,
+    *arguments: str | Path,
+    folder: Path,
+    settings: Mapping[str, str],
+    under: Sequence[str] = (),
 ) -> list[str]:
     """Run a program that takes ``--folder`` and, for each setting of Spark, ``--conf``.
 
@@ -27,6 +31,8 @@ def run_job(
         For what the program writes beside its checkpoint.
     settings
         Of its session.
+    under
+        Words of a command that runs the rest of its line, such as a shell that sets limits.
 
     Returns
     -------
@@ -35,7 +41,7 @@ def run_job(
     """
     done = subprocess.run(
         [
-            *[sys.executable, program(name), "--folder", folder, *arguments],
+            *[*under, sys.executable, program(name), "--folder", folder, *arguments],
             *[f"--conf={key}={value}" for key, value in settings.items()],
         ],
         env=environment(),
