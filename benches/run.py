@@ -121,7 +121,7 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
         "--resident-batches", type=int, help="batches of a run of the suite resident (30)"
     )
     parser.add_argument(
-        "--target-mib", type=int, help="memory that state may take in the suite resident (64)"
+        "--target-mib", type=int, help="memory that state may take in the suite resident (128)"
     )
     parser.add_argument(
         "--partitions", type=int, default=20, help="partitions of the suite resident (20)"
@@ -143,7 +143,7 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--rows",
         type=int,
-        help="rows of a batch of the suites larger (a thousandth of the keys) and resident (19200)",
+        help="rows of a batch of the suites larger (a thousandth of the keys) and resident (38400)",
     )
     parser.add_argument(
         "--free-rocksdb",

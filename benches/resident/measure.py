@@ -29,13 +29,14 @@ _KIB = 1024
 _MIB = 1 << 20
 
 _STATE_PER_TARGET = 10
-_TARGET_MIB, _QUICK_TARGET_MIB = 64, 16
+#: The least that is a default, and what a short run fills in time.
+_TARGET_MIB, _QUICK_TARGET_MIB = 128, 16
 
 #: Rows of a batch for each MiB of the target: 30 batches touch more than the target has room for.
 _ROWS_PER_MIB = 300
 
-#: Of a query with next to no state.
-_FEW_KEYS, _FEW_ROWS = 1_000, 200
+#: Rows of a batch for one of a query with little state.
+_ROWS_PER_FEW = 8
 
 #: All state stays in memory while it is made, with room for another key.
 _ROOM_OF_FILL = 2 * _STATE_PER_TARGET
@@ -66,9 +67,9 @@ TARGETS = (Target(metric=REPORTED, at_most=1.15), Target(metric=RESIDENT, at_mos
 NOTES = (
     "Resident for state: the kernel's peak of the JVM's resident memory between two looks, without "
     "what has a file\nbehind it and without what the JVM itself tracks (its heap is resident from "
-    "the start), less the same of a\nprocess whose query has next to no state: the median over its "
-    "batches, less what it reports. Merges are in it, and\nwhat malloc keeps; Python workers are "
-    "not. The result file has all of it batch by batch."
+    "the start), less the same of a\nprocess whose batches have an eighth of the rows and few "
+    "keys: the median over its batches, less what it reports.\nMerges are in it, and what malloc "
+    "keeps; Python workers are not. The result file has all of it batch by batch."
 )
 
 
@@ -242,9 +243,12 @@ class Plan:
         self._follow(screen, "fill", provider, stands, self._home / provider, spec, settings)
 
     def _take_base(self, screen: Screen, provider: str) -> None:
-        stands = Filled(expected=self.query.expected(), keys=_FEW_KEYS)
-        title, folder = "hardly any state", self._home / f"{provider}-base"
-        seen = self._watch(screen, title, provider, stands, folder, rows=_FEW_ROWS)
+        # A JVM that has work to do touches more of what it took for itself.
+        rows = self.rows // _ROWS_PER_FEW
+        # As many keys: of fewer a join has too many pairs.
+        stands = Filled(expected=self.query.expected(), keys=rows)
+        title, folder = "little state", self._home / f"{provider}-base"
+        seen = self._watch(screen, title, provider, stands, folder, rows=rows)
         self.base_kib[provider] = statistics.median(
             batch["native_kib"] - batch["memory_bytes"] / _KIB for batch in seen.batches
         )

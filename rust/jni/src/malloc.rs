@@ -4,19 +4,20 @@ use std::sync::Once;
 
 use holdfast_core::state::MemoryBudget;
 
-/// Where stores were short of memory, has malloc give back to the kernel what they gave up: large blocks at
-/// once, and what else it keeps each time that stores gave up much.
+/// Where stores come close to what memory they may take, has malloc give back to the kernel what it keeps:
+/// large blocks at once, and what else there is each time that stores took or gave up much. Stores that only
+/// grow leave holes as well: with state from 0.2 to 0.97 of its target, malloc kept 0.19 of it beside that.
 ///
 /// Left alone, glibc's malloc gives back the end of a heap, and blocks of 128 KiB or more at first: once one
 /// of 1 MiB was freed, such blocks lie in heaps as well, between others that stay. State that kept to
 /// 64 MiB had 130 MiB resident after 30 batches so. Another malloc, preloaded, does as it does.
 pub(crate) fn give_back(memory: &MemoryBudget) {
     static LARGE_BLOCKS: Once = Once::new();
-    if !memory.was_short() {
+    if !memory.is_tight() {
         return;
     }
     LARGE_BLOCKS.call_once(map_large_blocks);
-    if memory.take_given_up() {
+    if memory.take_turnover() {
         trim();
     }
 }

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::format::{RunReader, TableKeys};
 use crate::ids::{Owner, SegmentRef};
 use crate::state::below::Below;
+use crate::state::eviction::Eviction;
 use crate::state::hydration::{HydratedEntries, Hydration, loaded_bytes};
 use crate::state::open_run::OpenRun;
 use crate::state::order::KeyRange;
@@ -222,14 +223,8 @@ impl Families {
         let garbage: usize = self.tables().map(|(_, table)| table.garbage_bytes()).sum();
         let mut ages = BTreeMap::new();
         self.each(|table| table.add_ages(&mut ages));
-        let mut freed = garbage;
-        let needed = ages.into_iter().take_while(|(_, of_session)| {
-            let wanted = freed < bytes;
-            freed += of_session;
-            wanted
-        });
-        let newest = needed.last().map(|(session, _)| session);
-        self.each(|table| table.evict(newest));
+        let mut eviction = Eviction::of(bytes.saturating_sub(garbage), ages);
+        self.each(|table| table.evict(&mut eviction));
     }
 
     /// Gives up the blocks of runs that were read last.

@@ -127,7 +127,13 @@ impl StateStore {
         if is_short {
             self.hydration = Progress::Over;
             let part = self.memory.excess() as usize;
+            let before = self.families.memory_bytes();
             self.families.evict(if all { usize::MAX } else { part });
+            let left = self.families.memory_bytes();
+            if left != before {
+                // What stays was copied.
+                self.memory.note_copied(left as u64);
+            }
         }
         self.count_memory()?;
         if is_short && self.memory.is_short_for_session() {

@@ -16,15 +16,20 @@ pub struct MemoryBudget {
     /// [`UNSET`] for three quarters of the limit.
     target_bytes: AtomicU64,
     was_short: AtomicBool,
-    /// Since [`MemoryBudget::take_given_up`] last said that it is much.
-    given_up_bytes: AtomicU64,
+    /// Taken and given up since [`MemoryBudget::take_turnover`] last said that it is much.
+    turnover_bytes: AtomicU64,
     load_bytes: AtomicU64,
-    /// What the last session of every store took, all together.
+    /// What the next session of every store is expected to take, all together, of stores that had one.
     session_bytes: AtomicU64,
+    stores_with_session: AtomicU64,
+    stores: AtomicU64,
 }
 
 /// A load of so much takes about 10 ms, and from remote storage one request.
 const LOAD_BYTES: u64 = 8 << 20;
+
+/// What the allocator keeps of less is little beside a process.
+const LEAST_TURNOVER_BYTES: u64 = 2 << 20;
 
 const UNSET: u64 = u64::MAX;
 
@@ -42,9 +47,11 @@ impl MemoryBudget {
             limit_bytes: AtomicU64::new(UNSET),
             target_bytes: AtomicU64::new(UNSET),
             was_short: AtomicBool::new(false),
-            given_up_bytes: AtomicU64::new(0),
+            turnover_bytes: AtomicU64::new(0),
             load_bytes: AtomicU64::new(LOAD_BYTES),
             session_bytes: AtomicU64::new(0),
+            stores_with_session: AtomicU64::new(0),
+            stores: AtomicU64::new(0),
         }
     }
 
@@ -72,18 +79,28 @@ impl MemoryBudget {
         self.was_short.load(Ordering::Relaxed)
     }
 
-    /// Whether stores gave up as much as an eighth of the target since this last said so: the allocator may
-    /// keep that, beside what stores take. Never where they were not short of memory.
-    pub fn take_given_up(&self) -> bool {
+    /// Whether stores come close to the target, or were beyond it before: what the allocator keeps for
+    /// itself, beside what they take, is too much then.
+    pub fn is_tight(&self) -> bool {
+        let used = self.used_bytes();
+        self.was_short()
+            || self
+                .target_bytes()
+                .is_some_and(|target| used > target / 4 * 3)
+    }
+
+    /// Whether what stores took and gave up since this last said so comes to a sixteenth of the target, and to
+    /// [`LEAST_TURNOVER_BYTES`]: the allocator may keep a part of it. Never where there is room.
+    pub fn take_turnover(&self) -> bool {
         let due = |bytes: u64| {
             self.target_bytes()
-                .is_some_and(|target| bytes >= target / 8)
+                .is_some_and(|target| bytes >= LEAST_TURNOVER_BYTES.max(target / 16))
         };
-        if !self.was_short() || !due(self.given_up_bytes.load(Ordering::Relaxed)) {
+        if !self.is_tight() || !due(self.turnover_bytes.load(Ordering::Relaxed)) {
             return false;
         }
         // Of several threads one is told.
-        due(self.given_up_bytes.swap(0, Ordering::Relaxed))
+        due(self.turnover_bytes.swap(0, Ordering::Relaxed))
     }
 
     /// Up to how many bytes in memory the runs of a store are loaded when it is opened. Where there is a
@@ -103,14 +120,26 @@ impl MemoryBudget {
     /// the sessions of a batch have the room that those of the last one took, up to half the target.
     fn ease_bytes(&self) -> Option<u64> {
         let target = self.target_bytes()?;
-        let sessions = self.session_bytes.load(Ordering::Relaxed);
-        Some(target - sessions.clamp(target / 8, target / 2))
+        Some(target - self.batch_bytes().clamp(target / 8, target / 2))
+    }
+
+    /// What the sessions of a batch are expected to take; of a store that had none yet as much as the others
+    /// on average.
+    fn batch_bytes(&self) -> u64 {
+        let stores = self.stores.load(Ordering::Relaxed);
+        self.mean_session_bytes().saturating_mul(stores)
+    }
+
+    fn mean_session_bytes(&self) -> u64 {
+        let known = self.stores_with_session.load(Ordering::Relaxed);
+        let bytes = self.session_bytes.load(Ordering::Relaxed);
+        bytes.checked_div(known).unwrap_or(0)
     }
 
     /// Counts what a store takes in the place of what it took; returns what all take.
     fn replace_used(&self, before: u64, now: u64) -> u64 {
-        let freed = before.saturating_sub(now);
-        self.given_up_bytes.fetch_add(freed, Ordering::Relaxed);
+        self.turnover_bytes
+            .fetch_add(now.abs_diff(before), Ordering::Relaxed);
         replace(&self.used_bytes, before, now)
     }
 }
@@ -133,17 +162,18 @@ pub(super) struct MemoryShare {
     bytes: u64,
     /// When the last session began.
     begun_bytes: u64,
-    /// By which the last session that ended grew.
-    session_bytes: u64,
+    /// What the next session is expected to take; unknown before one has ended.
+    session_bytes: Option<u64>,
 }
 
 impl MemoryShare {
     pub(super) fn of(budget: Arc<MemoryBudget>) -> Self {
+        budget.stores.fetch_add(1, Ordering::Relaxed);
         Self {
             budget,
             bytes: 0,
             begun_bytes: 0,
-            session_bytes: 0,
+            session_bytes: None,
         }
     }
 
@@ -152,27 +182,29 @@ impl MemoryShare {
         self.begun_bytes = self.bytes;
     }
 
-    /// A session was committed: the next one is expected to take as much.
+    /// A session was committed: the next one is expected to take as much, and an eighth more, because tables
+    /// do not grow in every session.
     pub(super) fn end_session(&mut self) {
         let grown = self.bytes.saturating_sub(self.begun_bytes);
-        replace(&self.budget.session_bytes, self.session_bytes, grown);
-        self.session_bytes = grown;
+        let expected = grown + grown / 8;
+        let budget = &self.budget;
+        let before = self.session_bytes.replace(expected).unwrap_or_else(|| {
+            budget.stores_with_session.fetch_add(1, Ordering::Relaxed);
+            0
+        });
+        replace(&budget.session_bytes, before, expected);
     }
 
     /// Whether a session like the last one would bring the process beyond its target.
     pub(super) fn is_short_for_session(&self) -> bool {
-        self.is_short(self.session_bytes)
+        let bytes = self.session_bytes;
+        self.is_short(bytes.unwrap_or_else(|| self.budget.mean_session_bytes()))
     }
 
     /// Whether the sessions of two batches like the last one would: until then nothing leaves memory that a
     /// run has to have first, because commits build on the run after this batch.
     pub(super) fn is_short_for_merge(&self) -> bool {
-        self.is_short(
-            self.budget
-                .session_bytes
-                .load(Ordering::Relaxed)
-                .saturating_mul(2),
-        )
+        self.is_short(self.budget.batch_bytes().saturating_mul(2))
     }
 
     /// Whether there is a target at all.
@@ -189,6 +221,13 @@ impl MemoryShare {
             self.budget.was_short.store(true, Ordering::Relaxed);
         }
         is_short
+    }
+
+    /// The store has copied so much into memory of its own: what it had before went to the allocator, too.
+    pub(super) fn note_copied(&self, bytes: u64) {
+        self.budget
+            .turnover_bytes
+            .fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Whether there is a limit, and only an eighth of it left, or less.
@@ -250,29 +289,70 @@ impl MemoryShare {
 
 impl Drop for MemoryShare {
     fn drop(&mut self) {
-        self.budget.replace_used(self.bytes, 0);
-        replace(&self.budget.session_bytes, self.session_bytes, 0);
+        let budget = &self.budget;
+        budget.replace_used(self.bytes, 0);
+        budget.stores.fetch_sub(1, Ordering::Relaxed);
+        if let Some(bytes) = self.session_bytes {
+            budget.stores_with_session.fetch_sub(1, Ordering::Relaxed);
+            replace(&budget.session_bytes, bytes, 0);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
-    fn much_given_up_is_told_once_and_only_where_memory_was_short() {
+    fn stores_without_a_session_yet_are_expected_to_take_as_much_as_the_others() {
+        let budget = Arc::new(MemoryBudget::unlimited());
+        budget.set_target_bytes(Some(1600));
+        let mut shares: Vec<_> = (0..4)
+            .map(|_| MemoryShare::of(Arc::clone(&budget)))
+            .collect();
+        let mut session = |number: usize, bytes: u64| {
+            let share: &mut MemoryShare = shares.get_mut(number).unwrap();
+            share.begin_session();
+            share.set(share.bytes + bytes).unwrap();
+            share.end_session();
+        };
+        assert_eq!(budget.ease_bytes(), Some(1400), "nothing is known");
+        session(0, 80);
+        assert_eq!(budget.ease_bytes(), Some(1600 - 4 * 90));
+        session(1, 160);
+        assert_eq!(budget.ease_bytes(), Some(1600 - 4 * (90 + 180) / 2));
+        session(0, 96);
+        assert_eq!(budget.ease_bytes(), Some(1600 - 4 * (108 + 180) / 2));
+        shares.truncate(1);
+        assert_eq!(budget.ease_bytes(), Some(1400), "the others are closed");
+        let new = MemoryShare::of(Arc::clone(&budget));
+        assert!(!new.is_short_for_session());
+        let mut first = shares.pop().unwrap();
+        first.set(1500).unwrap();
+        assert!(new.is_short_for_session(), "108 bytes more");
+    }
+
+    #[test]
+    fn a_large_turnover_is_told_once_and_only_close_to_the_target() {
         let budget = Arc::new(MemoryBudget::unlimited());
         let mut share = MemoryShare::of(Arc::clone(&budget));
-        let mut give_up = |from: u64, to: u64| {
-            share.set(from).and_then(|()| share.set(to)).is_ok() && budget.take_given_up()
+        let mib = |mib: u64| mib << 20;
+        let mut change = |from: u64, to: u64| {
+            let changed = share.set(mib(from)).and_then(|()| share.set(mib(to)));
+            changed.is_ok() && budget.take_turnover()
         };
-        assert!(!give_up(900, 0), "without a target");
-        budget.set_target_bytes(Some(800));
-        assert!(!give_up(700, 0), "without having been short of memory");
-        assert!(MemoryShare::of(Arc::clone(&budget)).is_short(801));
-        assert!(give_up(700, 600), "all that went before counts");
-        assert!(!give_up(699, 600), "99 bytes since");
-        assert!(give_up(601, 600), "an eighth of the target since");
-        assert!(!give_up(600, 600), "told already");
+        assert!(!change(900, 0), "without a target");
+        budget.set_target_bytes(Some(mib(800)));
+        assert!(!change(600, 500), "three quarters of the target, and less");
+        assert!(change(500, 601), "all that went before counts");
+        assert!(!change(601, 650), "49 MiB since");
+        assert!(change(650, 651), "a sixteenth of the target since");
+        assert!(!change(651, 651), "told already");
+        assert!(!change(651, 300), "far below the target again");
+        assert!(MemoryShare::of(Arc::clone(&budget)).is_short(mib(801)));
+        assert!(change(300, 300), "but it was short of memory");
+        budget.set_target_bytes(Some(mib(16)));
+        assert!(!change(300, 301), "more than a sixteenth, but little");
     }
 }

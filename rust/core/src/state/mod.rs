@@ -16,6 +16,7 @@ mod content;
 mod delta_runs;
 mod entries;
 mod entry_stream;
+mod eviction;
 mod family;
 mod hydration;
 mod images;

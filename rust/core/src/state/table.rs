@@ -21,6 +21,9 @@ use crate::segment::RunWriter;
 /// Garbage below this is never worth a compaction.
 const COMPACT_MIN_BYTES: usize = 64 << 10;
 
+/// Slots by which a table over a run grows, at least.
+const MIN_GROWTH: usize = 64;
+
 #[derive(Clone, Copy, Debug)]
 struct Undo {
     slot: u32,
@@ -431,8 +434,13 @@ impl Table {
                 number
             }
             None => {
+                let len = self.slots.len();
+                if self.below.is_some() && len == self.slots.capacity() {
+                    // What left memory was to make room. Doubling would take it.
+                    self.slots.reserve_exact((len / 8).max(MIN_GROWTH));
+                }
                 self.slots.push(slot);
-                (self.slots.len() - 1) as u32
+                len as u32
             }
         };
         let slots = &self.slots;

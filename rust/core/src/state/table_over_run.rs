@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::segment::RunWriter;
 use crate::state::arena::RecordAt;
 use crate::state::below::Below;
+use crate::state::eviction::Eviction;
 use crate::state::order::{KeyRange, Order, sort_by_key};
 use crate::state::run_cursor::StackCursor;
 use crate::state::slot::{Slot, Stamp, find_in, hash_of};
@@ -179,9 +180,12 @@ impl Table {
         }
         let last = self.last_session();
         for slot in self.slots.iter().filter(|slot| may_go(slot, last)) {
-            let bytes = self.stored_bytes(slot.record) + SLOT_BYTES;
-            *ages.entry(slot.stamp.session()).or_default() += bytes;
+            *ages.entry(slot.stamp.session()).or_default() += self.memory_of(slot.record);
         }
+    }
+
+    fn memory_of(&self, record: RecordAt) -> usize {
+        self.stored_bytes(record) + SLOT_BYTES
     }
 
     /// The last session that was: what it touched stays.
@@ -194,16 +198,14 @@ impl Table {
         self.arena.used_bytes().saturating_sub(self.live_bytes)
     }
 
-    /// Gives up what [`Table::add_ages`] counts, of sessions up to `newest`, and garbage, between two
-    /// sessions.
-    pub(in crate::state) fn evict(&mut self, newest: Option<u32>) {
+    /// Gives up what [`Table::add_ages`] counts, as `eviction` says, and garbage, between two sessions.
+    pub(in crate::state) fn evict(&mut self, eviction: &mut Eviction) {
         if self.below.is_none() {
             return;
         }
         let last = self.last_session();
-        let goes = |slot: &Slot| Some(slot.stamp.session()) <= newest && may_go(slot, last);
-        let gone = self.slots.iter().filter(|slot| goes(slot)).count();
-        if gone == 0 {
+        let reached = |slot: &Slot| may_go(slot, last) && eviction.reaches(slot.stamp.session());
+        if !self.slots.iter().any(reached) {
             if self.garbage_bytes() > 0 {
                 self.compact();
                 self.live_bytes = self.arena.used_bytes();
@@ -214,9 +216,16 @@ impl Table {
         self.index = hashbrown::HashTable::new();
         let is_ordered = self.order.take().is_some();
         self.free = Vec::new();
-        self.slots
-            .retain(|slot| !slot.record.is_none() && !goes(slot));
-        self.slots.shrink_to_fit();
+        let mut slots = std::mem::take(&mut self.slots);
+        let mut gone = 0;
+        slots.retain(|slot| {
+            let goes = may_go(slot, last)
+                && eviction.takes(slot.stamp.session(), self.memory_of(slot.record));
+            gone += usize::from(goes);
+            !slot.record.is_none() && !goes
+        });
+        slots.shrink_to_fit();
+        self.slots = slots;
         if let Some(below) = &mut self.below {
             below.unlinked += gone as u64;
             below.is_in_memory = false;
@@ -235,9 +244,7 @@ impl Table {
     pub(in crate::state) fn dirty_bytes(&self) -> usize {
         let linked = self.slots.iter().filter(|slot| !slot.record.is_none());
         let dirty = linked.filter(|slot| !slot.stamp.is_clean());
-        dirty
-            .map(|slot| self.stored_bytes(slot.record) + SLOT_BYTES)
-            .sum()
+        dirty.map(|slot| self.memory_of(slot.record)).sum()
     }
 
     /// The keys in `range`, in their order where the table keeps it; `None` where all of them are in
