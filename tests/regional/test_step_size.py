@@ -27,7 +27,7 @@ def test_quick_batches_grow_to_the_largest_size() -> None:
     assert size.rows == ROWS_MAX
 
 
-@pytest.mark.parametrize("ms_per_row", [0.01, 0.4, 7, 49])
+@pytest.mark.parametrize("ms_per_row", [0.01, 0.4, 7, 19])
 def test_a_batch_takes_a_small_part_of_the_timeout(ms_per_row: float) -> None:
     size = StepSize(ROWS_MAX, 1000)
     fed(size, ms_per_row)

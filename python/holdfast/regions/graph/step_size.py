@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 FIRST_ROWS: Final = 64
-STEPS_PER_TIMEOUT: Final = 20
+STEPS_PER_TIMEOUT: Final = 50
 
 
 class StepSize:
