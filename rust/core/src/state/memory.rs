@@ -90,7 +90,7 @@ impl MemoryBudget {
     }
 
     /// Whether what stores took and gave up since this last said so comes to a sixteenth of the target, and to
-    /// [`LEAST_TURNOVER_BYTES`]: the allocator may keep a part of it. Never where there is room.
+    /// 2 MiB: the allocator may keep a part of it. Never where there is room.
     pub fn take_turnover(&self) -> bool {
         let due = |bytes: u64| {
             self.target_bytes()
