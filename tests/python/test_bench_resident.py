@@ -165,7 +165,7 @@ def test_every_operator_gets_a_tenth_of_its_state_and_providers_the_same() -> No
     assert [*found] == ["group-by", "drop-duplicates", "inner-join", "transform-with-state"]
     plan = found["inner-join"]
     assert plan.providers == ("rocksdb", "rocksdb-changelog", "holdfast")
-    assert plan.state_bytes == 10 * 64 * MIB
-    assert (plan.batches, plan.rows) == (30, 64 * 300)
+    assert plan.state_bytes == 10 * 128 * MIB
+    assert (plan.batches, plan.rows) == (30, 128 * 300)
     assert plans(target_mib=8, query="group-by")["group-by"].state_bytes == 80 * MIB
     assert [*plans(query="groupby-count")] == []
