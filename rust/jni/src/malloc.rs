@@ -5,8 +5,8 @@ use std::sync::Once;
 use holdfast_core::state::MemoryBudget;
 
 /// Where stores come close to what memory they may take, has malloc give back to the kernel what it keeps:
-/// large blocks at once, and what else there is each time that stores took or gave up much. Stores that only
-/// grow leave holes as well: with state from 0.2 to 0.97 of its target, malloc kept 0.19 of it beside that.
+/// large blocks at once, and what else there is each time that stores took, gave up or copied much. Stores
+/// that only grow leave holes as well: with state from 0.2 to 0.97 of its target, malloc kept 0.19 of it.
 ///
 /// Left alone, glibc's malloc gives back the end of a heap, and blocks of 128 KiB or more at first: once one
 /// of 1 MiB was freed, such blocks lie in heaps as well, between others that stay. State that kept to

@@ -16,7 +16,7 @@ pub struct MemoryBudget {
     /// [`UNSET`] for three quarters of the limit.
     target_bytes: AtomicU64,
     was_short: AtomicBool,
-    /// Taken and given up since [`MemoryBudget::take_turnover`] last said that it is much.
+    /// Taken, given up and copied since [`MemoryBudget::take_turnover`] last said that it is much.
     turnover_bytes: AtomicU64,
     load_bytes: AtomicU64,
     /// What the next session of every store is expected to take, all together, of stores that had one.
@@ -89,8 +89,8 @@ impl MemoryBudget {
                 .is_some_and(|target| used > target / 4 * 3)
     }
 
-    /// Whether what stores took and gave up since this last said so comes to a sixteenth of the target, and to
-    /// 2 MiB: the allocator may keep a part of it. Never where there is room.
+    /// Whether what stores took, gave up and copied since this last said so comes to a sixteenth of the target,
+    /// and to 2 MiB: the allocator may keep a part of it. Never where there is room.
     pub fn take_turnover(&self) -> bool {
         let due = |bytes: u64| {
             self.target_bytes()
