@@ -94,6 +94,14 @@ suites:
 """
 
 
+def count(text: str) -> int:
+    """Read how many of something, for options where 0 could only be taken for the default."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected at least 1, found {number}")
+    return number
+
+
 def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
     """Read the options from the command line."""
     parser = argparse.ArgumentParser(
@@ -109,22 +117,22 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
         help=f"{', '.join(PLANS)} (all that can run here)",
     )
     parser.add_argument("--quick", action="store_true", help="1 round of 3 batches")
-    parser.add_argument("--rounds", type=int, help="every provider runs once per round (5)")
-    parser.add_argument("--batches", type=int, help="batches per run, the warm-up included (4)")
+    parser.add_argument("--rounds", type=count, help="every provider runs once per round (5)")
+    parser.add_argument("--batches", type=count, help="batches per run, the warm-up included (4)")
     parser.add_argument(
-        "--memory-batches", type=int, help="batches of a run of the suite memory (3000)"
+        "--memory-batches", type=count, help="batches of a run of the suite memory (3000)"
     )
     parser.add_argument(
-        "--write-batches", type=int, help="batches of a run of the suite writes (2000)"
+        "--write-batches", type=count, help="batches of a run of the suite writes (2000)"
     )
     parser.add_argument(
-        "--resident-batches", type=int, help="batches of a run of the suite resident (30)"
+        "--resident-batches", type=count, help="batches of a run of the suite resident (30)"
     )
     parser.add_argument(
-        "--target-mib", type=int, help="memory that state may take in the suite resident (128)"
+        "--target-mib", type=count, help="memory that state may take in the suite resident (128)"
     )
     parser.add_argument(
-        "--partitions", type=int, default=20, help="partitions of the suite resident (20)"
+        "--partitions", type=count, default=20, help="partitions of the suite resident (20)"
     )
     parser.add_argument(
         "--warm-up",
@@ -138,11 +146,11 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
         help="only this query of the suites that run queries (all)",
     )
     parser.add_argument(
-        "--keys", type=int, help="keys of a store (1000000, of the suite larger 2000000)"
+        "--keys", type=count, help="keys of a store (1000000, of the suite larger 2000000)"
     )
     parser.add_argument(
         "--rows",
-        type=int,
+        type=count,
         help="rows of a batch of the suites larger (a thousandth of the keys) and resident (38400)",
     )
     parser.add_argument(
