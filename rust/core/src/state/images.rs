@@ -1,6 +1,7 @@
 //! Runs of a store: when a merge is due, and when commits build on what it made.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use super::hydration::Progress;
 use super::merge_task::{MergeTask, MergedRun, keep_below};
@@ -223,6 +224,7 @@ impl StateStore {
             // Not when it last changed, but how far it is known not to have: what is older is not
             // needed any more once commits build on the run.
             created: CheckpointId(from.id.version),
+            budget: Arc::clone(self.memory.budget()),
         })
     }
 

@@ -12,6 +12,8 @@ use crate::error::{Error, ErrorKind, Result};
 #[derive(Debug)]
 pub struct MemoryBudget {
     used_bytes: AtomicU64,
+    /// What work beside the stores takes, which is no state: stores give way to it.
+    work_bytes: AtomicU64,
     limit_bytes: AtomicU64,
     /// [`UNSET`] for three quarters of the limit.
     target_bytes: AtomicU64,
@@ -44,6 +46,7 @@ impl MemoryBudget {
     pub const fn unlimited() -> Self {
         Self {
             used_bytes: AtomicU64::new(0),
+            work_bytes: AtomicU64::new(0),
             limit_bytes: AtomicU64::new(UNSET),
             target_bytes: AtomicU64::new(UNSET),
             was_short: AtomicBool::new(false),
@@ -58,6 +61,22 @@ impl MemoryBudget {
     /// Bytes taken by all stores.
     pub fn used_bytes(&self) -> u64 {
         self.used_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes taken by all stores and by work beside them.
+    fn occupied_bytes(&self) -> u64 {
+        let work = self.work_bytes.load(Ordering::Relaxed);
+        self.used_bytes().saturating_add(work)
+    }
+
+    /// Counts what work beside the stores takes, until what this returns is dropped. The target holds for
+    /// both together; the limit is for state alone.
+    pub(super) fn begin_work(self: &Arc<Self>, bytes: u64) -> Work {
+        self.work_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Work {
+            budget: Arc::clone(self),
+            bytes,
+        }
     }
 
     /// Changes the limit; stores that are above it already fail when they grow again.
@@ -82,11 +101,11 @@ impl MemoryBudget {
     /// Whether stores come close to the target, or were beyond it before: what the allocator keeps for
     /// itself, beside what they take, is too much then.
     pub fn is_tight(&self) -> bool {
-        let used = self.used_bytes();
+        let occupied = self.occupied_bytes();
         self.was_short()
             || self
                 .target_bytes()
-                .is_some_and(|target| used > target / 4 * 3)
+                .is_some_and(|target| occupied > target / 4 * 3)
     }
 
     /// Whether what stores took, gave up and copied since this last said so comes to a sixteenth of the target,
@@ -117,10 +136,11 @@ impl MemoryBudget {
 
     /// Below what stores that give something up, or bring something in that no session asked for, leave the
     /// process: an eighth below the target, so that not every session has to give up some, and so far that
-    /// the sessions of a batch have the room that those of the last one took, up to half the target.
+    /// the sessions of a batch have the room that those of the last two took, up to five eighths of the
+    /// target: with no bound, keys of which each batch needs nearly all would leave before each batch.
     fn ease_bytes(&self) -> Option<u64> {
         let target = self.target_bytes()?;
-        Some(target - self.batch_bytes().clamp(target / 8, target / 2))
+        Some(target - self.batch_bytes().clamp(target / 8, target / 8 * 5))
     }
 
     /// What the sessions of a batch are expected to take; of a store that had none yet as much as the others
@@ -144,6 +164,20 @@ impl MemoryBudget {
     }
 }
 
+/// Work beside the stores, counted until it is dropped.
+#[derive(Debug)]
+pub(super) struct Work {
+    budget: Arc<MemoryBudget>,
+    bytes: u64,
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        let work = &self.budget.work_bytes;
+        work.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 /// Counts `now` in the place of `before`; returns the sum.
 fn replace(sum: &AtomicU64, before: u64, now: u64) -> u64 {
     if now >= before {
@@ -162,6 +196,8 @@ pub(super) struct MemoryShare {
     bytes: u64,
     /// When the last session began.
     begun_bytes: u64,
+    /// What the last session took.
+    last_bytes: u64,
     /// What the next session is expected to take; unknown before one has ended.
     session_bytes: Option<u64>,
 }
@@ -173,6 +209,7 @@ impl MemoryShare {
             budget,
             bytes: 0,
             begun_bytes: 0,
+            last_bytes: 0,
             session_bytes: None,
         }
     }
@@ -182,11 +219,12 @@ impl MemoryShare {
         self.begun_bytes = self.bytes;
     }
 
-    /// A session was committed: the next one is expected to take as much, and an eighth more, because tables
-    /// do not grow in every session.
+    /// A session was committed: the next one is expected to take as much as the larger of this and the one
+    /// before, and an eighth more, because tables do not grow in every session.
     pub(super) fn end_session(&mut self) {
         let grown = self.bytes.saturating_sub(self.begun_bytes);
-        let expected = grown + grown / 8;
+        let larger = grown.max(std::mem::replace(&mut self.last_bytes, grown));
+        let expected = larger + larger / 8;
         let budget = &self.budget;
         let before = self.session_bytes.replace(expected).unwrap_or_else(|| {
             budget.stores_with_session.fetch_add(1, Ordering::Relaxed);
@@ -214,13 +252,17 @@ impl MemoryShare {
 
     /// Whether `more` bytes would bring the process beyond its target.
     pub(super) fn is_short(&self, more: u64) -> bool {
-        let used = self.budget.used_bytes().saturating_add(more);
+        let occupied = self.budget.occupied_bytes().saturating_add(more);
         let target = self.budget.target_bytes();
-        let is_short = target.is_some_and(|target| used > target);
+        let is_short = target.is_some_and(|target| occupied > target);
         if is_short {
             self.budget.was_short.store(true, Ordering::Relaxed);
         }
         is_short
+    }
+
+    pub(super) fn budget(&self) -> &Arc<MemoryBudget> {
+        &self.budget
     }
 
     /// The store has copied so much into memory of its own: what it had before went to the allocator, too.
@@ -243,25 +285,26 @@ impl MemoryShare {
 
     /// Whether `more` bytes leave the process where stores give up nothing.
     pub(super) fn has_room(&self, more: u64) -> bool {
-        let used = self.budget.used_bytes().saturating_add(more);
-        self.budget.ease_bytes().is_none_or(|ease| used <= ease)
+        let occupied = self.budget.occupied_bytes().saturating_add(more);
+        self.budget.ease_bytes().is_none_or(|ease| occupied <= ease)
     }
 
     /// Whether `more` bytes leave half of the target free.
     pub(super) fn is_half_free(&self, more: u64) -> bool {
-        let used = self.budget.used_bytes().saturating_add(more);
+        let occupied = self.budget.occupied_bytes().saturating_add(more);
         self.budget
             .target_bytes()
-            .is_none_or(|target| used <= target / 2)
+            .is_none_or(|target| occupied <= target / 2)
     }
 
     /// What the store is to give up where memory is short: its part of what brings the process so far below
     /// the target that not every session has to.
     pub(super) fn excess(&self) -> u64 {
-        let used = self.budget.used_bytes().max(1);
-        let ease = self.budget.ease_bytes().unwrap_or(used);
-        let over = used.saturating_sub(ease);
-        (u128::from(self.bytes) * u128::from(over) / u128::from(used)) as u64
+        let (used, occupied) = (self.budget.used_bytes(), self.budget.occupied_bytes());
+        let ease = self.budget.ease_bytes().unwrap_or(occupied);
+        let over = occupied.saturating_sub(ease);
+        let part = u128::from(self.bytes) * u128::from(over) / u128::from(used.max(1));
+        part.min(u128::from(self.bytes)) as u64
     }
 
     /// Counts what the store takes now. Growth above the limit is counted and reported.
@@ -331,6 +374,46 @@ mod tests {
         let mut first = shares.pop().unwrap();
         first.set(1500).unwrap();
         assert!(new.is_short_for_session(), "108 bytes more");
+    }
+
+    #[test]
+    fn stores_give_way_to_work_beside_them_as_long_as_it_goes_on() {
+        let budget = Arc::new(MemoryBudget::unlimited());
+        budget.set_target_bytes(Some(1600));
+        budget.set_limit_bytes(1600);
+        let [mut one, mut other] = [(); 2].map(|()| MemoryShare::of(Arc::clone(&budget)));
+        one.set(300).unwrap();
+        other.set(900).unwrap();
+        assert_eq!((one.is_short(400), one.excess()), (false, 0));
+        let work = budget.begin_work(500);
+        assert!(one.is_short(0) && !one.has_room(0));
+        // 300 bytes more than seven eighths of the target, of which the store has a quarter of the state.
+        assert_eq!((one.excess(), other.excess()), (75, 225));
+        assert_eq!(budget.used_bytes(), 1200, "it is no state");
+        one.set(700).unwrap();
+        let more = budget.begin_work(10_000);
+        assert_eq!(one.excess(), 700, "no more than all");
+        drop((work, more));
+        assert_eq!((one.is_short(0), one.excess()), (false, 87));
+    }
+
+    #[test]
+    fn sessions_are_expected_to_take_as_much_as_the_larger_of_the_last_two() {
+        let budget = Arc::new(MemoryBudget::unlimited());
+        budget.set_target_bytes(Some(1600));
+        let mut share = MemoryShare::of(Arc::clone(&budget));
+        let mut ease_after = |bytes: u64| {
+            share.begin_session();
+            share.set(share.bytes + bytes).unwrap();
+            share.end_session();
+            budget.ease_bytes().unwrap()
+        };
+        assert_eq!(ease_after(480), 1600 - 540);
+        assert_eq!(ease_after(320), 1600 - 540);
+        assert_eq!(ease_after(400), 1600 - 450);
+        assert_eq!(ease_after(1200), 600, "three eighths of the target stay");
+        assert_eq!(ease_after(0), 600);
+        assert_eq!(ease_after(0), 1400);
     }
 
     #[test]

@@ -5,9 +5,12 @@
 //! involved. What is merged without the base image becomes a *delta run*, which says what changed since
 //! the runs below it; with the base image it becomes the next base image.
 
+use std::sync::Arc;
+
 use super::content::Layout;
 use super::delta_runs::MAX_DELTA_RUNS;
 use super::entry_stream::EntryStream;
+use super::memory::MemoryBudget;
 use super::merge::Merge;
 use crate::error::Result;
 use crate::format::{NewSegment, SegmentKind, SegmentReader, TableKeys};
@@ -17,6 +20,9 @@ use crate::storage::Storage;
 
 /// What is read of an input at once. An input that is smaller is read with one read.
 const READ_AHEAD_BYTES: u64 = 1 << 20;
+
+/// What the output takes at most, see [`MergeTask::run`].
+const OUTPUT_BYTES: u64 = 10 << 20;
 
 /// What to merge: the newest segments of a durable lineage as it stood when the task was made.
 #[derive(Clone, Debug)]
@@ -29,6 +35,8 @@ pub struct MergeTask {
     pub(super) merged: Vec<SegmentRef>,
     /// Version whose content all of them are.
     pub(super) created: CheckpointId,
+    /// The memory that it takes counts as work there.
+    pub(super) budget: Arc<MemoryBudget>,
 }
 
 /// A run and the segments it stands for. It may be cited once it is durable. The caller sees to that:
@@ -59,6 +67,7 @@ impl MergeTask {
     /// `NotFound` or `Corrupt` when a segment is gone or damaged; `Storage`. Nothing is left of the
     /// result then.
     pub fn run(self, storage: &dyn Storage, writer: &SegmentWriter) -> Result<MergedRun> {
+        let _work = self.budget.begin_work(self.memory_bytes());
         let mut segments = SegmentReader::new(storage);
         let mut inputs = Vec::with_capacity(self.merged.len());
         for reference in &self.merged {
@@ -91,6 +100,14 @@ impl MergeTask {
             below: self.below,
             replaces: self.merged,
         })
+    }
+
+    /// What it takes at most, beside directories and large entries. A small output takes no more than what it
+    /// has, and as much again while it is made.
+    fn memory_bytes(&self) -> u64 {
+        let inputs = || self.merged.iter().map(|segment| segment.len);
+        let read = inputs().map(|len| 2 * len.min(READ_AHEAD_BYTES)).sum::<u64>();
+        read + OUTPUT_BYTES.min(2 * inputs().sum::<u64>())
     }
 
     /// How many keys the tables have in the end. A base image counts them itself.
