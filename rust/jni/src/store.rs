@@ -792,6 +792,8 @@ extern "system" fn Java_io_holdfast_spark_Native_mergeChangelogs<'local>(
             let image = task.run(store.folder.storage.as_ref(), writer)?;
             store.state.lock().accept(image);
         }
+        // Where all stores rest, no session comes that would.
+        malloc::give_back(&MEMORY);
         Ok(snapshot.map_or(-1, |version| version.0 as jlong))
     })
 }
