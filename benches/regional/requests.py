@@ -1,4 +1,4 @@
-"""Requests of a pipeline's checkpoints to the name node of HDFS."""
+"""Requests of a pipeline's checkpoints to the name node of HDFS, and to an object store."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ NOTES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """How many executors write the checkpoints."""
+    """Where the checkpoints lie, ``hdfs`` or ``s3``, and how many executors write them."""
 
     name: str
     title: str
+    place: str
     executors: int
     targets: tuple[Target, ...] = ()
 
@@ -48,12 +49,28 @@ CASES = (
     Case(
         name="hdfs",
         title="an HDFS of one data node in another JVM, one executor (local[2])",
+        place="hdfs",
         executors=1,
         targets=_AT_MOST_FIVE,
     ),
     Case(
         name="hdfs-2",
         title="the same HDFS, two executors of one core (local-cluster)",
+        place="hdfs",
+        executors=2,
+        targets=_AT_MOST_FIVE,
+    ),
+    Case(
+        name="s3",
+        title="a server of the S3 protocol in another JVM, 30 ms a request, one executor (local[2])",
+        place="s3",
+        executors=1,
+        targets=_AT_MOST_FIVE,
+    ),
+    Case(
+        name="s3-2",
+        title="the same server, two executors of one core (local-cluster)",
+        place="s3",
         executors=2,
         targets=_AT_MOST_FIVE,
     ),
@@ -95,6 +112,7 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """Return what the result file says about how it was measured."""
         return {
+            "place": self.case.place,
             "executors": self.case.executors,
             "regions": self.regions,
             "rows_of_region": self.rows_of_region,

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 # A script finds what is beside it; this is where the packages of the benchmarks are.
 BENCHES = str(Path(__file__).resolve().parents[1])
 sys.path[0] = BENCHES
-# The tests have the servers, and the means to fetch their jars.
-sys.path.append(str(Path(BENCHES).parent / "tests"))
 # Python workers import the operator.
 os.environ["PYTHONPATH"] = os.pathsep.join([BENCHES, os.environ.get("PYTHONPATH", "")])
 
@@ -25,47 +21,11 @@ from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 import holdfast  # noqa: E402
 from harness.process import Reporter, report_to_parent  # noqa: E402
 from regional.cluster import read_batches, start_spark, write_batch  # noqa: E402
+from regional.places import Place, open_place  # noqa: E402
 from regional.totals import TOTALS, Totals  # noqa: E402
-from support.spark.mini_hdfs import MiniHdfs  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
-
-
-class Hdfs:
-    """A name node and one data node in another JVM.
-
-    Attributes
-    ----------
-    uri
-        Its root.
-    settings
-        Spark's, to get there.
-    """
-
-    def __init__(self, cluster: MiniHdfs) -> None:
-        self._cluster = cluster
-        self.uri = cluster.uri
-        self.settings = {"spark.hadoop.dfs.replication": "1"}
-
-    def requests(self) -> Counter[str]:
-        """Return how many requests there were so far, by kind."""
-        counts = Counter(self._cluster.requests()[0])
-        # A client asks again whether a file is complete until its data node has told the name node
-        # of the last block. How often says nothing about who asks.
-        counts["Complete"] = min(counts["Complete"], counts["Create"])
-        return counts
-
-
-@contextmanager
-def open_hdfs(folder: Path) -> Iterator[Hdfs]:
-    """Start an HDFS of one data node."""
-    folder.mkdir()
-    cluster = MiniHdfs(folder, data_nodes=1)
-    try:
-        yield Hdfs(cluster)
-    finally:
-        cluster.close()
 
 
 def _plain(frame: DataFrame, checkpoint: str, _: Path) -> StreamingQuery:
@@ -91,7 +51,7 @@ VARIANTS: dict[str, Callable[[DataFrame, str, Path], Any]] = {
 
 
 def measure(
-    spark: SparkSession, place: Hdfs, name: str, number: int, spec: dict[str, Any]
+    spark: SparkSession, place: Place, name: str, number: int, spec: dict[str, Any]
 ) -> dict[str, Any]:
     """Run one query for some batches; returns the requests and the time of a batch."""
     folder = Path(spec["folder"]) / f"{name}-{number}"
@@ -124,7 +84,7 @@ def measure(
 
 def run(spec: dict[str, Any], report: Reporter) -> None:
     """Measure all rounds; the variants take turns."""
-    with open_hdfs(Path(spec["folder"]) / "hdfs") as place:
+    with open_place(spec["place"], Path(spec["folder"]) / spec["place"]) as place:
         spark = start_spark(
             executors=spec["executors"],
             driver_memory=spec["driver_memory"],

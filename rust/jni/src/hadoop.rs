@@ -126,6 +126,26 @@ impl HadoopStorage {
             location: path,
         })
     }
+
+    fn delete_at_once(&self, names: &[String]) -> Result<()> {
+        let paths: Vec<_> = names
+            .iter()
+            .map(|name| self.path(name))
+            .collect::<Result<_>>()?;
+        self.files.call(
+            || format!("deleting {}", paths.join(", ")),
+            |env, files| {
+                let names = env.new_string(names.join("/"))?;
+                env.call_method(
+                    files,
+                    jni_str!("delete"),
+                    jni_sig!("(Ljava/lang/String;)V"),
+                    &[JValue::Object(&names)],
+                )?;
+                Ok(())
+            },
+        )
+    }
 }
 
 impl Storage for HadoopStorage {
@@ -206,20 +226,19 @@ impl Storage for HadoopStorage {
     }
 
     fn delete(&self, name: &str) -> Result<()> {
-        let path = self.path(name)?;
-        self.files.call(
-            || format!("deleting {path}"),
-            |env, files| {
-                let name = env.new_string(name)?;
-                env.call_method(
-                    files,
-                    jni_str!("delete"),
-                    jni_sig!("(Ljava/lang/String;)V"),
-                    &[JValue::Object(&name)],
-                )?;
-                Ok(())
-            },
-        )
+        self.delete_at_once(&[name.to_owned()])
+    }
+
+    fn delete_all(&self, names: &[String]) -> Vec<Result<()>> {
+        if names.is_empty() {
+            return Vec::new();
+        }
+        match self.delete_at_once(names) {
+            Ok(()) => names.iter().map(|_| Ok(())).collect(),
+            Err(e) if names.len() == 1 => vec![Err(e)],
+            // Whichever failed, and why: what was deleted is not in the way.
+            Err(_) => names.iter().map(|name| self.delete(name)).collect(),
+        }
     }
 
     fn list(&self) -> Result<Vec<ObjectMeta>> {

@@ -6,7 +6,10 @@ The objects of both can be seen as files, under the names that jobs know them by
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+import urllib.request
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +17,13 @@ from support.servers import free_port
 from support.spark.java_side import QUICK_START, JavaServer, jars, s3a_jars, tool
 from support.spark.queries import on_class_path
 from support.spark.remote_folder import RemotePath
+
+
+#: Of what the server says of itself to Prometheus.
+_SERVED = re.compile(
+    r"http_server_request_duration_seconds_count\{(?P<labels>[^}]*)\} (?P<count>\S+)"
+)
+_OPERATION = re.compile(r'\bs3_operation="(?P<name>\w+)"')
 
 
 @dataclass(frozen=True)
@@ -47,16 +57,21 @@ class S3Server(JavaServer):
         The compiled ``tests/spark/java``.
     environment
         Further variables for the server's process.
+    properties
+        Further settings of the server.
     """
 
     folder: Path
     helpers: Path
     environment: dict[str, str] = field(default_factory=dict)
+    properties: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         server, self.client = jars("s3proxy"), s3a_jars()
         (self.folder / "buckets").mkdir()
         endpoint = f"http://127.0.0.1:{free_port()}"
+        metrics_port = free_port()
+        self.metrics = f"http://127.0.0.1:{metrics_port}/metrics"
         #: Hadoop's settings to reach it.
         self.settings = {
             "fs.s3a.endpoint": endpoint,
@@ -73,8 +88,12 @@ class S3Server(JavaServer):
             "s3proxy.authorization=aws-v2-or-v4\n"
             "s3proxy.identity=user\n"
             "s3proxy.credential=secret\n"
+            "s3proxy.metrics.enabled=true\n"
+            "s3proxy.metrics.host=127.0.0.1\n"
+            f"s3proxy.metrics.port={metrics_port}\n"
             "jclouds.provider=filesystem\n"
             f"jclouds.filesystem.basedir={self.folder / 'buckets'}\n"
+            + "".join(f"{key}={value}\n" for key, value in self.properties.items())
         )
         path = os.pathsep.join(map(str, [self.helpers, *server]))
         # The server lets what is said to the standard error go through its log, and so must not log
@@ -94,6 +113,16 @@ class S3Server(JavaServer):
         assert self.process.stdout is not None
         if self.process.stdout.readline() != "started\n":
             raise AssertionError((self.folder / "log.txt").read_text()[-4000:])
+
+    def requests(self) -> Counter[str]:
+        """Return how many requests there were so far, by kind."""
+        with urllib.request.urlopen(self.metrics, timeout=30) as answer:
+            text = answer.read().decode()
+        counts: Counter[str] = Counter()
+        for served in _SERVED.finditer(text):
+            operation = _OPERATION.search(served["labels"])
+            counts[operation["name"] if operation else "Other"] += int(float(served["count"]))
+        return counts
 
     def bucket(self, name: str) -> Path:
         """Make a bucket; returns the folder with its objects."""

@@ -274,7 +274,10 @@ class HadoopPath:
 
     def unlink(self, *, missing_ok: bool = False) -> None:
         """Delete a file."""
-        self._delete(missing_ok=missing_ok)
+        if missing_ok:
+            call_jvm("deleting", self, lambda files: files.remove(self._uri))
+        else:
+            self._delete()
 
     def rmdir(self) -> None:
         """Delete an empty folder.
@@ -284,12 +287,10 @@ class HadoopPath:
         OSError
             If something is in it.
         """
-        self._delete(missing_ok=False)
+        self._delete()
 
-    def _delete(self, *, missing_ok: bool) -> None:
+    def _delete(self) -> None:
         if not call_jvm("deleting", self, lambda files: files.delete(self._uri, False)):
-            if missing_ok:
-                return
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._uri)
 
     def remove_tree(self) -> None:

@@ -29,11 +29,12 @@ pub(super) struct Queue {
     stopped: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 enum Piece {
     Abandon(FileId),
     Seal(FileId),
-    Delete(FileId),
+    /// All that there are at the moment.
+    Delete(BTreeSet<FileId>),
 }
 
 impl Queue {
@@ -57,7 +58,10 @@ impl Queue {
         let abandon = self.abandon.pop_first().map(Piece::Abandon);
         abandon
             .or_else(|| self.seal.pop_first().map(Piece::Seal))
-            .or_else(|| self.delete.pop_first().map(Piece::Delete))
+            .or_else(|| {
+                let files = std::mem::take(&mut self.delete);
+                (!files.is_empty()).then_some(Piece::Delete(files))
+            })
     }
 }
 
@@ -65,15 +69,18 @@ impl Registry {
     /// The next piece of work; it counts as running until it is over.
     fn begin_next(&mut self) -> Option<Piece> {
         loop {
-            let piece = self.queue.next()?;
-            if let Piece::Delete(file) = piece {
-                // A restore may have found use for it since.
-                let facts = self.ledger.files().get(&file);
+            let mut piece = self.queue.next()?;
+            if let Piece::Delete(files) = &mut piece {
+                // A restore may have found use for one since.
                 let unneeded = |f: &FileFacts| !f.open && !f.deleting && f.segments().is_empty();
-                if !facts.is_some_and(unneeded) {
+                files.retain(|file| self.ledger.files().get(file).is_some_and(unneeded));
+                if files.is_empty() {
                     continue;
                 }
-                self.ledger.change_file(file, |facts| facts.deleting = true);
+                for file in files.iter() {
+                    self.ledger
+                        .change_file(*file, |facts| facts.deleting = true);
+                }
             }
             self.queue.running += 1;
             return Some(piece);
@@ -201,11 +208,14 @@ impl Upkeep {
                 // One that fails leaves a closed file; `persist` fails for owners that need it durable.
                 let _ = self.writer.seal_files(&BTreeSet::from([file]));
             }
-            Piece::Delete(file) => {
-                let deleted = self.storage.delete(&file.file_name()).is_ok();
-                self.shared.registry.lock().deleted(file, deleted);
-                if deleted {
-                    self.writer.forget(file);
+            Piece::Delete(files) => {
+                let names: Vec<_> = files.iter().map(FileId::file_name).collect();
+                let deleted = self.storage.delete_all(&names);
+                for (file, deleted) in files.into_iter().zip(deleted) {
+                    self.shared.registry.lock().deleted(file, deleted.is_ok());
+                    if deleted.is_ok() {
+                        self.writer.forget(file);
+                    }
                 }
             }
         }

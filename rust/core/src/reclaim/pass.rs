@@ -110,8 +110,12 @@ pub(super) fn carry_out(
 ) {
     let sorted = sort_out(facts, evidence, may_append, MAX_SPACE_AMPLIFICATION);
     // From here on, and not earlier, files are deleted.
-    for facts in sorted.going {
-        match storage.delete(&facts.file.file_name()) {
+    let names: Vec<_> = (sorted.going.iter())
+        .map(|facts| facts.file.file_name())
+        .collect();
+    let deleted = storage.delete_all(&names);
+    for (facts, deleted) in sorted.going.into_iter().zip(deleted) {
+        match deleted {
             Ok(()) => {
                 report.deleted_bytes += facts.physical_bytes;
                 report.deleted.push(facts.file);

@@ -254,7 +254,7 @@ impl OpenFile {
         let Some(_durability) = self.wait_until_returned() else {
             return Ok(());
         };
-        let (mut handle, entries, good_bytes) = {
+        let (mut handle, entries, good_bytes, is_clean) = {
             let mut inner = self.inner.lock();
             let Some(handle) = inner.handle.take() else {
                 return if inner.is_durable() {
@@ -264,8 +264,9 @@ impl OpenFile {
                 };
             };
             inner.syncer = None;
-            inner.status = Status::Closing;
-            (handle, std::mem::take(&mut inner.entries), inner.good_bytes)
+            let before = std::mem::replace(&mut inner.status, Status::Closing);
+            let entries = std::mem::take(&mut inner.entries);
+            (handle, entries, inner.good_bytes, before == Status::Open)
         };
         let footer = encode_footer(self.id, good_bytes, &entries).and_then(|footer| {
             let written = handle.append(&footer);
@@ -277,8 +278,16 @@ impl OpenFile {
         });
         // Without a footer the file is still worth syncing: a scan finds its segments.
         let finished = handle.finish();
-        // Garbage of a cut append is part of the size, and only storage knows how much it is.
-        let found = self.find(storage, good_bytes);
+        let found = match &footer {
+            // The object is what was handed over, or finishing it would have failed: nothing to ask for.
+            Ok(footer)
+                if is_clean && finished.is_ok() && !storage.capabilities().durable_append =>
+            {
+                Ok(good_bytes + footer)
+            }
+            // Garbage of a cut append is part of the size, and only storage knows how much it is.
+            _ => self.find(storage, good_bytes),
+        };
         let physical_bytes = found.as_ref().ok().copied();
         let gone = found.err().filter(Error::is_damage);
         let mut inner = self.inner.lock();

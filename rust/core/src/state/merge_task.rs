@@ -106,7 +106,9 @@ impl MergeTask {
     /// has, and as much again while it is made.
     fn memory_bytes(&self) -> u64 {
         let inputs = || self.merged.iter().map(|segment| segment.len);
-        let read = inputs().map(|len| 2 * len.min(READ_AHEAD_BYTES)).sum::<u64>();
+        let read = inputs()
+            .map(|len| 2 * len.min(READ_AHEAD_BYTES))
+            .sum::<u64>();
         read + OUTPUT_BYTES.min(2 * inputs().sum::<u64>())
     }
 

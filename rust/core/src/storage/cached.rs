@@ -77,6 +77,13 @@ impl Storage for CachedStorage {
         self.remote.delete(name)
     }
 
+    fn delete_all(&self, names: &[String]) -> Vec<Result<()>> {
+        for name in names {
+            self.cache.forget_object(self.key(name));
+        }
+        self.remote.delete_all(names)
+    }
+
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         self.cache.forget_object(self.key(from));
         self.remote.rename(from, to)

@@ -55,7 +55,8 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// Creates `name` for appending; makes the root when it is missing.
     ///
     /// # Errors
-    /// `AlreadyExists` when the name was ever taken and is still there: nothing is overwritten.
+    /// `AlreadyExists` when the name was ever taken and is still there: nothing is overwritten. A backend
+    /// without durable appends may say so only when the file is finished.
     fn create(&self, name: &str) -> Result<Box<dyn AppendFile>>;
 
     /// Opens `name` for several reads: on remote storage every opening is a round trip.
@@ -90,6 +91,12 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// # Errors
     /// `Storage`.
     fn delete(&self, name: &str) -> Result<()>;
+
+    /// [`Storage::delete`] of several objects, in as few requests as the backend allows: how each of them
+    /// fared, in their order. One that cannot be deleted keeps no other.
+    fn delete_all(&self, names: &[String]) -> Vec<Result<()>> {
+        names.iter().map(|name| self.delete(name)).collect()
+    }
 
     /// Gives a finished object another name, at once: it is never seen under none, and under the
     /// new one never in part. On return the new name survives a machine crash; after an error

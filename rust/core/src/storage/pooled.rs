@@ -86,6 +86,14 @@ impl Storage for PooledStorage {
         deleted
     }
 
+    fn delete_all(&self, names: &[String]) -> Vec<Result<()>> {
+        let deleted = self.inner.delete_all(names);
+        for name in names {
+            self.forget(name);
+        }
+        deleted
+    }
+
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         let renamed = self.inner.rename(from, to);
         self.forget(from);

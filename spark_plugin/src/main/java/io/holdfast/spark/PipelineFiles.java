@@ -182,6 +182,11 @@ public final class PipelineFiles {
         });
   }
 
+  /** Deletes a file, if there is one; an object store is not asked whether there is. */
+  public void remove(String uri) throws IOException {
+    explained("cannot delete " + uri, () -> files.delete(List.of(files.path(uri))));
+  }
+
   /**
    * Makes a folder with its parents; one that is there is left as it is.
    *

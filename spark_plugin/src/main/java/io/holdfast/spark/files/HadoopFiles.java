@@ -9,6 +9,7 @@ import java.util.concurrent.Future;
 import java.util.concurrent.SynchronousQueue;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.CommonPathCapabilities;
 import org.apache.hadoop.fs.FSDataInputStream;
@@ -28,6 +29,8 @@ public final class HadoopFiles {
   private static final long IDLE_THREAD_S = 10;
 
   private final FileSystem fileSystem;
+  private final Configuration conf;
+  private final ReachedFiles reached;
   private final Path folder;
   /** Files can be seen while they are written; only an open file knows its length then. */
   private final boolean seenWhileWritten;
@@ -47,6 +50,8 @@ public final class HadoopFiles {
 
   HadoopFiles(Path folder, Configuration conf) throws IOException {
     this.folder = folder;
+    this.conf = conf;
+    reached = new ReachedFiles(conf);
     fileSystem = folder.getFileSystem(conf);
     seenWhileWritten =
         fileSystem.hasPathCapability(folder, CommonPathCapabilities.FS_APPEND);
@@ -57,11 +62,15 @@ public final class HadoopFiles {
     T run() throws IOException;
   }
 
+  /** A name that is taken is refused: here or, where an object store can decide, at the end of the file. */
   HadoopOutput create(String name) throws IOException {
     Path path = new Path(folder, name);
     FSDataOutputStream out =
         uninterrupted(
-            () -> fileSystem.createFile(path).overwrite(false).recursive().build());
+            () ->
+                ObjectStream.looksAtClose(fileSystem, path)
+                    ? ObjectStream.create(path, false, conf)
+                    : fileSystem.createFile(path).overwrite(false).recursive().build());
     return new HadoopOutput(this, out);
   }
 
@@ -108,9 +117,9 @@ public final class HadoopFiles {
     }
   }
 
-  void delete(String name) throws IOException {
-    // False when there is no such file, which is what was asked for.
-    fileSystem.delete(new Path(folder, name), false);
+  /** Deletes files, between whose names are slashes; what is not there is deleted already. */
+  void delete(String names) throws IOException {
+    reached.delete(Stream.of(names.split("/")).map(name -> new Path(folder, name)).toList());
   }
 
   /** The files of the folder, a line each: length, space, name. */

@@ -23,6 +23,11 @@ public final class ObjectStream extends AtomicStream {
   /** Option and capability of Hadoop since 3.4.2; a store of an older one does not have it. */
   private static final String CONDITIONAL = "fs.option.create.conditional.overwrite";
 
+  /**
+   * Creates without a look at what has the name already. S3A looks twice, for a file and for a folder.
+   */
+  private static final String S3A_NO_LOOK = "fs.s3a.create.performance";
+
   /** Metadata of the object that says which stream made it. */
   private static final String WRITER = "holdfast-writer";
 
@@ -55,17 +60,24 @@ public final class ObjectStream extends AtomicStream {
         .hasPathCapability(path, CommonPathCapabilities.ABORTABLE_STREAM);
   }
 
+  /** Whether a name that is taken shows when the file is closed, and no earlier. */
+  static boolean looksAtClose(FileSystem fileSystem, Path path) throws IOException {
+    return fileSystem.hasPathCapability(path, CONDITIONAL);
+  }
+
   public static ObjectStream create(Path path, boolean overwrite, Configuration conf)
       throws IOException {
     FileSystem fileSystem = path.getFileSystem(conf);
     FSDataOutputStreamBuilder<?, ?> builder = fileSystem.createFile(path).recursive();
     String writer = null;
-    if (!overwrite && fileSystem.hasPathCapability(path, CONDITIONAL)) {
-      // The store itself decides, at close, which of two drivers was first.
+    if (overwrite) {
+      builder.overwrite(true).opt(S3A_NO_LOOK, true);
+    } else if (looksAtClose(fileSystem, path)) {
+      // The store itself decides, at close, which of two writers was first.
       writer = UUID.randomUUID().toString();
-      builder.must(CONDITIONAL, true).opt(S3A_NEW_METADATA, writer);
+      builder.must(CONDITIONAL, true).opt(S3A_NEW_METADATA, writer).opt(S3A_NO_LOOK, true);
     } else {
-      builder.overwrite(overwrite);
+      builder.overwrite(false);
     }
     return new ObjectStream(fileSystem, path, builder.build(), writer);
   }

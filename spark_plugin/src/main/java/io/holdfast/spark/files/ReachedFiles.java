@@ -1,9 +1,14 @@
 package io.holdfast.spark.files;
 
 import java.io.IOException;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.BulkDelete;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.UnsupportedFileSystemException;
@@ -107,5 +112,52 @@ public final class ReachedFiles {
 
   public void renameNew(Path from, Path to) throws IOException {
     at(from).renameNew(from, to);
+  }
+
+  /**
+   * Deletes files; what is not there is deleted already. All are tried.
+   *
+   * @throws IOException the first failure
+   */
+  public void delete(Collection<Path> paths) throws IOException {
+    IOException first = null;
+    List<Path> objects = new ArrayList<>();
+    for (Path path : paths) {
+      try {
+        if (isObjectStore(path)) {
+          objects.add(path);
+        } else {
+          fileSystem(path).delete(path, false);
+        }
+      } catch (IOException e) {
+        first = first == null ? e : first;
+      }
+    }
+    deleteObjects(objects);
+    if (first != null) {
+      throw first;
+    }
+  }
+
+  /**
+   * Deletes objects, in as few requests as the store allows: it is not asked what they are, and no folder
+   * is made in their place. What is not there is deleted already.
+   */
+  public void deleteObjects(Collection<Path> objects) throws IOException {
+    Map<Path, List<Path>> byFolder = new HashMap<>();
+    objects.forEach(
+        path -> byFolder.computeIfAbsent(path.getParent(), any -> new ArrayList<>()).add(path));
+    for (Map.Entry<Path, List<Path>> folder : byFolder.entrySet()) {
+      List<Path> paths = folder.getValue();
+      try (BulkDelete bulk = fileSystem(folder.getKey()).createBulkDelete(folder.getKey())) {
+        for (int from = 0; from < paths.size(); from += bulk.pageSize()) {
+          int to = Math.min(from + bulk.pageSize(), paths.size());
+          List<Map.Entry<Path, String>> failed = bulk.bulkDelete(paths.subList(from, to));
+          if (!failed.isEmpty()) {
+            throw new IOException(failed.size() + " objects were not deleted: " + failed.get(0));
+          }
+        }
+      }
+    }
   }
 }

@@ -14,7 +14,6 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import org.apache.hadoop.conf.Configuration;
-import org.apache.hadoop.fs.BulkDelete;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
@@ -349,7 +348,7 @@ public final class StagedOutput {
       FileErrors.explained(
           "cannot delete what was staged",
           () -> {
-            delete(left);
+            files.deleteObjects(left);
             return null;
           });
     } catch (IOException | RuntimeException e) {
@@ -369,25 +368,5 @@ public final class StagedOutput {
     }
     first.addSuppressed(next);
     return first;
-  }
-
-  /** Deletes objects in as few requests as the store allows, and makes no folder in their place. */
-  private void delete(Set<Path> objects) throws IOException {
-    Map<Path, List<Path>> byFolder = new HashMap<>();
-    objects.forEach(
-        path -> byFolder.computeIfAbsent(path.getParent(), any -> new ArrayList<>()).add(path));
-    for (Map.Entry<Path, List<Path>> folder : byFolder.entrySet()) {
-      List<Path> paths = folder.getValue();
-      FileSystem fileSystem = files.fileSystem(folder.getKey());
-      try (BulkDelete bulk = fileSystem.createBulkDelete(folder.getKey())) {
-        for (int from = 0; from < paths.size(); from += bulk.pageSize()) {
-          int to = Math.min(from + bulk.pageSize(), paths.size());
-          List<Map.Entry<Path, String>> failed = bulk.bulkDelete(paths.subList(from, to));
-          if (!failed.isEmpty()) {
-            throw new IOException(failed.size() + " objects were not deleted: " + failed.get(0));
-          }
-        }
-      }
-    }
   }
 }
