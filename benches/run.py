@@ -83,7 +83,7 @@ suites:
   gpu      the same of a CuPy array, digests, the copy to the host, memory (needs a GPU)
   pipeline  regional pipelines of 64 regions: healthy, one region failing, one region slow
   regions  10,000 regions on two executors: from the last row to the published checkpoint
-  requests  what checkpoints of a pipeline ask HDFS for (needs Maven the first time)
+  requests  what checkpoints of a pipeline ask HDFS and S3 for (needs Maven the first time)
   memory   native memory of one JVM over 3,000 batches of a small query (needs the JDK's jcmd)
   many     queries on 200 partitions
   few      the same on 20 partitions
