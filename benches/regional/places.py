@@ -1,4 +1,4 @@
-"""Where checkpoints of the suite of requests lie: servers on loopback that count what they are asked for."""
+"""Servers on loopback for the checkpoints of the suite of requests, which count requests."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from pathlib import Path
 # The tests have the servers, and the means to fetch their jars.
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 
-from support.spark.java_side import compile_helpers  # noqa: E402
-from support.spark.mini_hdfs import MiniHdfs  # noqa: E402
-from support.spark.object_stores import S3Server  # noqa: E402
+from support.spark.java_side import compile_helpers
+from support.spark.mini_hdfs import MiniHdfs
+from support.spark.object_stores import S3Server
 
 #: What a request to the object store takes, beside the work for it.
 S3_REQUEST_MS = 30
 
 _BUCKET = "requests"
+
 
 class Place(ABC):
     """A server for checkpoints.
@@ -43,10 +44,9 @@ class Place(ABC):
 class Hdfs(Place):
     """A name node and one data node in another JVM; counted is what the name node is asked for."""
 
-    settings = {"spark.hadoop.dfs.replication": "1"}
-
     def __init__(self, cluster: MiniHdfs) -> None:
         self._cluster = cluster
+        self.settings = {"spark.hadoop.dfs.replication": "1"}
         self.uri = cluster.uri
 
     def requests(self) -> Counter[str]:

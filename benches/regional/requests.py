@@ -62,7 +62,7 @@ CASES = (
     ),
     Case(
         name="s3",
-        title="a server of the S3 protocol in another JVM, 30 ms a request, one executor (local[2])",
+        title="a server of the S3 protocol with 30 ms a request, one executor (local[2])",
         place="s3",
         executors=1,
         targets=_AT_MOST_FIVE,

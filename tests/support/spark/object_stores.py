@@ -8,16 +8,15 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import urllib.request
 from collections import Counter
 from dataclasses import dataclass, field
+from http.client import HTTPConnection
 from pathlib import Path
 
 from support.servers import free_port
 from support.spark.java_side import QUICK_START, JavaServer, jars, s3a_jars, tool
 from support.spark.queries import on_class_path
 from support.spark.remote_folder import RemotePath
-
 
 #: Of what the server says of itself to Prometheus.
 _SERVED = re.compile(
@@ -70,8 +69,7 @@ class S3Server(JavaServer):
         server, self.client = jars("s3proxy"), s3a_jars()
         (self.folder / "buckets").mkdir()
         endpoint = f"http://127.0.0.1:{free_port()}"
-        metrics_port = free_port()
-        self.metrics = f"http://127.0.0.1:{metrics_port}/metrics"
+        self.metrics_port = free_port()
         #: Hadoop's settings to reach it.
         self.settings = {
             "fs.s3a.endpoint": endpoint,
@@ -90,7 +88,7 @@ class S3Server(JavaServer):
             "s3proxy.credential=secret\n"
             "s3proxy.metrics.enabled=true\n"
             "s3proxy.metrics.host=127.0.0.1\n"
-            f"s3proxy.metrics.port={metrics_port}\n"
+            f"s3proxy.metrics.port={self.metrics_port}\n"
             "jclouds.provider=filesystem\n"
             f"jclouds.filesystem.basedir={self.folder / 'buckets'}\n"
             + "".join(f"{key}={value}\n" for key, value in self.properties.items())
@@ -116,8 +114,10 @@ class S3Server(JavaServer):
 
     def requests(self) -> Counter[str]:
         """Return how many requests there were so far, by kind."""
-        with urllib.request.urlopen(self.metrics, timeout=30) as answer:
-            text = answer.read().decode()
+        metrics = HTTPConnection("127.0.0.1", self.metrics_port, timeout=30)
+        metrics.request("GET", "/metrics")
+        text = metrics.getresponse().read().decode()
+        metrics.close()
         counts: Counter[str] = Counter()
         for served in _SERVED.finditer(text):
             operation = _OPERATION.search(served["labels"])
