@@ -13,6 +13,9 @@ use crate::liveness::{Actions, FileFacts, Occasion};
 use crate::segment::SegmentWriter;
 use crate::storage::Storage;
 
+/// As many as S3A has in one request.
+const DELETES_AT_ONCE: usize = 250;
+
 /// What there is to do, and the thread that does it.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
@@ -33,7 +36,6 @@ pub(super) struct Queue {
 enum Piece {
     Abandon(FileId),
     Seal(FileId),
-    /// All that there are at the moment.
     Delete(BTreeSet<FileId>),
 }
 
@@ -54,22 +56,23 @@ impl Queue {
         self.abandon.is_empty() && self.seal.is_empty() && self.delete.is_empty()
     }
 
-    fn next(&mut self) -> Option<Piece> {
+    fn next(&mut self, deletes: usize) -> Option<Piece> {
         let abandon = self.abandon.pop_first().map(Piece::Abandon);
         abandon
             .or_else(|| self.seal.pop_first().map(Piece::Seal))
             .or_else(|| {
-                let files = std::mem::take(&mut self.delete);
+                let due = std::iter::from_fn(|| self.delete.pop_first());
+                let files: BTreeSet<_> = due.take(deletes).collect();
                 (!files.is_empty()).then_some(Piece::Delete(files))
             })
     }
 }
 
 impl Registry {
-    /// The next piece of work; it counts as running until it is over.
-    fn begin_next(&mut self) -> Option<Piece> {
+    /// The next piece of work, of at most so many deletes; it counts as running until it is over.
+    fn begin_next(&mut self, deletes: usize) -> Option<Piece> {
         loop {
-            let mut piece = self.queue.next()?;
+            let mut piece = self.queue.next(deletes)?;
             if let Piece::Delete(files) = &mut piece {
                 // A restore may have found use for one since.
                 let unneeded = |f: &FileFacts| !f.open && !f.deleting && f.segments().is_empty();
@@ -132,7 +135,7 @@ impl Upkeep {
     pub fn finish(&self) {
         while self.is_busy() && self.check_ours().is_ok() {
             let mut registry = self.shared.registry.lock();
-            if let Some(piece) = registry.begin_next() {
+            if let Some(piece) = registry.begin_next(self.deletes_at_once()) {
                 drop(registry);
                 self.run(piece);
             } else if registry.queue.running > 0 && !is_fork(&registry.queue) {
@@ -140,6 +143,16 @@ impl Upkeep {
             } else {
                 return;
             }
+        }
+    }
+
+    /// Object stores delete many with one request. Elsewhere each is one, and a manager looks before each
+    /// whether the folder is still its own.
+    fn deletes_at_once(&self) -> usize {
+        if self.storage.capabilities().durable_append {
+            1
+        } else {
+            DELETES_AT_ONCE
         }
     }
 
@@ -178,12 +191,13 @@ impl Upkeep {
     fn work(&self) {
         // When storage panics, the next message hires another thread.
         let over = Over(self, |queue| queue.thread_of = None);
+        let deletes = self.deletes_at_once();
         loop {
             // If another manager took the folder over, the files are that one's.
             let ours = self.check_ours().is_ok();
             let mut registry = self.shared.registry.lock();
             let goes_on = ours && !registry.queue.stopped;
-            let Some(piece) = goes_on.then(|| registry.begin_next()).flatten() else {
+            let Some(piece) = goes_on.then(|| registry.begin_next(deletes)).flatten() else {
                 // Under this lock: the caller that queues the next piece finds that no thread is there.
                 registry.queue.thread_of = None;
                 std::mem::forget(over);
