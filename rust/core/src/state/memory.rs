@@ -220,10 +220,16 @@ impl MemoryShare {
     }
 
     /// A session was committed: the next one is expected to take as much as the larger of this and the one
-    /// before, and an eighth more, because tables do not grow in every session.
+    /// before, and an eighth more, because tables do not grow in every session. One that took more than
+    /// twice as much as this does not count: it may have filled the store.
     pub(super) fn end_session(&mut self) {
         let grown = self.bytes.saturating_sub(self.begun_bytes);
-        let larger = grown.max(std::mem::replace(&mut self.last_bytes, grown));
+        let last = std::mem::replace(&mut self.last_bytes, grown);
+        let larger = if last / 2 > grown {
+            grown
+        } else {
+            grown.max(last)
+        };
         let expected = larger + larger / 8;
         let budget = &self.budget;
         let before = self.session_bytes.replace(expected).unwrap_or_else(|| {
@@ -412,7 +418,7 @@ mod tests {
         assert_eq!(ease_after(320), 1600 - 540);
         assert_eq!(ease_after(400), 1600 - 450);
         assert_eq!(ease_after(1200), 600, "three eighths of the target stay");
-        assert_eq!(ease_after(0), 600);
+        assert_eq!(ease_after(599), 1600 - 673, "not half as much");
         assert_eq!(ease_after(0), 1400);
     }
 
