@@ -6,7 +6,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 # The tests have the servers, and the means to fetch their jars.
@@ -75,22 +75,16 @@ class S3(Place):
 
 @contextmanager
 def _open_hdfs(folder: Path) -> Iterator[Place]:
-    cluster = MiniHdfs(folder, data_nodes=1)
-    try:
+    with closing(MiniHdfs(folder, data_nodes=1)) as cluster:
         yield Hdfs(cluster)
-    finally:
-        cluster.close()
 
 
 @contextmanager
 def _open_s3(folder: Path) -> Iterator[Place]:
     helpers = compile_helpers(folder / "classes", only="UntilInputEnds")
     latency = {"s3proxy.latency-blobstore.*.latency": str(S3_REQUEST_MS)}
-    server = S3Server(folder, helpers, properties=latency)
-    try:
+    with closing(S3Server(folder, helpers, properties=latency)) as server:
         yield S3(server)
-    finally:
-        server.close()
 
 
 _OPENERS = {"hdfs": _open_hdfs, "s3": _open_s3}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -121,8 +121,5 @@ def _hdfs(folder: Path) -> Iterator[Hdfs]:
     # The tests have the cluster and the means to fetch its jars; see `run.py`.
     from support.spark.mini_hdfs import MiniHdfs
 
-    cluster = MiniHdfs(folder, data_nodes=1)
-    try:
+    with closing(MiniHdfs(folder, data_nodes=1)) as cluster:
         yield Hdfs(cluster)
-    finally:
-        cluster.close()

@@ -115,28 +115,20 @@ public final class ReachedFiles {
   }
 
   /**
-   * Deletes files; what is not there is deleted already. All are tried.
+   * Deletes files; what is not there is deleted already.
    *
-   * @throws IOException the first failure
+   * @throws IOException the first failure: files that came after it may not have been tried
    */
   public void delete(Collection<Path> paths) throws IOException {
-    IOException first = null;
     List<Path> objects = new ArrayList<>();
     for (Path path : paths) {
-      try {
-        if (isObjectStore(path)) {
-          objects.add(path);
-        } else {
-          fileSystem(path).delete(path, false);
-        }
-      } catch (IOException e) {
-        first = first == null ? e : first;
+      if (isObjectStore(path)) {
+        objects.add(path);
+      } else {
+        fileSystem(path).delete(path, false);
       }
     }
     deleteObjects(objects);
-    if (first != null) {
-      throw first;
-    }
   }
 
   /**
