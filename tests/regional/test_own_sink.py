@@ -338,6 +338,46 @@ def test_what_a_worker_raises_makes_its_region_fail_and_names_the_sink(
     assert rows_in(database) == expected(BATCHES[:2])
 
 
+class ExitsInPersist(Faulty):
+    """Leaves its process as long as a file is there, in `persist` of r01 or of all beside it."""
+
+    def __init__(self, database: Path, mark: Path, *, at_once: bool) -> None:
+        super().__init__(database, "persist", mark)
+        self.at_once = at_once
+
+    def writer(self, region: str, attempt: int, schema: pa.Schema) -> Any:
+        stage = super().writer(region, attempt, schema)
+        stage.region = region
+        return stage
+
+    def fails_in(self, method: str) -> None:
+        if method == "persist" and self.mark.exists():
+            sys.exit("no persist today")
+
+    def persist(self, stages: Sequence[Any], store: Any) -> Sequence[BaseException | None]:
+        if self.at_once and any(stage.region == "r01" for stage in stages):
+            self.fails_in("persist")
+        return super().persist(stages, store)
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_sink_that_leaves_its_process_fails_its_regions_alone(
+    at_once: bool, tmp_path: Path, database: Path
+) -> None:
+    mark = tmp_path / "mark"
+    sink = ExitsInPersist(database, mark, at_once=at_once)
+    with open_pipeline(sink, tmp_path / "ckpt", max_failure_ratio=0.5) as query:
+        run(query, 1)
+        mark.touch()
+        run(query, 2, first=1)
+        assert "r01" in query.latest.failed
+        cause = query.latest.regions["r01"].cause
+        assert "'ExitsInPersist' did not make its output durable: SystemExit: no persist" in cause
+        mark.unlink()
+        query.finish()
+    assert rows_in(database) == expected(BATCHES[:2])
+
+
 @pytest.mark.parametrize("reason", [LookupError, SystemExit])
 @pytest.mark.parametrize("before", ["close", "persist"])
 def test_a_stage_that_cannot_discard_is_left_to_the_sweep(

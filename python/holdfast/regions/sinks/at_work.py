@@ -76,7 +76,7 @@ class StageAtWork(AtWork):
 
 def persisted(
     sink: TwoPhaseSink, stages: Sequence[StageAtWork], store: OutputStore | None
-) -> list[Exception | None]:
+) -> list[BaseException | None]:
     """Make closed stages of a sink durable; see `TwoPhaseSink.persist`. Raises nothing."""
     if not stages:
         return []
@@ -84,7 +84,8 @@ def persisted(
         found = list(sink.persist([each.stage for each in stages], store))
         if len(found) != len(stages):
             raise ValueError(f"persist() returned {len(found)} answers for {len(stages)} stages")
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        # Also sys.exit(): the process is not the sink's, and other regions are at work in it.
         for stage in stages:
             stage.discard()
         return [error] * len(stages)

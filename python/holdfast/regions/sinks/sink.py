@@ -159,7 +159,7 @@ class TwoPhaseSink(ABC):
 
     def persist(
         self, stages: Sequence[Stage], store: OutputStore | None
-    ) -> Sequence[Exception | None]:
+    ) -> Sequence[BaseException | None]:
         """Make closed stages durable, so that acknowledgements may depend on them.
 
         By default it calls `Stage.persist` of each. A sink may do it for all at once, because a
@@ -174,7 +174,7 @@ class TwoPhaseSink(ABC):
 
         Returns
         -------
-        sequence of Exception or None
+        sequence of BaseException or None
             For each stage, in this order, what went wrong. Such a stage is discarded by its
             region.
         """
@@ -287,10 +287,10 @@ def sink_name(sink: TwoPhaseSink) -> str:
     return f"{type(sink).__name__}({sink.location!r})"
 
 
-def _persisted(stage: Stage) -> Exception | None:
+def _persisted(stage: Stage) -> BaseException | None:
     try:
         stage.persist()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         # Its region discards it: what goes wrong in that must not reach the others.
         return error
     return None

@@ -300,7 +300,7 @@ class RegionTask:
         lost = {run.region: error for (run, _), error in zip(staged, errors, strict=True)}
         return [(run, self._durable(run, answer, lost.get(run.region))) for run, answer in answers]
 
-    def _durable(self, run: RegionRun, answer: Answered, lost: Exception | None) -> Answered:
+    def _durable(self, run: RegionRun, answer: Answered, lost: BaseException | None) -> Answered:
         if lost is not None:
             self._release(answer)
             name = type(self._plan.sink).__name__
