@@ -23,7 +23,7 @@ from harness.figures import BatchFigures  # noqa: E402
 from harness.process import Reporter, report_to_parent  # noqa: E402
 from harness.providers import start_session  # noqa: E402
 from holdfast.regions.checkpoint.query_state import StateOfQuery, committed_batches  # noqa: E402
-from resident.inputs import SCHEMA, Request, write  # noqa: E402
+from resident.inputs import SCHEMA, TRIGGER_S, Request, write  # noqa: E402
 from resident.queries import QUERIES  # noqa: E402
 
 if TYPE_CHECKING:
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 _KIB = 1024
-
-#: A trigger that finds no files is one that a batch does not overlap with.
-_TRIGGER = "1 second"
 
 #: Of each table in a batch after those that fill the state: enough for a change in every partition.
 _SETTLING_ROWS = 1_000
@@ -100,7 +97,7 @@ class Running:
             rows.writeStream.format("noop")
             .outputMode(self._query.output_mode)
             .option("checkpointLocation", str(self.checkpoint))
-            .trigger(processingTime=_TRIGGER)
+            .trigger(processingTime=f"{TRIGGER_S} seconds")
             .start()
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +26,10 @@ _NEW_SHARE = 10
 _AMOUNTS = 1000
 
 _FIRST_FILE_SECONDS = 1_700_000_000
+
+#: Of a query that reads these files: Spark's triggers come at multiples of it since the epoch. So long an
+#: interval that a trigger which finds no files has ended before the next batch is written.
+TRIGGER_S = 1
 
 Numbers = npt.NDArray[np.int64]
 
@@ -85,7 +90,11 @@ class Request:
 
 
 def write(folder: Path, tables: Sequence[str], batch: Batch) -> None:
-    """Add the files of a batch to the sources, one for each table, each in one step."""
+    """Add the files of a batch to the sources, one for each table.
+
+    No trigger finds some of them and not the others, see `TRIGGER_S`.
+    """
+    names = []
     for table, numbers, amounts in zip(tables, batch.numbers, batch.amounts, strict=True):
         source = folder / table
         source.mkdir(parents=True, exist_ok=True)
@@ -94,7 +103,12 @@ def write(folder: Path, tables: Sequence[str], batch: Batch) -> None:
         # Spark's file source takes files in the order of their modification times.
         seconds = _FIRST_FILE_SECONDS + batch.index
         os.utime(staged, (seconds, seconds))
-        staged.rename(source / f"part-{batch.index:05d}.parquet")
+        names.append((staged, source / f"part-{batch.index:05d}.parquet"))
+    if len(names) > 1:
+        # Half an interval after a trigger, and as long before the next one.
+        time.sleep((TRIGGER_S / 2 - time.time()) % TRIGGER_S)
+    for staged, name in names:
+        staged.rename(name)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -459,25 +460,26 @@ def test_segments_are_written_into_a_new_folder_and_read_without_a_manager(place
         image.persist(created)
     image.close()
     image.close()
+    stored = place.files.openSegments(folder)
     for created, payload in payloads.items():
-        assert bytes(place.files.readSegment(folder, refs[created], *owner)) == payload
-    assert bytes(place.files.readSegment(folder, in_flight, *owner)) == b"rows"
+        assert bytes(stored.read(refs[created], *owner)) == payload
+    assert bytes(stored.read(in_flight, *owner)) == b"rows"
     for created, payload in payloads.items():
-        assert place.files.segmentBytes(folder, refs[created], *owner) == len(payload)
+        assert stored.bytes(refs[created], *owner) == len(payload)
     another = ("sales", "stats", "west", "default")
-    refused(
-        lambda: place.files.segmentBytes(folder, in_flight, *another),
-        "io.holdfast.spark.DamagedStateException",
-    )
-    refused(
-        lambda: place.files.readSegment(folder, in_flight, *another),
-        "io.holdfast.spark.DamagedStateException",
-    )
+    for read in (stored.read, stored.bytes):
+        refused(
+            partial(read, in_flight, *another), "io.holdfast.spark.DamagedStateException"
+        )
+    stored.close()
+    stored.close()
+    with pytest.raises(Py4JJavaError, match="closed"):
+        stored.read(in_flight, *owner)
     place.files.delete(folder, True)
-    refused(
-        lambda: place.files.readSegment(folder, in_flight, *owner),
-        "io.holdfast.spark.MissingStateException",
-    )
+    with closing(place.files.openSegments(folder)) as stored:
+        refused(
+            lambda: stored.read(in_flight, *owner), "io.holdfast.spark.MissingStateException"
+        )
     with pytest.raises(Py4JJavaError, match="closed"):
         image.append(*owner, 1, "snapshot", 0, b"")
 
@@ -489,14 +491,18 @@ def test_segments_are_copied_from_one_file_system_to_another(place: Place, tmp_p
     with closing(place.files.openImage(here, 1 << 20)) as image:
         ref = bytes(image.append(*owner, 7, "snapshot", 1, payload))
         image.persist(7)
-    with closing(place.files.openImage(there, 1 << 20)) as image:
-        copied = bytes(image.copy(here, ref, "sales", "turnover", *owner[1:], 7, "snapshot", 1))
+    with (
+        closing(place.files.openSegments(here)) as stored,
+        closing(place.files.openImage(there, 1 << 20)) as image,
+    ):
+        copied = bytes(image.copy(stored, ref, "sales", "turnover", *owner[1:], 7, "snapshot", 1))
         image.persist(7)
         refused(
-            lambda: image.copy(here, ref, "x", "turnover", *owner[1:], 7, "snapshot", 1),
+            lambda: image.copy(stored, ref, "x", "turnover", *owner[1:], 7, "snapshot", 1),
             "io.holdfast.spark.DamagedStateException",
         )
-    assert bytes(place.files.readSegment(there, copied, "turnover", *owner[1:])) == payload
+    with closing(place.files.openSegments(there)) as stored:
+        assert bytes(stored.read(copied, "turnover", *owner[1:])) == payload
 
 
 # --- clean-up ------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""How many requests the checkpoints of a healthy pipeline cost the name node of HDFS."""
+"""How many requests the checkpoints and starts of a pipeline cost the name node of HDFS."""
 
 from __future__ import annotations
 
@@ -123,3 +123,33 @@ def test_a_healthy_checkpoint_costs_five_requests_one_of_each_executor_and_its_o
     assert local - plain <= of_checkpoint + BESIDE, counted
     files = OF_OUTPUT_FILE * len(REGIONS) + OF_OUTPUT_FOLDER
     assert remote - plain <= of_checkpoint + files + 2 * BESIDE, counted
+
+
+def test_a_restart_opens_files_and_not_regions(
+    spark: SparkSession, hdfs: MiniHdfs, tmp_path: Path
+) -> None:
+    """The driver verifies the states of all regions, and workers that began anew read them."""
+    root = f"{hdfs.uri}/{tmp_path.name}"
+    requests = {}
+    for regions in (4, 84):
+        names = [f"r{number:02}" for number in range(regions)]
+        folder = tmp_path / f"of-{regions}"
+        folder.mkdir()
+        pipeline = (
+            holdfast.regional(regional_source(spark, folder), region_by="region")
+            .apply(large(RunningCount), schema=COUNTED, name="count")
+            .write_parquet(tmp_path / f"out-{regions}")
+        )
+        for batch in range(2):
+            write_rows(folder, batch, rows_of(batch, names))
+            before = Counter(hdfs.requests()[0])
+            query = pipeline.start(f"{root}/{regions}", name=folder.name)
+            query.processAllAvailable()
+            query.stop()
+            counts = Counter(hdfs.requests()[0])
+            counts.subtract(before)
+        entries = query.latest.regions.values()
+        stored = [ref for entry in entries for _, _, ref in entry.refs()]
+        assert len(stored) == regions
+        requests[regions] = +counts
+    assert requests[84]["GetBlockLocations"] <= requests[4]["GetBlockLocations"] + 12, requests

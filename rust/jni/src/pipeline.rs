@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use holdfast_core::checkpoint;
-use holdfast_core::format::{NewSegment, SegmentKind, read_segment};
+use holdfast_core::format::{NewSegment, OpenedFiles, SegmentKind};
 use holdfast_core::liveness::RestoredCheckpoint;
 use holdfast_core::reclaim::{newest_term, reclaim_orphans};
 use holdfast_core::state::inspect_segment;
@@ -22,14 +22,61 @@ use crate::guard::{Failure, primitive, with_env};
 use crate::handles::Handles;
 use crate::regional::REGIONAL;
 
-/// `Native.readSegment(String dir, HadoopFiles files, byte[] reference, String pipeline, String
-/// operator, String region, String store): byte[]`: the payload, after all of it was verified.
+/// Segments of one folder that are read one after the other.
+struct StoredSegments {
+    storage: Arc<dyn Storage>,
+    opened: OpenedFiles,
+}
+
+impl StoredSegments {
+    /// The payload of a segment, after all of it was verified.
+    fn read(&self, reference: &SegmentRef, owner: &Owner) -> Result<Vec<u8>, Error> {
+        let segment = self.opened.read(self.storage.as_ref(), reference, owner)?;
+        Ok(segment.payload)
+    }
+}
+
+/// Files that stay open: those of a checkpoint are one for each executor, or each task on object stores.
+const MAX_OPEN: usize = 32;
+
+static STORED: Handles<StoredSegments> = Handles::new("folder of stored segments");
+
+/// `Native.openStored(String dir, HadoopFiles files): long`.
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_holdfast_spark_Native_readSegment<'local>(
+extern "system" fn Java_io_holdfast_spark_Native_openStored<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
     dir: JString<'local>,
     files: JObject<'local>,
+) -> jlong {
+    with_env(env, |env| {
+        Ok(STORED.insert(StoredSegments {
+            storage: storage(env, &dir, &files)?,
+            opened: OpenedFiles::new(MAX_OPEN),
+        }))
+    })
+}
+
+/// `Native.closeStored(long stored)`. Closing twice does nothing.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_closeStored<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    stored: jlong,
+) {
+    primitive(env, || {
+        STORED.remove(stored);
+        Ok(())
+    });
+}
+
+/// `Native.readSegment(long stored, byte[] reference, String pipeline, String operator, String region,
+/// String store): byte[]`: the payload, after all of it was verified.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_readSegment<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    stored: jlong,
     reference: JByteArray<'local>,
     pipeline: JString<'local>,
     operator: JString<'local>,
@@ -38,19 +85,18 @@ extern "system" fn Java_io_holdfast_spark_Native_readSegment<'local>(
 ) -> JByteArray<'local> {
     with_env(env, |env| {
         let owner = owner(env, [&pipeline, &operator, &region, &store])?;
-        let payload = stored(env, &dir, &files, reference, &owner)?;
+        let payload = STORED.get(stored)?.read(&segment(env, reference)?, &owner)?;
         Ok(env.byte_array_from_slice(&payload)?)
     })
 }
 
-/// `Native.segmentBytes(String dir, HadoopFiles files, byte[] reference, String pipeline, String
-/// operator, String region, String store): long`: size of the payload, after all of it was verified.
+/// `Native.segmentBytes(long stored, byte[] reference, String pipeline, String operator, String region,
+/// String store): long`: size of the payload, after all of it was verified.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_segmentBytes<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
-    dir: JString<'local>,
-    files: JObject<'local>,
+    stored: jlong,
     reference: JByteArray<'local>,
     pipeline: JString<'local>,
     operator: JString<'local>,
@@ -59,7 +105,7 @@ extern "system" fn Java_io_holdfast_spark_Native_segmentBytes<'local>(
 ) -> jlong {
     with_env(env, |env| {
         let owner = owner(env, [&pipeline, &operator, &region, &store])?;
-        let payload = stored(env, &dir, &files, reference, &owner)?;
+        let payload = STORED.get(stored)?.read(&segment(env, reference)?, &owner)?;
         Ok(payload.len() as jlong)
     })
 }
@@ -76,22 +122,20 @@ extern "system" fn Java_io_holdfast_spark_Native_inspectSegment<'local>(
 ) -> JByteArray<'local> {
     with_env(env, |env| {
         let storage = storage(env, &dir, &files)?;
-        let reference = SegmentRef::from_bytes(&env.convert_byte_array(reference)?)?;
-        let report = inspect_segment(storage.as_ref(), &reference)?;
+        let report = inspect_segment(storage.as_ref(), &segment(env, reference)?)?;
         Ok(env.byte_array_from_slice(&report.to_bytes())?)
     })
 }
 
-/// `Native.copySegment(long manager, String dir, HadoopFiles files, byte[] reference, String
-/// fromPipeline, String pipeline, String operator, String region, String store, long created, int
-/// kind, long entries): byte[]`: writes what was read and verified; returns the new reference.
+/// `Native.copySegment(long manager, long stored, byte[] reference, String fromPipeline, String pipeline,
+/// String operator, String region, String store, long created, int kind, long entries): byte[]`: writes
+/// what was read and verified; returns the new reference.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_copySegment<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
     manager: jlong,
-    dir: JString<'local>,
-    files: JObject<'local>,
+    stored: jlong,
     reference: JByteArray<'local>,
     from_pipeline: JString<'local>,
     pipeline: JString<'local>,
@@ -107,7 +151,7 @@ extern "system" fn Java_io_holdfast_spark_Native_copySegment<'local>(
         let owner = owner(env, [&pipeline, &operator, &region, &store])?;
         let new = new_segment(&owner, created, kind, entries)?;
         let manager = REGIONAL.get(manager)?;
-        let payload = stored(env, &dir, &files, reference, &before)?;
+        let payload = STORED.get(stored)?.read(&segment(env, reference)?, &before)?;
         let reference = manager.append(&new, &payload)?;
         Ok(env.byte_array_from_slice(&reference.to_bytes())?)
     })
@@ -132,17 +176,11 @@ fn new_segment(
     })
 }
 
-/// The payload of a segment, after all of it was verified.
-fn stored<'local>(
-    env: &mut Env<'local>,
-    dir: &JString<'local>,
-    files: &JObject<'local>,
-    reference: JByteArray<'local>,
-    owner: &Owner,
-) -> Result<Vec<u8>, Failure> {
-    let storage = storage(env, dir, files)?;
-    let reference = SegmentRef::from_bytes(&env.convert_byte_array(reference)?)?;
-    Ok(read_segment(storage.as_ref(), &reference, owner)?.payload)
+/// A reference as checkpoints hold it.
+fn segment(env: &Env<'_>, reference: JByteArray<'_>) -> Result<SegmentRef, Failure> {
+    Ok(SegmentRef::from_bytes(
+        &env.convert_byte_array(reference)?,
+    )?)
 }
 
 /// `Native.appendSegment(long manager, String pipeline, String operator, String region, String

@@ -32,7 +32,12 @@ from holdfast.regions.base.hadoop_path import HadoopPath
 from holdfast.regions.base.metadata_files import write_metadata
 from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.base.paths import AnyPath
-from holdfast.regions.checkpoint.segment_files import ImageStore, new_image, read_stored_segment
+from holdfast.regions.checkpoint.segment_files import (
+    ImageStore,
+    StoredSegments,
+    new_image,
+    stored_segments,
+)
 from holdfast.regions.checkpoint.stream_log import copy_stream, rewind_stream
 from holdfast.regions.graph import ChannelData
 from holdfast.regions.state.saved import SavedState
@@ -51,8 +56,8 @@ class SegmentCopies:
 
     Parameters
     ----------
-    source : Path or HadoopPath
-        Folder of the segments.
+    source : StoredSegments
+        The segments of the original.
     store : ImageStore
         Image of the other folder.
     from_pipeline, to_pipeline : str
@@ -60,7 +65,7 @@ class SegmentCopies:
     """
 
     def __init__(
-        self, source: AnyPath, store: ImageStore, *, from_pipeline: str, to_pipeline: str
+        self, source: StoredSegments, store: ImageStore, *, from_pipeline: str, to_pipeline: str
     ) -> None:
         self._source = source
         self._from = from_pipeline
@@ -79,7 +84,7 @@ class SegmentCopies:
 
     def read(self, ref: SegmentRef, owner: Owner) -> bytes:
         """Read a segment of the original, and verify it."""
-        return read_stored_segment(self._source, ref, owner)
+        return self._source.read(ref, owner)
 
     def operator(self, region: str, origin: int, entry: OperatorEntry) -> OperatorEntry:
         """Copy the states of an operator (instance)."""
@@ -230,9 +235,12 @@ def write_image(
         # Spark may have planned batches that are not in the checkpoint, or even run some.
         rewind_stream(folders.stream, metadata.batch_id)
         folders.note_attempt(max(source.read_last_attempt(), metadata.id))
-        with new_image(folders.segments, max_file_bytes=max_file_bytes) as store:
+        with (
+            stored_segments(source.segments, into=folders.segments) as stored,
+            new_image(folders.segments, max_file_bytes=max_file_bytes) as store,
+        ):
             copies = SegmentCopies(
-                source.segments,
+                stored,
                 store,
                 from_pipeline=metadata.properties.get(PIPELINE_PROPERTY, pipeline),
                 to_pipeline=pipeline,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from holdfast._core import Owner, SegmentRef, SnapshotManager, read_segment
@@ -15,48 +16,90 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-def read_stored_segment(folder: AnyPath, ref: SegmentRef, owner: Owner) -> bytes:
-    """Read a segment and verify all of it, without a manager.
+class StoredSegments(Protocol):
+    """Segments in a folder, read one after the other without a manager.
+
+    Of a file system that only the JVM reaches, files that were read stay open, and small segments are
+    read together with those around them: in the order in which they lie, all of a checkpoint takes
+    few requests.
+    """
+
+    def read(self, ref: SegmentRef, owner: Owner) -> bytes:
+        """Read a segment and verify all of it.
+
+        Raises
+        ------
+        FileNotFoundError, CorruptSegmentError, NotImplementedError, OSError
+            As `holdfast._core.read_segment` says.
+        """
+
+    def payload_bytes(self, ref: SegmentRef, owner: Owner) -> int:
+        """Verify all of a segment, and return the size of its payload in bytes.
+
+        Errors are those of `read`.
+        """
+
+
+@contextmanager
+def stored_segments(folder: AnyPath, *, into: AnyPath | None = None) -> Iterator[StoredSegments]:
+    """Read the segments of a folder.
 
     Parameters
     ----------
     folder : Path or HadoopPath
-        Folder of the merged files.
-    ref : SegmentRef
-        The segment.
-    owner : Owner
-        Whose state it is.
-
-    Raises
-    ------
-    FileNotFoundError, CorruptSegmentError, NotImplementedError, OSError
-        As `holdfast._core.read_segment` says.
+        Folder of the merged files. It need not be there before a segment is read.
+    into : Path or HadoopPath, optional
+        Folder of the image that they are copied into. If only the JVM reaches that, it reads them.
     """
-    if not isinstance(folder, HadoopPath):
-        return read_segment(folder, ref, owner)
-    return bytes(
-        call_jvm(
-            "reading a segment in",
-            folder,
-            lambda files: files.readSegment(str(folder), ref.to_bytes(), *_parts(owner)),
-        )
-    )
+    if isinstance(folder, HadoopPath):
+        segments = _SegmentsInJvm(str(folder), folder)
+    elif isinstance(into, HadoopPath):
+        segments = _SegmentsInJvm(f"file:{folder}", into)
+    else:
+        yield _LocalSegments(folder)
+        return
+    try:
+        yield segments
+    finally:
+        segments.close()
 
 
-def stored_payload_bytes(folder: AnyPath, ref: SegmentRef, owner: Owner) -> int:
-    """Verify all of a segment, and return the size of its payload in bytes.
+class _LocalSegments:
+    """Segments on a file system that is mounted."""
 
-    Parameters and errors are those of `read_stored_segment`.
-    """
-    if not isinstance(folder, HadoopPath):
-        return len(read_segment(folder, ref, owner))
-    return int(
-        call_jvm(
-            "reading a segment in",
-            folder,
-            lambda files: files.segmentBytes(str(folder), ref.to_bytes(), *_parts(owner)),
-        )
-    )
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def read(self, ref: SegmentRef, owner: Owner) -> bytes:
+        """See `StoredSegments`."""
+        return read_segment(self._folder, ref, owner)
+
+    def payload_bytes(self, ref: SegmentRef, owner: Owner) -> int:
+        """See `StoredSegments`."""
+        return len(read_segment(self._folder, ref, owner))
+
+
+class _SegmentsInJvm:
+    """Segments that the JVM reads."""
+
+    def __init__(self, folder: str, reached: HadoopPath) -> None:
+        self._reached = reached
+        self.reader: Any = self._call(lambda files: files.openSegments(folder))
+
+    def read(self, ref: SegmentRef, owner: Owner) -> bytes:
+        """See `StoredSegments`."""
+        return bytes(self._call(lambda _: self.reader.read(ref.to_bytes(), *_parts(owner))))
+
+    def payload_bytes(self, ref: SegmentRef, owner: Owner) -> int:
+        """See `StoredSegments`. The payload does not leave the JVM."""
+        return int(self._call(lambda _: self.reader.bytes(ref.to_bytes(), *_parts(owner))))
+
+    def close(self) -> None:
+        """Close its files."""
+        self._call(lambda _: self.reader.close())
+
+    def _call(self, call: Any) -> Any:
+        return call_jvm("reading a segment in", self._reached, call)
 
 
 class ImageStore(SegmentAppender, Protocol):
@@ -64,7 +107,7 @@ class ImageStore(SegmentAppender, Protocol):
 
     def copy(
         self,
-        source: AnyPath,
+        source: StoredSegments,
         ref: SegmentRef,
         before: Owner,
         owner: Owner,
@@ -73,7 +116,7 @@ class ImageStore(SegmentAppender, Protocol):
         kind: Literal["snapshot", "in_flight"],
         entries: int,
     ) -> SegmentRef:
-        """Append a segment with the payload of one in the folder `source`, whose owner is `before`.
+        """Append a segment with the payload of one in `source`, whose owner is `before`.
 
         Raises
         ------
@@ -117,7 +160,7 @@ class _LocalImage:
 
     def copy(
         self,
-        source: AnyPath,
+        source: StoredSegments,
         ref: SegmentRef,
         before: Owner,
         owner: Owner,
@@ -127,7 +170,7 @@ class _LocalImage:
         entries: int,
     ) -> SegmentRef:
         """See `ImageStore`."""
-        payload = read_stored_segment(source, ref, before)
+        payload = source.read(ref, before)
         return self._manager.append(owner, checkpoint, payload, kind=kind, entries=entries)
 
 
@@ -162,7 +205,7 @@ class _RemoteImage:
 
     def copy(
         self,
-        source: AnyPath,
+        source: StoredSegments,
         ref: SegmentRef,
         before: Owner,
         owner: Owner,
@@ -172,9 +215,11 @@ class _RemoteImage:
         entries: int,
     ) -> SegmentRef:
         """See `ImageStore`; the payload stays in the JVM."""
+        if not isinstance(source, _SegmentsInJvm):
+            raise TypeError(f"{type(source).__name__} does not read in the JVM")
         written = self._call(
             lambda image: image.copy(
-                str(source),
+                source.reader,
                 ref.to_bytes(),
                 before.pipeline,
                 *_parts(owner),

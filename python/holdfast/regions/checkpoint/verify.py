@@ -14,7 +14,7 @@ from holdfast.regions.base.errors import RegionalQueryError
 from holdfast.regions.base.folders import PIPELINE_PROPERTY, SEGMENTS_FOLDER
 from holdfast.regions.base.paths import AnyPath
 from holdfast.regions.checkpoint.read import UNREADABLE, read_metadata
-from holdfast.regions.checkpoint.segment_files import stored_payload_bytes
+from holdfast.regions.checkpoint.segment_files import StoredSegments, stored_segments
 
 
 @dataclass(frozen=True)
@@ -99,12 +99,14 @@ class Verification:
             segments = metadata.segments(pipeline)
         except UNREADABLE as error:
             return Verdict(id, damage=(Damage(id, None, str(error)),))
-        damage = []
-        for done, (owner, _, ref) in enumerate(segments, start=1):
-            found = self._read(owner, ref)
-            if isinstance(found, str):
-                damage.append(Damage(id, owner.region, found))
-            progress(done, len(segments))
+        with stored_segments(self.folder / SEGMENTS_FOLDER) as stored:
+            # In the order in which they lie.
+            ordered = sorted(segments, key=lambda one: (one[2].file, one[2].offset))
+            for done, (owner, _, ref) in enumerate(ordered, start=1):
+                self._read(stored, owner, ref)
+                progress(done, len(segments))
+        read = ((owner, self._payload_bytes[owner, ref]) for owner, _, ref in segments)
+        damage = [Damage(id, owner.region, found) for owner, found in read if isinstance(found, str)]
         unreadable_segments = len(damage)
         for entry in metadata.regions.values():
             damage += [Damage(id, entry.region, text) for text in self._outside(pipeline, entry)]
@@ -118,16 +120,15 @@ class Verification:
             damage=tuple(damage),
         )
 
-    def _read(self, owner: Owner, ref: SegmentRef) -> int | str:
-        """Return the size of the payload in bytes, or why it cannot be read."""
-        known = self._payload_bytes.get((owner, ref))
-        if known is None:
+    def _read(self, stored: StoredSegments, owner: Owner, ref: SegmentRef) -> None:
+        """Note the size of the payload in bytes, or why it cannot be read."""
+        if (owner, ref) not in self._payload_bytes:
+            found: int | str
             try:
-                known = stored_payload_bytes(self.folder / SEGMENTS_FOLDER, ref, owner)
+                found = stored.payload_bytes(ref, owner)
             except UNREADABLE as error:
-                known = str(error)
-            self._payload_bytes[owner, ref] = known
-        return known
+                found = str(error)
+            self._payload_bytes[owner, ref] = found
 
     def _outside(self, pipeline: str, entry: RegionEntry) -> Iterator[str]:
         """Yield the pieces of states that reach beyond the payload of their segment."""
@@ -135,7 +136,7 @@ class Verification:
             for state in operator.states:
                 owner = Owner(pipeline, operator.name, entry.region, state.name)
                 for piece in state.pieces:
-                    payload_bytes = self._read(owner, piece.ref)
+                    payload_bytes = self._payload_bytes[owner, piece.ref]
                     end = piece.payload_offset + piece.length
                     if isinstance(payload_bytes, int) and end > payload_bytes:
                         yield (

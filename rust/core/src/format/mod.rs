@@ -6,6 +6,7 @@ mod entry;
 mod footer;
 pub(crate) mod frame;
 mod index;
+mod opened;
 mod run;
 mod scan;
 mod segment;
@@ -19,6 +20,7 @@ pub(crate) use entry::{EntryAt, parse_entry, put_entry, shared_bytes};
 pub(crate) use footer::encode_footer;
 pub use frame::FORMAT_VERSION;
 pub use index::{read_index, read_sealed_index};
+pub use opened::OpenedFiles;
 pub(crate) use run::{Block, Group, RunEncoder, RunReader};
 pub(crate) use segment::{
     EncodedSegment, decode_segment, encode_file_header, encode_segment, encode_with_journal,

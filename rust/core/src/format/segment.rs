@@ -10,9 +10,9 @@ use super::frame::{self, FrameKind, HEADER_BYTES, MAX_BODY_BYTES};
 use super::run::{Event, RunReader, RunWalk};
 use super::stream::SegmentStream;
 use super::{Compression, JournalRef, NewSegment, Segment, SegmentHead, SegmentKind, read_frames};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{FileId, Owner, SegmentRef};
-use crate::storage::{ReadFile, Storage};
+use crate::storage::{ReadAhead, ReadFile, Storage};
 
 /// What `read_head` reads at first: a head without lineage fits by far.
 const HEAD_GUESS_BYTES: u64 = 1024;
@@ -141,24 +141,35 @@ pub fn read_segment(
 pub struct SegmentReader<'a> {
     storage: &'a dyn Storage,
     open: Option<(FileId, Arc<dyn ReadFile>)>,
+    /// Small segments are read together with those around them.
+    reads_ahead: bool,
 }
 
 impl<'a> SegmentReader<'a> {
     /// A reader that has nothing open yet.
     pub fn new(storage: &'a dyn Storage) -> Self {
-        Self::with_open(storage, None)
+        Self {
+            storage,
+            open: None,
+            reads_ahead: false,
+        }
     }
 
-    /// A reader that goes on with a file of the same storage that was open already.
-    pub(crate) fn with_open(
+    /// A reader of segments that may be small and lie near each other, which goes on with a file of the
+    /// same storage that such a one had open already.
+    pub(super) fn reading_ahead(
         storage: &'a dyn Storage,
         open: Option<(FileId, Arc<dyn ReadFile>)>,
     ) -> Self {
-        Self { storage, open }
+        Self {
+            storage,
+            open,
+            reads_ahead: true,
+        }
     }
 
     /// The file of the last segment, if it could be read.
-    pub(crate) fn into_open(self) -> Option<(FileId, Arc<dyn ReadFile>)> {
+    pub(super) fn into_open(self) -> Option<(FileId, Arc<dyn ReadFile>)> {
         self.open
     }
 
@@ -167,9 +178,17 @@ impl<'a> SegmentReader<'a> {
     /// # Errors
     /// As [`read_segment`].
     pub fn read(&mut self, reference: &SegmentRef, owner: &Owner) -> Result<Segment> {
-        self.bytes(reference)
+        let found = self
+            .bytes(reference)
             .map_err(|e| e.context(describe(self.storage, reference, owner)))
-            .and_then(|bytes| decode_segment(self.storage, &bytes, reference, owner))
+            .and_then(|bytes| decode_segment(self.storage, &bytes, reference, owner));
+        let is_corrupt = |e: &Error| e.kind() == ErrorKind::Corrupt;
+        if self.reads_ahead && found.as_ref().is_err_and(is_corrupt) {
+            // It may have been read ahead before its writer took back what was there.
+            self.open = None;
+            return SegmentReader::new(self.storage).read(reference, owner);
+        }
+        found
     }
 
     /// Begins to read a segment page by page, with at most `ahead_bytes` of it, or one frame, in
@@ -226,7 +245,12 @@ impl<'a> SegmentReader<'a> {
             self.open = Some((file, input));
             return Ok(found);
         }
-        let input = Arc::from(self.storage.open(&reference.file.file_name())?);
+        let input = self.storage.open(&reference.file.file_name())?;
+        let input: Arc<dyn ReadFile> = if self.reads_ahead {
+            Arc::new(ReadAhead::new(input))
+        } else {
+            Arc::from(input)
+        };
         let found = act(&input)?;
         self.open = Some((reference.file, input));
         Ok(found)

@@ -72,7 +72,9 @@ impl SnapshotManager {
     fn message(&self, id: CheckpointId, retained: &Retained) -> Result<()> {
         self.check_ours()?;
         // Regions read their states at the beginning of an attempt.
-        self.opened.clear();
+        if let Some(opened) = &self.opened {
+            opened.clear();
+        }
         let about = |e: Error| e.context(format!("message about checkpoint {id}"));
         if id > retained.decided {
             return Err(about(Error::invalid_input(format!(

@@ -1,18 +1,12 @@
-//! What was appended last, kept in memory, and what was read last, kept open: on remote storage every
-//! file that is opened is a round trip. A region whose task moved to another process of an executor
-//! reads what it has just written; one whose task moved to another executor reads the same few files
-//! of the first as all other regions of the task.
+//! What was appended last, kept in memory: on remote storage every file that is opened is a round trip. A
+//! region whose task moved to another process of an executor reads what it has just written.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::ids::{FileId, SegmentRef};
-use crate::storage::ReadFile;
-
-/// Files that stay open at most: each may hold a connection.
-const MAX_OPEN: usize = 8;
+use crate::ids::SegmentRef;
 
 /// Segments as they are in their files, the newest ones.
 #[derive(Debug)]
@@ -62,58 +56,6 @@ impl RecentSegments {
             return None;
         }
         self.kept.lock().segments.get(reference).cloned()
-    }
-}
-
-/// Files that were read during an attempt.
-#[derive(Debug)]
-pub(super) struct OpenedFiles {
-    max: usize,
-    open: Mutex<VecDeque<(FileId, Arc<dyn ReadFile>)>>,
-}
-
-impl OpenedFiles {
-    /// Keeps the last few files open, or none.
-    pub fn new(keeps: bool) -> Self {
-        Self {
-            max: if keeps { MAX_OPEN } else { 0 },
-            open: Mutex::default(),
-        }
-    }
-
-    /// Takes a file out, if it is there: two threads do not read one at the same time.
-    pub fn take(&self, file: FileId) -> Option<(FileId, Arc<dyn ReadFile>)> {
-        // Without room no lock is touched, see `RecentSegments::keep`.
-        if self.max == 0 {
-            return None;
-        }
-        let mut open = self.open.lock();
-        let at = open.iter().position(|(found, _)| *found == file)?;
-        open.remove(at)
-    }
-
-    /// Keeps a file, and closes the one that was read longest ago for it.
-    pub fn put(&self, read: Option<(FileId, Arc<dyn ReadFile>)>) {
-        let (Some(read), true) = (read, self.max > 0) else {
-            return;
-        };
-        let mut open = self.open.lock();
-        open.push_back(read);
-        let closed = if open.len() > self.max {
-            open.pop_front()
-        } else {
-            None
-        };
-        drop(open);
-        drop(closed);
-    }
-
-    /// Closes all.
-    pub fn clear(&self) {
-        if self.max > 0 {
-            let closed = std::mem::take(&mut *self.open.lock());
-            drop(closed);
-        }
     }
 }
 

@@ -6,16 +6,19 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex};
 
 use super::claim::Claim;
-use super::recent::{OpenedFiles, RecentSegments};
+use super::recent::RecentSegments;
 use super::registry::{ACROSS_CHECKPOINTS, Registry, SharedRegistry};
 use super::status::{self, FileStatus, ManagerStats, SegmentStatus};
 use super::upkeep::Upkeep;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{NewSegment, Segment, SegmentReader, decode_segment};
+use crate::format::{NewSegment, OpenedFiles, Segment, decode_segment, read_segment};
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef, Term};
 use crate::liveness::Occasion;
 use crate::segment::{SegmentWriter, WriterOptions};
 use crate::storage::Storage;
+
+/// Files that stay open at most: each may hold a connection.
+const MAX_OPEN: usize = 8;
 
 /// How a manager works.
 #[derive(Clone, Debug)]
@@ -34,7 +37,8 @@ pub struct ManagerOptions {
     /// Without it [`SnapshotManager::wait_for_deletes`] does, on the thread of the caller.
     pub background: bool,
     /// What was appended last is kept in memory, up to so many bytes, and is not read from storage.
-    /// Beyond 0, a few files that were read stay open, too, until a checkpoint is decided.
+    /// Beyond 0, a few files that were read stay open, too, until a checkpoint is decided, each with up to
+    /// 1 MiB of it in memory.
     /// For storage where every file that is opened costs a round trip; 0 keeps nothing.
     pub recent_bytes: u64,
 }
@@ -98,7 +102,8 @@ pub struct SnapshotManager {
     /// What the caller said; without it the storage decides.
     across_checkpoints: Option<bool>,
     recent: RecentSegments,
-    pub(super) opened: OpenedFiles,
+    /// Files that were read during an attempt; `None` where opening one costs little.
+    pub(super) opened: Option<OpenedFiles>,
     /// Files that were there when segments of the newest attempt were persisted.
     present: Mutex<(CheckpointId, BTreeSet<FileId>)>,
 }
@@ -160,7 +165,7 @@ impl SnapshotManager {
             upkeep,
             across_checkpoints,
             recent: RecentSegments::new(recent_bytes),
-            opened: OpenedFiles::new(recent_bytes > 0),
+            opened: (recent_bytes > 0).then(|| OpenedFiles::new(MAX_OPEN)),
             present: Mutex::new((CheckpointId(0), BTreeSet::new())),
         })
     }
@@ -236,15 +241,10 @@ impl SnapshotManager {
     /// As [`read_segment`](crate::format::read_segment).
     pub fn read(&self, reference: &SegmentRef, owner: &Owner) -> Result<Segment> {
         let storage = self.storage.as_ref();
-        match self.recent.find(reference) {
-            Some(bytes) => decode_segment(storage, &bytes, reference, owner),
-            None => {
-                let opened = self.opened.take(reference.file);
-                let mut reader = SegmentReader::with_open(storage, opened);
-                let found = reader.read(reference, owner);
-                self.opened.put(reader.into_open());
-                found
-            }
+        match (self.recent.find(reference), &self.opened) {
+            (Some(bytes), _) => decode_segment(storage, &bytes, reference, owner),
+            (None, Some(opened)) => opened.read(storage, reference, owner),
+            (None, None) => read_segment(storage, reference, owner),
         }
     }
 

@@ -10,6 +10,7 @@ mod handle_pool;
 mod local;
 mod local_cache;
 mod pooled;
+mod read_ahead;
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ pub use handle_pool::HandlePool;
 pub use local::LocalStorage;
 pub use local_cache::LocalCache;
 pub use pooled::PooledStorage;
+pub(crate) use read_ahead::ReadAhead;
 
 /// What a backend can promise. One that learns this from its first object promises nothing before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -329,14 +329,18 @@ public final class Native {
   /** A message about a checkpoint; returns what the log should know. */
   public static native String[] tellRegional(long manager, byte[] message);
 
+  /** Opens a folder whose segments are read one after the other, without a manager. */
+  static native long openStored(String dir, HadoopFiles files);
+
+  static native void closeStored(long stored);
+
   /**
    * The payload of a segment, after all of it was verified.
    *
    * @param reference as checkpoints hold it
    */
   static native byte[] readSegment(
-      String dir,
-      HadoopFiles files,
+      long stored,
       byte[] reference,
       String pipeline,
       String operator,
@@ -348,8 +352,7 @@ public final class Native {
 
   /** Size of the payload of a segment, after all of it was verified; see {@link #readSegment}. */
   static native long segmentBytes(
-      String dir,
-      HadoopFiles files,
+      long stored,
       byte[] reference,
       String pipeline,
       String operator,
@@ -364,8 +367,7 @@ public final class Native {
    */
   static native byte[] copySegment(
       long manager,
-      String dir,
-      HadoopFiles files,
+      long stored,
       byte[] reference,
       String fromPipeline,
       String pipeline,

@@ -232,47 +232,14 @@ public final class PipelineFiles {
     output.discard(staged);
   }
 
-  /**
-   * Returns the payload of a segment, after all of it was verified. No manager is needed.
-   *
-   * @param folder of the physical files
-   * @param reference as checkpoints hold it
-   * @throws MissingStateException if the physical file is missing
-   * @throws DamagedStateException if the bytes are not those that were written, or another owner's
-   * @throws UnsupportedStateException if a newer version of Holdfast wrote it
-   * @throws HoldfastException if storage failed
-   */
-  public byte[] readSegment(
-      String folder,
-      byte[] reference,
-      String pipeline,
-      String operator,
-      String region,
-      String store) {
-    SegmentFolder segments = SegmentFolder.at(folder, conf);
-    return Native.readSegment(
-        segments.name, segments.files(), reference, pipeline, operator, region, store);
-  }
-
-  /**
-   * Returns the size of a segment's payload in bytes, after all of it was verified. The payload does not
-   * leave the JVM. Errors are those of {@link #readSegment}.
-   */
-  public long segmentBytes(
-      String folder,
-      byte[] reference,
-      String pipeline,
-      String operator,
-      String region,
-      String store) {
-    SegmentFolder segments = SegmentFolder.at(folder, conf);
-    return Native.segmentBytes(
-        segments.name, segments.files(), reference, pipeline, operator, region, store);
+  /** Opens a folder of physical files, to read segments one after the other. */
+  public StoredSegments openSegments(String folder) {
+    return new StoredSegments(SegmentFolder.at(folder, conf));
   }
 
   /**
    * Returns what a segment of a state store holds, after all of it was verified, as the extension of
-   * Python decodes it. Errors are those of {@link #readSegment}.
+   * Python decodes it. Errors are those of {@link StoredSegments}.
    */
   public byte[] inspectSegment(String folder, byte[] reference) {
     SegmentFolder segments = SegmentFolder.at(folder, conf);

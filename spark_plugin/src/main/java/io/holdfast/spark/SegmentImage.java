@@ -3,7 +3,6 @@ package io.holdfast.spark;
 import io.holdfast.spark.files.Compression;
 import io.holdfast.spark.files.SegmentFolder;
 import java.util.Map;
-import org.apache.hadoop.conf.Configuration;
 
 /**
  * Writes the segments of a copy of a checkpoint into a new folder, which nothing else writes to. Their
@@ -13,11 +12,9 @@ public final class SegmentImage implements AutoCloseable {
   /** Numbers of the kinds of segments that copies have, see rust/core/FORMAT.md. */
   private static final Map<String, Integer> KINDS = Map.of("snapshot", 3, "in_flight", 4);
 
-  private final Configuration conf;
   private long manager;
 
   SegmentImage(SegmentFolder folder, long maxFileBytes) {
-    conf = folder.conf;
     // Terms of managers are times: what goes on in this folder later gets a newer one.
     long term = System.currentTimeMillis();
     int compression = Compression.LZ4.code;
@@ -48,7 +45,7 @@ public final class SegmentImage implements AutoCloseable {
    * Copies a segment of another folder, after all of it was verified. The payload does not leave the
    * JVM.
    *
-   * @param fromFolder folder of the original, on any file system
+   * @param from folder of the original, on any file system
    * @param reference of the original
    * @param fromPipeline its owner's pipeline in the original, where that has another name
    * @return its reference in the copy
@@ -56,7 +53,7 @@ public final class SegmentImage implements AutoCloseable {
    * @throws DamagedStateException if the original is not what was written, or another owner's
    */
   public byte[] copy(
-      String fromFolder,
+      StoredSegments from,
       byte[] reference,
       String fromPipeline,
       String pipeline,
@@ -66,11 +63,9 @@ public final class SegmentImage implements AutoCloseable {
       long created,
       String kind,
       long entries) {
-    SegmentFolder from = SegmentFolder.at(fromFolder, conf);
     return Native.copySegment(
         manager,
-        from.name,
-        from.files(),
+        from.handle(),
         reference,
         fromPipeline,
         pipeline,
