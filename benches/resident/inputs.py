@@ -27,8 +27,8 @@ _AMOUNTS = 1000
 
 _FIRST_FILE_SECONDS = 1_700_000_000
 
-#: Of a query that reads these files: Spark's triggers come at multiples of it since the epoch. So long an
-#: interval that a trigger which finds no files has ended before the next batch is written.
+#: Of a query that reads these files: Spark's triggers come at multiples of it since the epoch. So
+#: long an interval that a trigger which finds no files has ended before the next batch is written.
 TRIGGER_S = 1
 
 Numbers = npt.NDArray[np.int64]

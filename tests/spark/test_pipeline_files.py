@@ -468,18 +468,14 @@ def test_segments_are_written_into_a_new_folder_and_read_without_a_manager(place
         assert stored.bytes(refs[created], *owner) == len(payload)
     another = ("sales", "stats", "west", "default")
     for read in (stored.read, stored.bytes):
-        refused(
-            partial(read, in_flight, *another), "io.holdfast.spark.DamagedStateException"
-        )
+        refused(partial(read, in_flight, *another), "io.holdfast.spark.DamagedStateException")
     stored.close()
     stored.close()
     with pytest.raises(Py4JJavaError, match="closed"):
         stored.read(in_flight, *owner)
     place.files.delete(folder, True)
     with closing(place.files.openSegments(folder)) as stored:
-        refused(
-            lambda: stored.read(in_flight, *owner), "io.holdfast.spark.MissingStateException"
-        )
+        refused(lambda: stored.read(in_flight, *owner), "io.holdfast.spark.MissingStateException")
     with pytest.raises(Py4JJavaError, match="closed"):
         image.append(*owner, 1, "snapshot", 0, b"")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -99,6 +100,42 @@ def test_a_writer_that_gives_up_leaves_neither_an_object_nor_a_pending_upload(
     assert seen["multipart_upload_completed"] == 0
     assert (seen["pending_uploads"], seen["objects"]) == (0, 0)
     assert seen["server.objects"] == 0, "of the parts, nothing is left on the server"
+
+
+def test_a_restart_reads_objects_and_not_stores(s3: S3Server, tmp_path: Path) -> None:
+    store = s3.store("restart")
+    folder = tmp_path / "job"
+    (folder / "input").mkdir(parents=True)
+    stores, batches = 40, 5
+    state = "spark.sql.streaming.stateStore."
+    # Every batch stays an object of its own, with a changelog of each store.
+    conf = store.settings | {
+        "spark.sql.shuffle.partitions": str(stores),
+        f"{state}maintenanceInterval": "1h",
+        f"{state}minDeltasForSnapshot": "100",
+    }
+
+    def run() -> dict[str, Any]:
+        printed = run_job(
+            "spark/restart_job.py", "--checkpoint", store.uri, folder=folder, settings=conf
+        )
+        seen: dict[str, Any] = json.loads(printed[-1])
+        return seen
+
+    rows = [{"key": key} for key in range(2000)]
+    for batch in range(batches):
+        write_batch(folder / "input", batch, rows)
+    assert run()["rows"]["4"] == [2000, 2000 * batches]
+    before = s3.requests()
+    write_batch(folder / "input", batches, rows)
+    seen = run()
+    requests = s3.requests()
+    requests.subtract(before)
+    assert seen["rows"] == {str(batches): [2000, 2000 * (batches + 1)]}
+    assert seen["loads"] == stores
+    # Each store needs a changelog of each batch. Spark's own logs are read as well.
+    assert requests["GetObject"] < batches * stores / 2, requests
+    assert requests["HeadObject"] < batches * stores / 2, requests
 
 
 @pytest.mark.full

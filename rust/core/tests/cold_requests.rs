@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use common::faulty;
@@ -13,7 +14,9 @@ use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::{
     CommitId, FIRST_FAMILY, FamilyOptions, KeyRange, Layout, MemoryBudget, ScanOf, StateStore,
 };
-use holdfast_core::storage::{CachedStorage, FaultyStorage, LocalCache, Operation, Storage};
+use holdfast_core::storage::{
+    CachedStorage, FaultyStorage, LocalCache, NearbyStorage, Operation, Storage,
+};
 
 /// Four groups of blocks, with values that do not compress: blocks of 120 keys.
 const KEYS: u64 = 250_000;
@@ -207,5 +210,61 @@ fn a_scan_of_cold_keys_reads_ahead() {
         assert_eq!(u64::from(entries), KEYS + 1);
         let requests = remote.since(before);
         assert!(requests.read <= most_reads, "{requests:?}");
+    }
+}
+
+/// An executor that begins anew opens many stores, of which batches changed a little each.
+#[test]
+fn stores_that_are_opened_together_read_each_object_once() {
+    for merges in [false, true] {
+        let (dir, storage) = faulty();
+        let remote = Remote { dir, storage };
+        let writer = SegmentWriter::open(remote.storage.clone(), Term(1), WriterOptions::default());
+        let budget = Arc::new(MemoryBudget::unlimited());
+        budget.set_target_bytes(Some(1 << 30));
+        let store_of = |partition: usize| {
+            let owner = Owner::new("", "0", &partition.to_string(), "default");
+            let layout = Layout::Plain(FamilyOptions::default());
+            StateStore::within(owner, layout, Arc::clone(&budget))
+        };
+        let mut stores: Vec<_> = (0..20).map(store_of).collect();
+        for store in &mut stores {
+            store.open(remote.storage.as_ref(), 0, None).unwrap();
+        }
+        let mut ids = Vec::new();
+        for batch in 0..8 {
+            ids.clear();
+            for store in &mut stores {
+                store.mend(&writer).unwrap();
+                store.begin().unwrap();
+                for n in 50 * batch..50 * (batch + 1) {
+                    store.put(FIRST_FAMILY, &key(n), &value(n)).unwrap();
+                }
+                ids.push(store.commit(&writer).unwrap());
+            }
+            writer.seal().unwrap();
+            if merges && batch == 4 {
+                for store in &mut stores {
+                    let task = store.merge_task(&writer, 1, &HashSet::new()).unwrap();
+                    store.accept(task.run(remote.storage.as_ref(), &writer).unwrap());
+                }
+                writer.seal().unwrap();
+            }
+        }
+        drop(stores);
+        let objects = remote.storage.list().unwrap().len() as u64;
+        assert_eq!(objects, if merges { 9 } else { 8 });
+        let nearby = NearbyStorage::new(remote.storage.clone(), 64 << 20);
+        let before = remote.requests();
+        for (partition, id) in ids.iter().enumerate() {
+            let mut store = store_of(partition);
+            store.open(&nearby, id.version, Some(id)).unwrap();
+            assert_eq!(store.merged_runs(), usize::from(merges));
+            assert_eq!(look_up(&mut store, 0..400), 0);
+        }
+        // Of a merged store only the batches after that.
+        let needed = if merges { 4 } else { 8 };
+        let opened = remote.since(before);
+        assert_eq!((opened.opened, opened.read), (needed, needed));
     }
 }

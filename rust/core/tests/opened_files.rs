@@ -10,7 +10,7 @@ use std::sync::Arc;
 use common::{append, faulty, options, owner, payload};
 use holdfast_core::format::{Compression, OpenedFiles};
 use holdfast_core::segment::SegmentWriter;
-use holdfast_core::storage::{FaultyStorage, Operation, Storage};
+use holdfast_core::storage::{FaultyStorage, Operation};
 use holdfast_core::{ErrorKind, SegmentRef, Term};
 
 const SEGMENT_BYTES: usize = 8_000;
@@ -91,7 +91,9 @@ fn files_take_turns_as_long_as_they_may_stay_open() {
     for (max, requests) in [(4, (4, 4)), (3, (12, 12)), (0, (12, 12))] {
         let files = OpenedFiles::new(max);
         folder.requests(&mut before);
-        turns.map(|region| folder.read(&files, region).unwrap());
+        turns
+            .iter()
+            .for_each(|region| folder.read(&files, *region).unwrap());
         assert_eq!(folder.requests(&mut before), requests, "{max} files");
     }
 }

@@ -9,7 +9,7 @@ use holdfast_core::format::Compression;
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::MergedRun;
 use holdfast_core::storage::{
-    CachedStorage, HandlePool, LocalCache, LocalStorage, PooledStorage, Storage,
+    CachedStorage, HandlePool, LocalCache, LocalStorage, NearbyStorage, PooledStorage, Storage,
 };
 use holdfast_core::{Error, OwnerTag, Term};
 use jni::objects::{JClass, JLongArray, JObject, JObjectArray, JString};
@@ -25,6 +25,8 @@ use crate::handles::Handles;
 
 pub(crate) struct SegmentFolder {
     pub(crate) storage: Arc<dyn Storage>,
+    /// The same, on object stores.
+    nearby: Option<Arc<NearbyStorage>>,
     /// Of all files that the writer makes; 0 in a folder that is only read.
     term: Term,
     /// Absent in a folder that is only read.
@@ -44,6 +46,15 @@ impl SegmentFolder {
                 self.storage.location()
             )))
         })
+    }
+}
+
+impl SegmentFolder {
+    /// Gives up the memory for what others might have read as well.
+    fn forget_nearby(&self) {
+        if let Some(nearby) = &self.nearby {
+            nearby.forget();
+        }
     }
 }
 
@@ -123,6 +134,15 @@ extern "system" fn Java_io_holdfast_spark_Native_localCache<'local>(
     })
 }
 
+/// What stores have in memory, while they are opened, of objects that others read as well.
+const NEARBY_BYTES: u64 = 64 << 20;
+
+/// Whether files are seen before they are finished, as they are but on object stores.
+fn seen_while_written(env: &mut Env<'_>, files: &JObject<'_>) -> Result<bool, Failure> {
+    let seen = env.call_method(files, jni_str!("seenWhileWritten"), jni_sig!("()Z"), &[])?;
+    Ok(seen.z()?)
+}
+
 /// `Native.openFolder(String dir, HadoopFiles files, long term, long maxFileBytes, int
 /// compression): long`. Term 0 opens for reading only.
 #[unsafe(no_mangle)]
@@ -142,6 +162,14 @@ extern "system" fn Java_io_holdfast_spark_Native_openFolder<'local>(
         if !files.is_null() {
             storage = Arc::new(CachedStorage::new(storage, Arc::clone(&CACHE)));
         }
+        let nearby = if files.is_null() || seen_while_written(env, &files)? {
+            None
+        } else {
+            Some(Arc::new(NearbyStorage::new(storage.clone(), NEARBY_BYTES)))
+        };
+        if let Some(nearby) = &nearby {
+            storage = nearby.clone();
+        }
         let term = Term(u64::try_from(term).unwrap_or(0));
         let writer = if term == Term(0) {
             None
@@ -154,6 +182,7 @@ extern "system" fn Java_io_holdfast_spark_Native_openFolder<'local>(
         };
         Ok(FOLDERS.insert(SegmentFolder {
             storage,
+            nearby,
             term,
             writer,
             runs: Mutex::default(),
@@ -203,7 +232,10 @@ extern "system" fn Java_io_holdfast_spark_Native_sealPendingRuns<'local>(
     folder: jlong,
 ) {
     primitive(env, || {
-        Ok(FOLDERS.get(folder)?.writer()?.seal_pending_runs()?)
+        let folder = FOLDERS.get(folder)?;
+        // Maintenance is over, which read what it merged.
+        folder.forget_nearby();
+        Ok(folder.writer()?.seal_pending_runs()?)
     });
 }
 
@@ -235,6 +267,8 @@ extern "system" fn Java_io_holdfast_spark_Native_syncFiles<'local>(
             .into_iter()
             .map(|number| file_id(folder.term, number))
             .collect::<Result<BTreeSet<_>, _>>()?;
+        // The batch ends: stores were opened at its beginning.
+        folder.forget_nearby();
         Ok(folder.writer()?.sync_files(&files)?)
     });
 }

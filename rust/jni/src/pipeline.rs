@@ -85,7 +85,9 @@ extern "system" fn Java_io_holdfast_spark_Native_readSegment<'local>(
 ) -> JByteArray<'local> {
     with_env(env, |env| {
         let owner = owner(env, [&pipeline, &operator, &region, &store])?;
-        let payload = STORED.get(stored)?.read(&segment(env, reference)?, &owner)?;
+        let payload = STORED
+            .get(stored)?
+            .read(&segment(env, reference)?, &owner)?;
         Ok(env.byte_array_from_slice(&payload)?)
     })
 }
@@ -105,7 +107,9 @@ extern "system" fn Java_io_holdfast_spark_Native_segmentBytes<'local>(
 ) -> jlong {
     with_env(env, |env| {
         let owner = owner(env, [&pipeline, &operator, &region, &store])?;
-        let payload = STORED.get(stored)?.read(&segment(env, reference)?, &owner)?;
+        let payload = STORED
+            .get(stored)?
+            .read(&segment(env, reference)?, &owner)?;
         Ok(payload.len() as jlong)
     })
 }
@@ -151,7 +155,9 @@ extern "system" fn Java_io_holdfast_spark_Native_copySegment<'local>(
         let owner = owner(env, [&pipeline, &operator, &region, &store])?;
         let new = new_segment(&owner, created, kind, entries)?;
         let manager = REGIONAL.get(manager)?;
-        let payload = STORED.get(stored)?.read(&segment(env, reference)?, &before)?;
+        let payload = STORED
+            .get(stored)?
+            .read(&segment(env, reference)?, &before)?;
         let reference = manager.append(&new, &payload)?;
         Ok(env.byte_array_from_slice(&reference.to_bytes())?)
     })
@@ -178,9 +184,7 @@ fn new_segment(
 
 /// A reference as checkpoints hold it.
 fn segment(env: &Env<'_>, reference: JByteArray<'_>) -> Result<SegmentRef, Failure> {
-    Ok(SegmentRef::from_bytes(
-        &env.convert_byte_array(reference)?,
-    )?)
+    Ok(SegmentRef::from_bytes(&env.convert_byte_array(reference)?)?)
 }
 
 /// `Native.appendSegment(long manager, String pipeline, String operator, String region, String

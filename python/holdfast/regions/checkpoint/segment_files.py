@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 class StoredSegments(Protocol):
     """Segments in a folder, read one after the other without a manager.
 
-    Of a file system that only the JVM reaches, files that were read stay open, and small segments are
-    read together with those around them: in the order in which they lie, all of a checkpoint takes
-    few requests.
+    Of a file system that only the JVM reaches, files that were read stay open, and small segments
+    are read together with those around them: in the order in which they lie, all of a checkpoint
+    takes few requests.
     """
 
     def read(self, ref: SegmentRef, owner: Owner) -> bytes:

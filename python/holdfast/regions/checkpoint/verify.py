@@ -105,8 +105,11 @@ class Verification:
             for done, (owner, _, ref) in enumerate(ordered, start=1):
                 self._read(stored, owner, ref)
                 progress(done, len(segments))
-        read = ((owner, self._payload_bytes[owner, ref]) for owner, _, ref in segments)
-        damage = [Damage(id, owner.region, found) for owner, found in read if isinstance(found, str)]
+        damage = []
+        for owner, _, ref in segments:
+            found = self._payload_bytes[owner, ref]
+            if isinstance(found, str):
+                damage.append(Damage(id, owner.region, found))
         unreadable_segments = len(damage)
         for entry in metadata.regions.values():
             damage += [Damage(id, entry.region, text) for text in self._outside(pipeline, entry)]

@@ -219,6 +219,14 @@ impl<'a> SegmentReader<'a> {
         RunReader::open(self.storage, reference, owner)
     }
 
+    /// As [`SegmentReader::open_run`], of a run that is only looked at.
+    ///
+    /// # Errors
+    /// As [`read_segment`].
+    pub(crate) fn look_at_run(&self, reference: &SegmentRef, owner: &Owner) -> Result<RunReader> {
+        RunReader::look_at(self.storage, reference, owner)
+    }
+
     fn bytes(&mut self, reference: &SegmentRef) -> Result<Vec<u8>> {
         self.with_input(reference, |input| {
             read_frames(input.as_ref(), reference.offset, reference.len)
@@ -245,11 +253,11 @@ impl<'a> SegmentReader<'a> {
             self.open = Some((file, input));
             return Ok(found);
         }
-        let input = self.storage.open(&reference.file.file_name())?;
+        let name = reference.file.file_name();
         let input: Arc<dyn ReadFile> = if self.reads_ahead {
-            Arc::new(ReadAhead::new(input))
+            Arc::new(ReadAhead::new(self.storage.open(&name)?))
         } else {
-            Arc::from(input)
+            self.storage.open_near(&name)?
         };
         let found = act(&input)?;
         self.open = Some((reference.file, input));

@@ -15,6 +15,9 @@ use crate::ids::{CheckpointId, Owner, SegmentRef};
 /// What is read at once. On remote storage every read is a round trip.
 const READ_AHEAD_BYTES: u64 = 4 << 20;
 
+/// A run of so much is read together with what lies around it.
+const LITTLE_BYTES: u64 = 512 << 10;
+
 /// One load of one owner's state.
 pub(super) struct Load<'a> {
     pub segments: SegmentReader<'a>,
@@ -177,7 +180,13 @@ impl Load<'_> {
         let mut opened = Vec::new();
         let mut bytes = 0;
         for run in runs.iter().take(known) {
-            let Ok(run) = self.segments.open_run(run, self.owner) else {
+            // One that will be loaded has to be opened no more than once, together with what lies around it.
+            let found = if run.len <= LITTLE_BYTES {
+                self.segments.look_at_run(run, self.owner)
+            } else {
+                self.segments.open_run(run, self.owner)
+            };
+            let Ok(run) = found else {
                 break;
             };
             let head = run.head();
@@ -185,7 +194,7 @@ impl Load<'_> {
                 break;
             }
             bytes = loaded_bytes(head).saturating_add(bytes);
-            opened.push(Arc::new(OpenRun::new(run)));
+            opened.push(run);
         }
         if opened.len() < known {
             opened.truncate(1);
@@ -194,7 +203,19 @@ impl Load<'_> {
         if below == 0 || !(memory.is_short(bytes) || memory.is_slow_to_load(bytes)) {
             return 0;
         }
-        match self.content.open_over(opened) {
+        let mut stay = Vec::new();
+        for (run, reference) in opened.into_iter().zip(runs) {
+            let run = if reference.len <= LITTLE_BYTES {
+                self.segments.open_run(reference, self.owner)
+            } else {
+                Ok(run)
+            };
+            let Ok(run) = run else {
+                return 0;
+            };
+            stay.push(Arc::new(OpenRun::new(run)));
+        }
+        match self.content.open_over(stay) {
             Ok(true) => below,
             Ok(false) => 0,
             Err(_) => {

@@ -9,6 +9,7 @@ mod faulty;
 mod handle_pool;
 mod local;
 mod local_cache;
+mod nearby;
 mod pooled;
 mod read_ahead;
 
@@ -23,6 +24,7 @@ pub use faulty::{FaultyStorage, Operation};
 pub use handle_pool::HandlePool;
 pub use local::LocalStorage;
 pub use local_cache::LocalCache;
+pub use nearby::NearbyStorage;
 pub use pooled::PooledStorage;
 pub(crate) use read_ahead::ReadAhead;
 
@@ -66,6 +68,15 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// # Errors
     /// `NotFound`.
     fn open(&self, name: &str) -> Result<Box<dyn ReadFile>>;
+
+    /// Opens `name` to read a little of it, as many others do at the same time. A storage where every
+    /// request is a round trip may have them share what it reads.
+    ///
+    /// # Errors
+    /// As [`Storage::open`].
+    fn open_near(&self, name: &str) -> Result<Arc<dyn ReadFile>> {
+        self.open(name).map(Arc::from)
+    }
 
     /// One read of an object, as [`ReadFile::read`].
     ///

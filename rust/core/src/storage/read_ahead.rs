@@ -1,5 +1,7 @@
 //! Small reads that lie near each other, made of few large ones.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use parking_lot::Mutex;
 
 use super::ReadFile;
@@ -22,6 +24,7 @@ const NEAR_BYTES: u64 = 2 * AHEAD_BYTES;
 pub(crate) struct ReadAhead {
     file: Box<dyn ReadFile>,
     seen: Mutex<Seen>,
+    held_bytes: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -38,7 +41,13 @@ impl ReadAhead {
         Self {
             file,
             seen: Mutex::default(),
+            held_bytes: AtomicU64::new(0),
         }
+    }
+
+    /// Bytes of it in memory.
+    pub fn held_bytes(&self) -> u64 {
+        self.held_bytes.load(Ordering::Relaxed)
     }
 }
 
@@ -69,6 +78,7 @@ impl ReadFile for ReadAhead {
         seen.bytes = Vec::new();
         seen.bytes = self.file.read(start, stop - start)?;
         seen.start = start;
+        self.held_bytes.store(stop - start, Ordering::Relaxed);
         match seen.find(offset, len) {
             Some(found) => Ok(found),
             None => self.file.read(offset, len),
@@ -159,7 +169,11 @@ mod tests {
         let setup = setup(4096 * KIB);
         assert_eq!(setup.reads_of(900 * KIB, KIB), 1);
         assert_eq!(setup.reads_of(1000 * KIB, 100 * KIB), 1);
-        assert_eq!(setup.reads_of(1020 * KIB, 132 * KIB), 0, "an eighth of a MiB more");
+        assert_eq!(
+            setup.reads_of(1020 * KIB, 132 * KIB),
+            0,
+            "an eighth of a MiB more"
+        );
         assert_eq!(setup.reads_of(1020 * KIB, 133 * KIB), 1);
         assert_eq!(setup.reads_of(1000 * KIB, 153 * KIB), 0);
     }

@@ -1,5 +1,7 @@
 //! Reading a run block by block: what is read is verified, and nothing else is read.
 
+use std::sync::Arc;
+
 use prost::Message;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
@@ -16,7 +18,7 @@ use crate::storage::{ReadFile, Storage};
 /// Memory: about 60 bytes and a key for every 65,536 keys.
 #[derive(Debug)]
 pub(crate) struct RunReader {
-    input: Box<dyn ReadFile>,
+    input: Arc<dyn ReadFile>,
     /// Of the storage, for errors.
     location: String,
     reference: SegmentRef,
@@ -54,12 +56,25 @@ impl RunReader {
         let location = storage.location();
         storage
             .open(&reference.file.file_name())
+            .and_then(|input| Self::read(Arc::from(input), location.clone(), *reference, owner))
+            .map_err(|e| e.context(describe_at(&location, reference, owner)))
+    }
+
+    /// As [`RunReader::open`], for a look at what the run says of itself: what it shares with others who
+    /// read near it stays in memory as long as it does.
+    ///
+    /// # Errors
+    /// As [`RunReader::open`].
+    pub fn look_at(storage: &dyn Storage, reference: &SegmentRef, owner: &Owner) -> Result<Self> {
+        let location = storage.location();
+        storage
+            .open_near(&reference.file.file_name())
             .and_then(|input| Self::read(input, location.clone(), *reference, owner))
             .map_err(|e| e.context(describe_at(&location, reference, owner)))
     }
 
     pub(super) fn read(
-        input: Box<dyn ReadFile>,
+        input: Arc<dyn ReadFile>,
         location: String,
         reference: SegmentRef,
         owner: &Owner,

@@ -2,6 +2,8 @@
 //! entries.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use xorf::{BinaryFuse8, BinaryFuse8Ref, DmaSerializable, Filter, FilterRef};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
@@ -185,7 +187,7 @@ fn reader(bytes: &[u8]) -> Result<RunReader> {
         len: bytes.len() as u64,
         digest: 0,
     };
-    let file = Box::new(InMemory([b"before ", bytes, b" behind"].concat()));
+    let file = Arc::new(InMemory([b"before ", bytes, b" behind"].concat()));
     let owner = Owner::new("query", "0", "0", "default");
     RunReader::read(file, "memory".to_owned(), reference, &owner)
 }

@@ -74,6 +74,11 @@ public final class HadoopFiles {
     return new HadoopOutput(this, out);
   }
 
+  /** Whether files are seen before they are finished; else they never change once they are seen. */
+  boolean seenWhileWritten() {
+    return seenWhileWritten;
+  }
+
   HadoopInput open(String name) throws IOException {
     Path path = new Path(folder, name);
     if (seenWhileWritten) {
