@@ -102,6 +102,7 @@ def test_a_writer_that_gives_up_leaves_neither_an_object_nor_a_pending_upload(
     assert seen["server.objects"] == 0, "of the parts, nothing is left on the server"
 
 
+@pytest.mark.full
 def test_a_restart_reads_objects_and_not_stores(s3: S3Server, tmp_path: Path) -> None:
     store = s3.store("restart")
     folder = tmp_path / "job"
