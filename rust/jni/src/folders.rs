@@ -47,9 +47,7 @@ impl SegmentFolder {
             )))
         })
     }
-}
 
-impl SegmentFolder {
     /// Gives up the memory for what others might have read as well.
     fn forget_nearby(&self) {
         if let Some(nearby) = &self.nearby {

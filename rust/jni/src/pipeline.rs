@@ -28,14 +28,6 @@ struct StoredSegments {
     opened: OpenedFiles,
 }
 
-impl StoredSegments {
-    /// The payload of a segment, after all of it was verified.
-    fn read(&self, reference: &SegmentRef, owner: &Owner) -> Result<Vec<u8>, Error> {
-        let segment = self.opened.read(self.storage.as_ref(), reference, owner)?;
-        Ok(segment.payload)
-    }
-}
-
 /// Files that stay open: those of a checkpoint are one for each executor, or each task on object stores.
 const MAX_OPEN: usize = 32;
 
@@ -85,9 +77,7 @@ extern "system" fn Java_io_holdfast_spark_Native_readSegment<'local>(
 ) -> JByteArray<'local> {
     with_env(env, |env| {
         let owner = owner(env, [&pipeline, &operator, &region, &store])?;
-        let payload = STORED
-            .get(stored)?
-            .read(&segment(env, reference)?, &owner)?;
+        let payload = payload(env, stored, reference, &owner)?;
         Ok(env.byte_array_from_slice(&payload)?)
     })
 }
@@ -107,9 +97,7 @@ extern "system" fn Java_io_holdfast_spark_Native_segmentBytes<'local>(
 ) -> jlong {
     with_env(env, |env| {
         let owner = owner(env, [&pipeline, &operator, &region, &store])?;
-        let payload = STORED
-            .get(stored)?
-            .read(&segment(env, reference)?, &owner)?;
+        let payload = payload(env, stored, reference, &owner)?;
         Ok(payload.len() as jlong)
     })
 }
@@ -155,9 +143,7 @@ extern "system" fn Java_io_holdfast_spark_Native_copySegment<'local>(
         let owner = owner(env, [&pipeline, &operator, &region, &store])?;
         let new = new_segment(&owner, created, kind, entries)?;
         let manager = REGIONAL.get(manager)?;
-        let payload = STORED
-            .get(stored)?
-            .read(&segment(env, reference)?, &before)?;
+        let payload = payload(env, stored, reference, &before)?;
         let reference = manager.append(&new, &payload)?;
         Ok(env.byte_array_from_slice(&reference.to_bytes())?)
     })
@@ -180,6 +166,21 @@ fn new_segment(
         tables: &[],
         runs: 0,
     })
+}
+
+/// The payload of a segment, after all of it was verified.
+fn payload(
+    env: &Env<'_>,
+    stored: jlong,
+    reference: JByteArray<'_>,
+    owner: &Owner,
+) -> Result<Vec<u8>, Failure> {
+    let stored = STORED.get(stored)?;
+    let reference = segment(env, reference)?;
+    let segment = stored
+        .opened
+        .read(stored.storage.as_ref(), &reference, owner)?;
+    Ok(segment.payload)
 }
 
 /// A reference as checkpoints hold it.

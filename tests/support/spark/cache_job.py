@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import holdfast
-from support.spark.queries import EVICTING, Batches, builder, drain, settings, source
+from support.spark.queries import EVICTING, Batches, builder, configured, drain, settings, source
 
 #: Spark closes stores with the next maintenance, and threads that rest end after some seconds.
 GIVE_UP_SECONDS = 60
@@ -76,10 +76,7 @@ def main() -> None:
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
     args = parser.parse_args()
     session = holdfast.configure(builder("local[2]", args.folder / "warehouse"))
-    for setting in args.conf:
-        key, _, value = setting.partition("=")
-        session = session.config(key, value)
-    spark = session.getOrCreate()
+    spark = configured(session, args.conf).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     folder = args.folder / "input"
     before = count(spark, folder, f"{args.checkpoints}/before")

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import holdfast
-from support.spark.queries import builder, source
+from support.spark.queries import builder, configured, source
 
 BLOCK_SECONDS = 240
 
@@ -70,10 +70,7 @@ def main() -> None:
         .config("spark.executor.memory", "1g")
         .config("spark.task.maxFailures", "4")
     )
-    for setting in args.conf:
-        key, _, value = setting.partition("=")
-        settings = settings.config(key, value)
-    spark = holdfast.configure(settings).getOrCreate()
+    spark = holdfast.configure(configured(settings, args.conf)).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
 
     def slow_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import holdfast
-from support.spark.queries import STATE, builder, source
+from support.spark.queries import STATE, builder, configured, source
 from support.spark.remote_folder import RemoteFolder
 
 GIVE_UP_SECONDS = 100
@@ -82,10 +82,7 @@ def main() -> None:
     session = holdfast.configure(builder("local[2]", args.folder / "warehouse"))
     # Only batches write: no base images.
     session = session.config(STATE + "minDeltasForSnapshot", "100")
-    for setting in args.conf:
-        key, _, value = setting.partition("=")
-        session = session.config(key, value)
-    spark = session.getOrCreate()
+    spark = configured(session, args.conf).getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
     bucket = Bucket(RemoteFolder(spark, args.checkpoint))
     seen = {}

@@ -19,7 +19,7 @@ from typing import Any
 from pyspark.sql import functions as F
 
 import holdfast
-from support.spark.queries import STATE, builder, source, write_batch
+from support.spark.queries import STATE, builder, configured, source, write_batch
 from support.spark.state_files import merged_files, runs_in
 
 PARTITIONS = 4
@@ -59,10 +59,7 @@ def main() -> None:
     session = holdfast.configure(builder("local[2]", args.folder / "warehouse"))
     session = session.config("spark.sql.shuffle.partitions", str(PARTITIONS))
     session = session.config(STATE + "minDeltasForSnapshot", "1")
-    for setting in args.conf:
-        key, _, value = setting.partition("=")
-        session = session.config(key, value)
-    spark = session.getOrCreate()
+    spark = configured(session, args.conf).getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
     dice = random.Random(1)  # noqa: S311
     folder = args.folder / "input"

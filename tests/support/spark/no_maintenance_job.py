@@ -12,7 +12,7 @@ from pathlib import Path
 
 import holdfast
 from support.spark.counted_texts import CountedTexts
-from support.spark.queries import STATE, builder
+from support.spark.queries import STATE, builder, configured
 
 KEYS = 4_000
 BATCHES = 40
@@ -27,10 +27,7 @@ def main() -> None:
     session = holdfast.configure(builder("local[2]", args.folder / "warehouse"))
     session = session.config("spark.sql.shuffle.partitions", "1")
     session = session.config(STATE + "maintenanceInterval", "1h")
-    for setting in args.conf:
-        key, _, value = setting.partition("=")
-        session = session.config(key, value)
-    spark = session.getOrCreate()
+    spark = configured(session, args.conf).getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
     query = CountedTexts(spark, args.folder)
     found = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,14 @@ def builder(master: str, warehouse: Path) -> SparkSession.Builder:
         .config(STATE + "minDeltasForSnapshot", "3")
         .config("spark.sql.warehouse.dir", str(warehouse))
     )
+
+
+def configured(session: SparkSession.Builder, settings: Iterable[str]) -> SparkSession.Builder:
+    """A builder with settings that a program was given as ``KEY=VALUE``."""
+    for setting in settings:
+        key, _, value = setting.partition("=")
+        session = session.config(key, value)
+    return session
 
 
 def on_class_path(path: str) -> dict[str, str]:

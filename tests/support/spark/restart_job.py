@@ -13,7 +13,7 @@ from pathlib import Path
 from pyspark.sql import functions as F
 
 import holdfast
-from support.spark.queries import Batches, builder, drain, source
+from support.spark.queries import Batches, builder, configured, drain, source
 
 
 def main() -> None:
@@ -23,10 +23,7 @@ def main() -> None:
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
     args = parser.parse_args()
     session = holdfast.configure(builder("local[2]", args.folder / "warehouse"))
-    for setting in args.conf:
-        key, _, value = setting.partition("=")
-        session = session.config(key, value)
-    spark = session.getOrCreate()
+    spark = configured(session, args.conf).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     counted = source(spark, args.folder / "input").groupBy("key").agg(F.count("*").alias("n"))
     rows: Batches = {}

@@ -114,10 +114,6 @@ impl Storage for NearbyStorage {
         Ok(file)
     }
 
-    fn read(&self, name: &str, offset: u64, len: u64) -> Result<Vec<u8>> {
-        self.inner.read(name, offset, len)
-    }
-
     fn len(&self, name: &str) -> Result<u64> {
         self.inner.len(name)
     }

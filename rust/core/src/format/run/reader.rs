@@ -53,11 +53,8 @@ impl RunReader {
     /// # Errors
     /// As [`read_segment`](crate::format::read_segment).
     pub fn open(storage: &dyn Storage, reference: &SegmentRef, owner: &Owner) -> Result<Self> {
-        let location = storage.location();
-        storage
-            .open(&reference.file.file_name())
-            .and_then(|input| Self::read(Arc::from(input), location.clone(), *reference, owner))
-            .map_err(|e| e.context(describe_at(&location, reference, owner)))
+        let input = storage.open(&reference.file.file_name());
+        Self::of(storage, input.map(Arc::from), reference, owner)
     }
 
     /// As [`RunReader::open`], for a look at what the run says of itself: what it shares with others who
@@ -66,9 +63,18 @@ impl RunReader {
     /// # Errors
     /// As [`RunReader::open`].
     pub fn look_at(storage: &dyn Storage, reference: &SegmentRef, owner: &Owner) -> Result<Self> {
+        let input = storage.open_near(&reference.file.file_name());
+        Self::of(storage, input, reference, owner)
+    }
+
+    fn of(
+        storage: &dyn Storage,
+        input: Result<Arc<dyn ReadFile>>,
+        reference: &SegmentRef,
+        owner: &Owner,
+    ) -> Result<Self> {
         let location = storage.location();
-        storage
-            .open_near(&reference.file.file_name())
+        input
             .and_then(|input| Self::read(input, location.clone(), *reference, owner))
             .map_err(|e| e.context(describe_at(&location, reference, owner)))
     }
