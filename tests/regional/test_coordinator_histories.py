@@ -32,6 +32,7 @@ OPTIONS = st.builds(
         age_ms=st.sampled_from([60, 200, 10**9]),
     ),
     num_retained=st.integers(1, 4),
+    dropped_together=st.sampled_from([1, 1, 2, 4]),
     tolerable_failed_checkpoints=st.sampled_from([0, 1, 3, 50, 50, 50]),
     global_timeout_ms=st.sampled_from([0, 150, 3_000, 10**9]),
 )

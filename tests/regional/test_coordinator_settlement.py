@@ -260,6 +260,18 @@ def test_the_newest_checkpoints_stay(num_retained: int) -> None:  # R70
     assert dropped == list(range(1, 8))[:-num_retained]
 
 
+def test_older_checkpoints_stay_whole_until_several_go_at_once() -> None:  # R70
+    job = Job(CoordinatorOptions(num_retained=2, dropped_together=3))
+    there = []
+    for _ in range(8):
+        actions = job.batch(healthy="ab")
+        there.append(sorted(job.disk))
+        # What managers keep is what a restart finds.
+        assert sorted(one(NotifyManagers, actions).retained) == there[-1]
+    assert [len(ids) for ids in there] == [2, 3, 4, 2, 3, 4, 2, 3]
+    assert all(ids[-1] - ids[0] == len(ids) - 1 for ids in there)
+
+
 def test_a_checkpoint_that_cannot_be_deleted_stays_retained_until_it_can() -> None:  # R76
     job = Job(CoordinatorOptions(num_retained=1))
     job.batch(healthy="ab")

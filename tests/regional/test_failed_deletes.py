@@ -32,11 +32,12 @@ def refuse(monkeypatch: pytest.MonkeyPatch) -> Refuse:
     def refusing(which: Callable[[int], bool]) -> list[int]:
         refused: list[int] = []
 
-        def drop(folder: Any, id: int) -> None:
-            if which(id):
-                refused.append(id)
-                raise PermissionError(errno.EPERM, "not for now", str(folder))
-            delete(folder, id)
+        def drop(folder: Any, *ids: int) -> None:
+            for id in ids:
+                if which(id):
+                    refused.append(id)
+                    raise PermissionError(errno.EPERM, "not for now", str(folder))
+                delete(folder, id)
 
         monkeypatch.setattr(folders, "delete_metadata", drop)
         return refused

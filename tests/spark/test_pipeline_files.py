@@ -19,7 +19,13 @@ from pyspark.sql import SparkSession
 
 from holdfast import SegmentRef
 from holdfast._core import CheckpointMetadata, OperatorEntry, Piece, RegionEntry, StateEntry
+from holdfast.regions.base import hadoop_path
+from holdfast.regions.base.folders import DROPPED_TOGETHER, CheckpointFolders
+from holdfast.regions.base.hadoop_path import HadoopPath
+from holdfast.regions.base.metadata_files import list_metadata, metadata_name
+from holdfast.regions.driver.cleanup import CleanUp
 from support.spark.java_side import classpath, gateway, jars, skipped_without_jars
+from support.spark.object_stores import S3Server
 
 MIB = 1 << 20
 NOT_FOUND = "java.io.FileNotFoundException"
@@ -256,6 +262,23 @@ def test_a_file_that_is_being_written_is_read_as_far_as_it_can_be_seen(place: Pl
     out.hflush()
     assert bytes(place.files.read(f"{place.uri}/open")) == b"written so far"
     out.close()
+
+
+def test_older_checkpoints_go_in_one_request_on_an_object_store(
+    bucket: Place, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:  # R70
+    monkeypatch.setattr(hadoop_path, "_files", lambda path: bucket.files)
+    folders = CheckpointFolders(HadoopPath(bucket.uri))
+    assert folders.dropped_together == DROPPED_TOGETHER
+    for id in range(6):
+        (folders.metadata / metadata_name(id)).create(b"metadata")
+    before = s3.requests()
+    # The last one is gone already.
+    assert CleanUp(folders).drop([0, 1, 2, 3, 9]) == (0, 1, 2, 3, 9)
+    requests = s3.requests()
+    requests.subtract(before)
+    assert sum(requests.values()) == 1, requests
+    assert list_metadata(folders.metadata) == [4, 5]
 
 
 def test_wrong_credentials_are_an_error_of_their_own(bucket: Place) -> None:

@@ -184,7 +184,7 @@ class HostileRunner:
             world.aborted(message.checkpoint)
         assert message.decided >= max(message.retained, default=0)
         assert sorted(message.retained) == sorted(world.disk)  # R70, R76
-        assert world.disk.keys() == {*world.oracle.retained(), *world.undeleted}
+        world.check_retained()
         released = {ref for refs in message.released.values() for ref in refs}
         assert released == world.refused  # R3
         world.refused = set()

@@ -362,7 +362,14 @@ class World:
         assert newest.batch_id == self.batches - 1
         assert all(entry.finished for entry in newest.regions.values())
         assert newest.kind == ("final" if newest.regions else "checkpoint")
-        assert self.disk.keys() == {*self.oracle.retained(), *self.undeleted}
+        self.check_retained()
+
+    def check_retained(self) -> None:
+        """The newest checkpoints are there, and fewer older ones than go together (R70, R76)."""
+        newest = set(self.oracle.retained())
+        assert newest <= self.disk.keys()
+        older = self.disk.keys() - newest
+        assert older <= self.undeleted or len(older) < self.options.dropped_together
 
 
 class HostileClock(Clock):
@@ -445,7 +452,15 @@ class HostileFolders(CheckpointFolders):
             raise OSError("boom")
         world.published(metadata)
 
-    def drop(self, id: int) -> None:
+    @property
+    def dropped_together(self) -> int:
+        return self.world.options.dropped_together
+
+    def drop(self, *ids: int) -> None:
+        for id in ids:
+            self._drop(id)
+
+    def _drop(self, id: int) -> None:
         world = self.world
         known = {id for id, _, _ in world.oracle.published()}
         if world.chance(world.rates.crash):
@@ -453,7 +468,8 @@ class HostileFolders(CheckpointFolders):
             if id in world.disk and id not in known:
                 world.published(world.disk[id])
             raise CrashError
-        if id in known and world.chance(world.rates.undeleted):
+        # What is gone is not refused: of several at once some may have gone before one was refused.
+        if id in known and id in world.disk and world.chance(world.rates.undeleted):
             world.refused_deletes += 1
             world.undeleted.add(id)
             raise OSError("the file system refuses")

@@ -73,7 +73,8 @@ class PipelineOptions:
     max_in_flight_bytes : int, default 256 MiB
         Bound on in-flight data of a region.
     num_retained : int, default 3
-        Completed checkpoints that are kept.
+        Completed checkpoints that are kept. On an object store up to three more: they go four at a
+        time, which costs one request.
     tolerable_failed_checkpoints : int, default 0
         Aborted attempts in a row that do not end the pipeline. Between attempts there is a
         pause, which grows from 0.1 s to 10 s.
@@ -169,8 +170,8 @@ class PipelineOptions:
                 raise TypeError(f"there is no option {name!r}: {meant}")
         return cls(**options)
 
-    def coordinator(self) -> CoordinatorOptions:
-        """Return what the coordinator goes by."""
+    def coordinator(self, *, dropped_together: int = 1) -> CoordinatorOptions:
+        """Return what the coordinator goes by; of older checkpoints so many go at once."""
         fallbacks, age = self.max_region_staleness
         return CoordinatorOptions(
             regional=self.regional,
@@ -179,6 +180,7 @@ class PipelineOptions:
             max_region_staleness=Staleness(checkpoints=fallbacks, age_ms=_ms(age)),
             max_in_flight_bytes=self.max_in_flight_bytes,
             num_retained=self.num_retained,
+            dropped_together=dropped_together,
             tolerable_failed_checkpoints=self.tolerable_failed_checkpoints,
             global_timeout_ms=_ms(self.global_timeout),
         )

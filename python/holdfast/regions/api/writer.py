@@ -309,7 +309,7 @@ class RegionalWriter:
         driver = PipelineDriver(
             plan,
             topology,
-            settings.coordinator(),
+            settings.coordinator(dropped_together=folders.dropped_together),
             folders,
             runner,
             publisher,

@@ -15,6 +15,9 @@ from holdfast.regions.base.paths import AnyPath
 #: Attempts whose numbers are taken at once where each request counts.
 RESERVED_ATTEMPTS: Final = 64
 
+#: Checkpoints that go at once on an object store, where one request deletes many objects.
+DROPPED_TOGETHER: Final = 4
+
 METADATA_FOLDER = "metadata"
 SEGMENTS_FOLDER = "segments"
 HISTORY_FOLDER = "history"
@@ -113,9 +116,21 @@ class CheckpointFolders:
         """
         write_metadata(metadata, self.metadata)
 
-    def drop(self, id: int) -> None:
-        """Delete the metadata of a checkpoint; what is gone already is no error."""
-        delete_metadata(self.metadata, id)
+    def drop(self, *ids: int) -> None:
+        """Delete the metadata of checkpoints; what is gone already is no error.
+
+        Raises
+        ------
+        OSError
+            If that of one is not deleted; others may be.
+        """
+        delete_metadata(self.metadata, *ids)
+
+    @property
+    def dropped_together(self) -> int:
+        """How many subsumed checkpoints go at once (R70)."""
+        is_object_store = isinstance(self.root, HadoopPath) and not self.root.renames
+        return DROPPED_TOGETHER if is_object_store else 1
 
     def read_identity(self) -> str | None:
         """Return what identifies the pipeline; None if nothing does yet."""

@@ -275,9 +275,20 @@ class HadoopPath:
     def unlink(self, *, missing_ok: bool = False) -> None:
         """Delete a file."""
         if missing_ok:
-            call_jvm("deleting", self, lambda files: files.remove(self._uri))
+            self.parent.remove_files([self.name])
         else:
             self._delete()
+
+    def remove_files(self, names: Sequence[str]) -> None:
+        """Delete files in this folder, as far as they are there; of an object store in one request.
+
+        Raises
+        ------
+        OSError
+            If one is not deleted. Others may be.
+        """
+        files = [str(self / name) for name in names]
+        call_jvm("deleting files in", self, lambda jvm: jvm.removeAll(files))
 
     def rmdir(self) -> None:
         """Delete an empty folder.

@@ -79,9 +79,16 @@ def write_metadata(
         metadata.write(folder)
 
 
-def delete_metadata(folder: AnyPath, id: int) -> None:
-    """Delete the file of a checkpoint, if there is one."""
+def delete_metadata(folder: AnyPath, *ids: int) -> None:
+    """Delete the files of checkpoints, if there are any; on an object store in one request.
+
+    Raises
+    ------
+    OSError
+        If one is not deleted; others may be.
+    """
     if isinstance(folder, HadoopPath):
-        (folder / metadata_name(id)).unlink(missing_ok=True)
+        folder.remove_files([metadata_name(id) for id in ids])
     else:
-        CheckpointMetadata.delete(folder, id)
+        for id in ids:
+            CheckpointMetadata.delete(folder, id)

@@ -101,7 +101,9 @@ class CheckpointCoordinator:
         self._options = options
         self._topology = topology
         self._limits = Limits.derived(options, restored)
-        self._retention = Retention(topology.pipeline, options.num_retained)
+        self._retention = Retention(
+            topology.pipeline, options.num_retained, options.dropped_together
+        )
         self._base: Mapping[str, RegionEntry] | None = None
         self._given_up: tuple[int, ...] = ()
         for id, metadata in sorted(known.items()):

@@ -55,6 +55,8 @@ class CoordinatorOptions:
         In-flight data of a region that keeps failing counts as stale beyond this (R58).
     num_retained : int, default 3
         Newest checkpoints that stay, at least 1; savepoints are not counted (R70).
+    dropped_together : int, default 1
+        Older checkpoints that go at once, at least 1; fewer stay until there are as many (R70).
     tolerable_failed_checkpoints : int, default 0
         Aborted attempts in a row that do not fail the query (R24).
     global_timeout_ms : int, default 120,000
@@ -74,6 +76,7 @@ class CoordinatorOptions:
     max_region_staleness: Staleness = field(default_factory=Staleness)
     max_in_flight_bytes: int = 256 << 20
     num_retained: int = 3
+    dropped_together: int = 1
     tolerable_failed_checkpoints: int = 0
     global_timeout_ms: int = 120_000
     history_length: int = 100
@@ -90,6 +93,7 @@ class CoordinatorOptions:
         require_int("max_consecutive_failures", self.max_consecutive_failures, at_least=0)
         require_int("max_in_flight_bytes", self.max_in_flight_bytes, at_least=0)
         require_int("num_retained", self.num_retained, at_least=1)
+        require_int("dropped_together", self.dropped_together, at_least=1)
         require_int("tolerable_failed_checkpoints", self.tolerable_failed_checkpoints, at_least=0)
         require_int("global_timeout_ms", self.global_timeout_ms, at_least=0)
         require_int("history_length", self.history_length, at_least=1)

@@ -45,10 +45,13 @@ class Retention:
         First part of every owner.
     num_retained : int
         How many checkpoints stay that are no savepoints.
+    dropped_together : int
+        So many older ones go at once; fewer stay until there are as many.
     """
 
     pipeline: str
     num_retained: int
+    dropped_together: int
     _kept: dict[int, Kept] = field(default_factory=dict)
     _owners: dict[str, _Owners] = field(default_factory=dict)
 
@@ -57,12 +60,13 @@ class Retention:
         self._kept[metadata.id] = Kept(metadata, self._moved(metadata.id, entries))
 
     def subsumed(self) -> tuple[int, ...]:
-        """Return the ids of checkpoints that are too old, oldest first. They stay until `let_go`.
+        """Return the ids of checkpoints that are to go now, oldest first. They stay until `let_go`.
 
         Savepoints stay for ever. The latest checkpoint stays because at least one does.
         """
         ordinary = [id for id, kept in self._kept.items() if kept.metadata.kind != "savepoint"]
-        return tuple(ordinary[: -self.num_retained])
+        too_old = tuple(ordinary[: -self.num_retained])
+        return too_old if len(too_old) >= self.dropped_together else ()
 
     def let_go(self, ids: Iterable[int]) -> None:
         """Let go of checkpoints whose metadata is gone: no restart finds them any more."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from holdfast.regions.base.folders import CheckpointFolders
@@ -27,10 +28,16 @@ class CleanUp:
 
     def __init__(self, folders: CheckpointFolders) -> None:
         self._folders = folders
+        self._together = folders.dropped_together > 1
         self._warnings = SparingLog(LOG)
 
     def drop(self, ids: Sequence[int]) -> tuple[int, ...]:
         """Delete the metadata of checkpoints as far as storage lets it; return what is gone."""
+        # What is refused is not told apart then; what is gone already is deleted once more.
+        if self._together:
+            with suppress(OSError):
+                self._folders.drop(*ids)
+                return tuple(sorted(ids))
         gone: list[int] = []
         refused = 0
         # What was refused before is the oldest: it must not keep the rest from being deleted.

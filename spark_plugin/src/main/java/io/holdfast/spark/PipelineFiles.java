@@ -182,9 +182,22 @@ public final class PipelineFiles {
         });
   }
 
-  /** Deletes a file, if there is one; an object store is not asked whether there is. */
-  public void remove(String uri) throws IOException {
-    explained("cannot delete " + uri, () -> files.delete(List.of(files.path(uri))));
+  /**
+   * Deletes files, as far as they are there; an object store is not asked whether they are, and one
+   * request deletes those of one folder.
+   *
+   * @throws IOException if one is not deleted: others may be
+   */
+  public void removeAll(List<String> uris) throws IOException {
+    explained(
+        "cannot delete " + String.join(", ", uris),
+        () -> {
+          List<Path> paths = new ArrayList<>();
+          for (String uri : uris) {
+            paths.add(files.path(uri));
+          }
+          files.delete(paths);
+        });
   }
 
   /**
