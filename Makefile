@@ -67,7 +67,7 @@ test: test-rust test-python  ## all tests on the newest Spark
 
 .PHONY: test-rust
 test-rust: tools  ## tests of the Rust crates
-	cargo test --workspace --locked
+	cargo test --workspace --features holdfast-jni/conformance --locked
 
 .PHONY: test-python
 test-python: $(VENV)/installed  ## tests of the installed package: python, command line, Spark

@@ -44,6 +44,7 @@ def rows(table: str) -> list[list[str]]:
 
 
 @pytest.mark.spark
+@pytest.mark.full
 def test_the_state_of_a_query(tmp_path: Path) -> None:
     cells = run_notebook(NOTEBOOKS / "state-store.ipynb", tmp_path)
     counts, before, *_ = shown(cells, "text/html")
@@ -60,6 +61,7 @@ def rows_of_words(table: str) -> list[list[str]]:
 
 
 @pytest.mark.spark
+@pytest.mark.full
 def test_a_region_that_fails_and_catches_up(tmp_path: Path) -> None:
     cells = run_notebook(NOTEBOOKS / "regional-pipeline.ipynb", tmp_path)
     first, failing, last, *_ = shown(cells, "text/html")

@@ -73,6 +73,7 @@ def test_the_settings_that_conf_prints_are_right(tmp_path: Path) -> None:
     assert "what the heap leaves of the " in found["memory"]["found"]
 
 
+@pytest.mark.full
 def test_the_memory_of_an_executor_is_told_and_a_wrong_setting_of_it_named(tmp_path: Path) -> None:
     key = "spark.sql.streaming.stateStore.holdfast.targetMemoryBytes"
     limited = holdfast.spark_conf(max_memory_bytes="1g")

@@ -27,9 +27,8 @@ os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 # Tests on an older minor start few JVMs: writing the archive takes longer than it saves them.
 CLASSES = archive() if IS_NEWEST else None
 # For the applications that tests start, too.
-os.environ.setdefault(
-    "PYSPARK_SUBMIT_ARGS", java_options(quick_start(CLASSES) if CLASSES else QUICK_START)
-)
+for name, value in (quick_start(CLASSES) if CLASSES else java_options(QUICK_START)).items():
+    os.environ.setdefault(name, value)
 
 
 @pytest.fixture(scope="session", autouse=True)

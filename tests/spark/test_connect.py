@@ -123,6 +123,7 @@ def check_queries_over_a_kill(server: ConnectServer, python: Path, folder: Path)
         assert merged_files(checkpoints / name)
 
 
+@pytest.mark.full
 def test_queries_of_a_client_without_holdfast_go_on_after_the_server_was_killed_in_a_batch(
     server: ConnectServer, client: Path, tmp_path: Path
 ) -> None:

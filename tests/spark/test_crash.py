@@ -28,8 +28,8 @@ LOCAL, CLUSTER = "local[2]", "local-cluster[2,1,1024]"
 
 #: Nothing stays in memory, and every batch is followed by maintenance.
 COLD = {**EVICTING, "spark.sql.streaming.maxBatchesToRetainInMemory": "0"}
-#: Rows of batches. Four changelogs make a run, and those of the later ones are so small that it lies
-#: above that of the first ones. Commits build on a run two batches later.
+#: Rows of batches. Four changelogs make a run, and those of the later ones are so small that it
+#: lies above that of the first ones. Commits build on a run two batches later.
 FEWER = (20_000, 2_000, 1_000, 500, 250, *[60] * 7, 30, 30)
 FEWER_BEFORE = 12
 

@@ -15,13 +15,14 @@ DESCRIPTORS = 560
 PARTITIONS = 64
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("max_file_bytes", "most_files"),
     [
         # Few runs share a file: an eighth of the descriptors is for those that are read, ...
         pytest.param(2_000, DESCRIPTORS // 8, id="many-files"),
         # ... and all do: what is read is one file or two.
-        pytest.param(32 << 20, 2, id="few-files", marks=pytest.mark.full),
+        pytest.param(32 << 20, 2, id="few-files"),
     ],
 )
 def test_stores_over_more_runs_than_there_are_descriptors_join_all_rows(

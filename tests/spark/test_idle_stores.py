@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -51,6 +52,7 @@ def test_idle_stores_move_out_of_wasteful_files(spark: SparkSession, tmp_path: P
     assert counts == {key: 1 + number if key == 7 else 1 for key in range(KEYS)}
 
 
+@pytest.mark.full
 def test_a_quiet_side_of_a_join_keeps_no_files_of_the_other_side(
     spark: SparkSession, tmp_path: Path
 ) -> None:

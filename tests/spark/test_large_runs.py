@@ -30,9 +30,9 @@ def measured(folder: Path, store: Store, interval: str) -> dict[str, Any]:
     ("place", "interval"),
     [
         # A pass is over before the next one begins, ...
-        ("objects", "6s"),
+        pytest.param("objects", "6s", marks=pytest.mark.full),
         # ... or maintenance never rests: the next passes close the file.
-        ("objects", "500ms"),
+        pytest.param("objects", "500ms", marks=pytest.mark.full),
         ("local", "6s"),
     ],
 )

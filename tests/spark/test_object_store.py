@@ -37,6 +37,7 @@ def test_the_storage_conformance_suite_passes(helpers: Path, tmp_path: Path) -> 
     check_conformance(classpath(helpers), f"objects:{tmp_path}", setting)
 
 
+@pytest.mark.full
 def test_the_local_cache_begins_when_state_has_left_memory_and_nothing_stays_of_a_session(
     helpers: Path, tmp_path: Path
 ) -> None:

@@ -290,6 +290,7 @@ def test_the_regional_programs_of_the_documents_run_in_order_and_print_what_they
 
 
 @pytest.mark.spark
+@pytest.mark.full
 @pytest.mark.parametrize("name", ON_THEIR_OWN)
 def test_a_document_that_stands_on_its_own_prints_what_it_shows(name: str, tmp_path: Path) -> None:
     with Reader(tmp_path, Path(sys.prefix)) as reader:
@@ -297,6 +298,7 @@ def test_a_document_that_stands_on_its_own_prints_what_it_shows(name: str, tmp_p
 
 
 @pytest.mark.spark
+@pytest.mark.full
 @pytest.mark.parametrize("name", ON_S3)
 def test_a_document_about_a_bucket_prints_what_it_shows(
     name: str, tmp_path: Path, s3: S3Server

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,23 +18,21 @@ from support.spark.regional_run import log_of, run_job
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
-@pytest.mark.parametrize(
-    "points", [("returned",), pytest.param(POINTS, marks=pytest.mark.full)], ids=["one", "all"]
-)
+@pytest.mark.full
 def test_a_driver_killed_around_a_call_leaves_each_row_once_in_a_delta_table(
-    tmp_path: Path, points: Sequence[str]
+    tmp_path: Path,
 ) -> None:  # R81
-    batches = [rows_of(number, REGIONS, each=40) for number in range(len(points) + 1)]
+    batches = [rows_of(number, REGIONS, each=40) for number in range(len(POINTS) + 1)]
     for number, rows in enumerate(batches):
         write_rows(tmp_path / "in", number, rows)
-    for at, point in enumerate(points):
+    for at, point in enumerate(POINTS):
         code = run_job(tmp_path, "--kill", point, "--at", str(at), job="spark/function_job.py")
         assert code == -signal.SIGKILL, f"{point}: {log_of(tmp_path)}"
     assert run_job(tmp_path, job="spark/function_job.py") == 0, log_of(tmp_path)
 
     calls = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
     repeated = [
-        1 if at < len(points) and points[at] != "noted" else 0 for at in range(len(batches))
+        1 if at < len(POINTS) and POINTS[at] != "noted" else 0 for at in range(len(batches))
     ]
     wanted = [batch for batch, more in enumerate(repeated) for _ in range(1 + more)]
     assert [batch for _, batch, _, _ in calls] == wanted

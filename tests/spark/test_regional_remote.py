@@ -169,6 +169,7 @@ def test_one_process_killed_at_one_point_after_the_other(
     assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
+@pytest.mark.full
 def test_savepoint_restore_and_going_back_on_hdfs(
     spark: SparkSession, hdfs: MiniHdfs, tmp_path: Path
 ) -> None:
@@ -243,6 +244,7 @@ def test_requests_that_fail_and_are_late_cost_time_and_no_row(
     assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
+@pytest.mark.full
 def test_a_second_pipeline_in_the_same_folders_is_refused(
     spark: SparkSession, hdfs: MiniHdfs, tmp_path: Path
 ) -> None:

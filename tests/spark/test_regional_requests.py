@@ -125,6 +125,7 @@ def test_a_healthy_checkpoint_costs_five_requests_one_of_each_executor_and_its_o
     assert remote - plain <= of_checkpoint + files + 2 * BESIDE, counted
 
 
+@pytest.mark.full
 def test_a_restart_opens_files_and_not_regions(
     spark: SparkSession, hdfs: MiniHdfs, tmp_path: Path
 ) -> None:

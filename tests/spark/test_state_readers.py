@@ -454,6 +454,7 @@ print("changes:", changes.load("counted:{checkpoint}").count())
 """
 
 
+@pytest.mark.full
 def test_the_tasks_of_a_change_feed_read_each_entry_of_the_commit_log_once(
     checkpoints: Checkpoints, tmp_path: Path
 ) -> None:

@@ -97,9 +97,8 @@ def rows_with_change(
     )
 
 
-@pytest.mark.parametrize(
-    "pandas", [True, pytest.param(False, marks=pytest.mark.full)], ids=["pandas", "rows"]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("pandas", [True, False], ids=["pandas", "rows"])
 def test_state_of_an_older_schema_is_read_with_the_new_one(
     pandas: bool, spark: SparkSession, provider: Callable[[str], None], tmp_path: Path
 ) -> None:

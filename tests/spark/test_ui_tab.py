@@ -249,7 +249,7 @@ def in_history(browser: Browser, seen: Seen, server: str) -> dict[str, Shown]:
     }
 
 
-@pytest.mark.parametrize("kept", ["in memory", "on disk"])
+@pytest.mark.parametrize("kept", ["in memory", pytest.param("on disk", marks=pytest.mark.full)])
 def test_the_history_server_shows_the_same(
     browser: Browser, seen: Seen, tmp_path: Path, kept: str
 ) -> None:
@@ -273,6 +273,7 @@ def test_the_history_server_shows_the_same(
         assert len(pictures(pages["query"])) == len(pictures(seen.pages["query"]))
 
 
+@pytest.mark.full
 def test_a_history_server_without_the_jar_shows_all_else(
     browser: Browser, seen: Seen, tmp_path: Path
 ) -> None:
@@ -289,6 +290,7 @@ def test_a_history_server_without_the_jar_shows_all_else(
         assert len(dropped) == len(set(dropped)) > 0
 
 
+@pytest.mark.full
 def test_a_history_server_with_the_jar_for_another_spark_shows_all_else(
     seen: Seen, tmp_path: Path
 ) -> None:
@@ -317,6 +319,7 @@ def run(running: Application, name: str) -> None:
     running.ask("drain", name)
 
 
+@pytest.mark.full
 def test_the_newest_stay_as_many_as_spark_keeps_and_each_context_begins_anew(
     folder: Path,
 ) -> None:

@@ -1,8 +1,11 @@
-"""Spark's classes as a JVM has them after start-up, in a file that the JVMs of the tests map.
+"""What saves the JVMs of the tests processor time; they start about a hundred.
 
-Loading and verifying them takes half of the processor time of an application that lives for some
-seconds, and the tests start about a hundred (class data sharing, JEP 350). A JVM with another class
-path than the one that wrote the file, or without the file, starts as ever.
+Spark's classes are in a file that they map, as a JVM has them after start-up (class data sharing,
+JEP 350): loading and verifying them takes half of the time of an application that lives for some
+seconds. A JVM with another class path than the one that wrote the file, or without the file, starts
+as ever.
+
+Hadoop's local file system starts no processes, see ``LocalFiles.java``.
 
 Run as ``class_archive.py FOLDER`` it is the application whose classes are taken; the folder is for
 scratch.
@@ -17,17 +20,19 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyspark
 
 from support import TESTS, environment, program
-from support.spark.java_side import QUICK_START, tool
+from support.spark.java_side import QUICK_START, SOURCES, compile_jar, tool
 
 WAIT_SECONDS = 300
 # What the JVM says of an archive that it does not use goes to standard output otherwise.
 QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 PROCESSES = ("driver", "executor")
+LOCAL_FILES = "LocalFiles"
 
 
 def archive() -> Path:
@@ -36,26 +41,53 @@ def archive() -> Path:
         [tool("java"), "-version"], capture_output=True, check=True, timeout=WAIT_SECONDS
     )
     spark = f"{pyspark.__file__} {pyspark.__version__}"
-    key = hashlib.sha256(version.stderr + spark.encode()).hexdigest()[:16]
+    source = (SOURCES / f"{LOCAL_FILES}.java").read_bytes()
+    key = hashlib.sha256(version.stderr + spark.encode() + source).hexdigest()[:16]
     return TESTS.parent / "build" / "tests" / f"spark-classes-{key}.jsa"
 
 
-def quick_start(file: Path) -> str:
-    """Options of a JVM that lives for some seconds or minutes and runs Spark."""
-    return f"{QUICK_START} -XX:SharedArchiveFile={file} {QUIET}"
+def jar(file: Path) -> Path:
+    """The jar with the local file system, beside the archive."""
+    return file.with_suffix(".jar")
 
 
-def java_options(options: str) -> str:
-    """``PYSPARK_SUBMIT_ARGS`` that give drivers and executors options of the JVM."""
-    conf = (f"--conf 'spark.{process}.defaultJavaOptions={options}'" for process in PROCESSES)
-    return f"{' '.join(conf)} pyspark-shell"
+def quick_start(file: Path) -> dict[str, str]:
+    """The environment of applications that live for some seconds or minutes."""
+    return _environment(file, f"{QUICK_START} -XX:SharedArchiveFile={file} {QUIET}")
+
+
+def _environment(file: Path, options: str) -> dict[str, str]:
+    # At the end of the class path, which the archive has to know.
+    return {
+        "SPARK_DIST_CLASSPATH": str(jar(file)),
+        **java_options(
+            options,
+            {
+                "spark.hadoop.fs.file.impl": f"{LOCAL_FILES}$OfFileSystem",
+                "spark.hadoop.fs.AbstractFileSystem.file.impl": f"{LOCAL_FILES}$OfFileContext",
+            },
+        ),
+    }
+
+
+def java_options(options: str, settings: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment that gives drivers and executors options of the JVM, and settings."""
+    of_jvms = {f"spark.{process}.defaultJavaOptions": options for process in PROCESSES}
+    conf = (f"--conf '{key}={value}'" for key, value in (of_jvms | (settings or {})).items())
+    return {"PYSPARK_SUBMIT_ARGS": f"{' '.join(conf)} pyspark-shell"}
 
 
 def ensure(file: Path) -> None:
-    """Write the file, unless it is there; of several processes one does, and the others wait."""
+    """Write the file and the jar, unless they are there.
+
+    Of several processes one does, and the others wait.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        if not jar(file).exists():
+            with tempfile.TemporaryDirectory(dir=file.parent) as scratch:
+                compile_jar(Path(scratch), LOCAL_FILES).replace(jar(file))
         if not file.exists():
             _write(file)
 
@@ -66,7 +98,7 @@ def _write(file: Path) -> None:
         options = f"{QUICK_START} -XX:ArchiveClassesAtExit={written} {QUIET}"
         done = subprocess.run(
             [sys.executable, program("spark/class_archive.py"), scratch],
-            env=environment({"PYSPARK_SUBMIT_ARGS": java_options(options)}),
+            env=environment(_environment(file, options)),
             capture_output=True,
             text=True,
             timeout=WAIT_SECONDS,

@@ -139,6 +139,16 @@ def compile_helpers(into: Path, *more: Path, only: str = "*", spark: Path = PYSP
     return into
 
 
+def compile_jar(classes: Path, name: str) -> Path:
+    """Compiles one class of ``tests/spark/java`` into a folder, and puts it into a jar there."""
+    compile_helpers(classes, only=name)
+    jar = classes / f"{name}.jar"
+    with zipfile.ZipFile(jar, "w") as archive:
+        for path in sorted(classes.glob("*.class")):
+            archive.write(path, path.name)
+    return jar
+
+
 @cache
 def classes_of_this_process() -> tempfile.TemporaryDirectory[str]:
     """A folder that stays until the end: a JVM loads a class when it first needs it."""
@@ -150,12 +160,7 @@ def instance(spark: SparkSession, name: str) -> Any:
     """An object of a class of ``tests/spark/java`` in the JVM of a session, whose tasks know it."""
     classes = Path(classes_of_this_process().name, name)
     classes.mkdir()
-    compile_helpers(classes, only=name)
-    jar = classes / f"{name}.jar"
-    with zipfile.ZipFile(jar, "w") as archive:
-        for path in sorted(classes.glob("*.class")):
-            archive.write(path, path.name)
-    spark.sql(f"ADD JAR '{jar}'")
+    spark.sql(f"ADD JAR '{compile_jar(classes, name)}'")
     loader: Any = spark._jsparkSession.sharedState().jarClassLoader()
     return loader.loadClass(name).newInstance()
 
@@ -165,7 +170,9 @@ def check_conformance(path: str, folder: str, *settings: str) -> None:
 
     ``settings`` are Hadoop's, as key=value.
     """
-    build = ["cargo", "build", "-p", "holdfast-jni", "--features", "conformance", "--locked"]
+    # As the tests of the crates are built, whose results it takes.
+    build = ["cargo", "build", "--profile", "test", "--workspace", "--exclude", "holdfast-py"]
+    build += ["--features", "holdfast-jni/conformance", "--locked"]
     subprocess.run(build, cwd=ROOT, check=True, timeout=280)
     library = ROOT / "target" / "debug" / "libholdfast_jni.so"
     program = ["io.holdfast.spark.files.StorageConformance", str(library), folder, *settings]
