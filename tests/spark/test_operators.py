@@ -56,8 +56,8 @@ EVERYDAY = SAMPLE | {
     "flatMapGroupsWithState-event-time-append",
 }
 
-# With those above, one for each kind of operator and of state: on one partition, which takes the
-# least time. Lists come with what is read from runs, see COLD.
+# With those above, one for each kind of operator: on one partition, which takes the least time.
+# Lists come with what is read from runs, see COLD.
 QUICK = {
     "windows-complete",
     "dropDuplicatesWithinWatermark-append",
