@@ -27,7 +27,9 @@ os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 # Tests on an older minor start few JVMs: writing the archive takes longer than it saves them.
 CLASSES = archive() if IS_NEWEST else None
 # For the applications that tests start, too.
-for name, value in (quick_start(CLASSES) if CLASSES else java_options(QUICK_START)).items():
+for name, value in (
+    quick_start(CLASSES) if CLASSES else java_options(" ".join(QUICK_START))
+).items():
     os.environ.setdefault(name, value)
 
 

@@ -31,8 +31,8 @@ BATCHES = [
 SETTINGS = {
     "spark.master": "local[2]",
     "spark.ui.enabled": "false",
-    "spark.driver.defaultJavaOptions": QUICK_START,
-    "spark.executor.defaultJavaOptions": QUICK_START,
+    "spark.driver.defaultJavaOptions": " ".join(QUICK_START),
+    "spark.executor.defaultJavaOptions": " ".join(QUICK_START),
     "spark.sql.shuffle.partitions": "2",
 }
 

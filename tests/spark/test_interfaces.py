@@ -69,7 +69,7 @@ def lines_of(*command: str, path: list[Path]) -> tuple[list[str], str]:
     """What a program in a JVM printed, by line, and what it logged."""
     done = subprocess.run(
         [
-            *(tool("java"), QUICK_START, "-Dlog4j2.level=WARN"),
+            *(tool("java"), *QUICK_START, "-Dlog4j2.level=WARN"),
             *("-cp", os.pathsep.join(map(str, path)), *command),
         ],
         capture_output=True,

@@ -53,7 +53,7 @@ def big_object(s3: S3Server, bucket: str, commits: int, end: str) -> dict[str, i
     program = ["io.holdfast.spark.files.BigObject", f"s3a://{bucket}/state", str(commits), end]
     done = subprocess.run(
         [
-            *[tool("java"), QUICK_START, *heap, "-cp", path, *program],
+            *[tool("java"), *QUICK_START, *heap, "-cp", path, *program],
             *[f"{key}={value}" for key, value in settings.items()],
         ],
         capture_output=True,

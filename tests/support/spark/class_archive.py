@@ -40,7 +40,7 @@ def archive() -> Path:
     version = subprocess.run(
         [tool("java"), "-version"], capture_output=True, check=True, timeout=WAIT_SECONDS
     )
-    spark = f"{pyspark.__file__} {pyspark.__version__}"
+    spark = f"{pyspark.__file__} {pyspark.__version__} {QUICK_START}"
     source = (SOURCES / f"{LOCAL_FILES}.java").read_bytes()
     key = hashlib.sha256(version.stderr + spark.encode() + source).hexdigest()[:16]
     return TESTS.parent / "build" / "tests" / f"spark-classes-{key}.jsa"
@@ -53,7 +53,7 @@ def jar(file: Path) -> Path:
 
 def quick_start(file: Path) -> dict[str, str]:
     """The environment of applications that live for some seconds or minutes."""
-    return _environment(file, f"{QUICK_START} -XX:SharedArchiveFile={file} {QUIET}")
+    return _environment(file, f"{' '.join(QUICK_START)} -XX:SharedArchiveFile={file} {QUIET}")
 
 
 def _environment(file: Path, options: str) -> dict[str, str]:
@@ -95,7 +95,7 @@ def ensure(file: Path) -> None:
 def _write(file: Path) -> None:
     with tempfile.TemporaryDirectory(dir=file.parent) as scratch:
         written = Path(scratch, "classes.jsa")
-        options = f"{QUICK_START} -XX:ArchiveClassesAtExit={written} {QUIET}"
+        options = f"{' '.join(QUICK_START)} -XX:ArchiveClassesAtExit={written} {QUIET}"
         done = subprocess.run(
             [sys.executable, program("spark/class_archive.py"), scratch],
             env=environment(_environment(file, options)),

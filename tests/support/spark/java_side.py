@@ -32,8 +32,9 @@ from holdfast_build import maven  # noqa: E402
 
 POMS = TESTS / "jars"
 SOURCES = TESTS / "spark" / "java"
-#: For a JVM that lives for some seconds or minutes: the second compiler takes half of its time.
-QUICK_START = "-XX:TieredStopAtLevel=1"
+#: For a JVM that lives for some seconds or minutes: the second compiler takes half of its time, and
+#: a collector with threads of its own a sixth of the rest.
+QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 PYSPARK_JARS = Path(pyspark.__file__).parent / "jars"
 #: Those of the virtual environment, also where tests run on another minor: servers run on them.
 SERVER_JARS = Path(sysconfig.get_path("purelib")) / "pyspark" / "jars"
@@ -177,7 +178,7 @@ def check_conformance(path: str, folder: str, *settings: str) -> None:
     library = ROOT / "target" / "debug" / "libholdfast_jni.so"
     program = ["io.holdfast.spark.files.StorageConformance", str(library), folder, *settings]
     done = subprocess.run(
-        [tool("java"), QUICK_START, "-cp", path, *program],
+        [tool("java"), *QUICK_START, "-cp", path, *program],
         capture_output=True,
         text=True,
         timeout=200,
@@ -193,7 +194,7 @@ def gateway(path: str) -> Iterator[Any]:
     port = launch_gateway(
         jarpath=str(py4j),
         classpath=path,
-        javaopts=[QUICK_START],
+        javaopts=list(QUICK_START),
         die_on_exit=True,
         java_path=tool("java"),
     )

@@ -52,7 +52,7 @@ class KafkaBroker(JavaServer):
             "group.initial.rebalance.delay.ms=0\n" + "".join(f"{line}\n" for line in settings)
         )
         logging = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
-        self._java = [tool("java"), QUICK_START, "-Xmx256m", logging, "-cp", path]
+        self._java = [tool("java"), *QUICK_START, "-Xmx256m", logging, "-cp", path]
         self._properties, self._port = properties, port
         self.log = (folder / "kafka.log").open("ab")
         cluster = ["-t", CLUSTER_ID, "-c", str(properties)]

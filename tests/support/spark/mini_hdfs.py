@@ -41,7 +41,7 @@ class MiniHdfs(JavaServer):
         self.log = (folder / "log.txt").open("wb")
         program = ["MiniHdfs", str(folder / "disks"), str(data_nodes)]
         self.process = subprocess.Popen(
-            [tool("java"), QUICK_START, "-Xmx512m", "-cp", self.classpath, *program],
+            [tool("java"), *QUICK_START, "-Xmx512m", "-cp", self.classpath, *program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log,

@@ -101,7 +101,7 @@ class S3Server(JavaServer):
         program = ["UntilInputEnds", "org.gaul.s3proxy.Main", "--properties", str(configuration)]
         self.log = (self.folder / "log.txt").open("wb")
         self.process = subprocess.Popen(
-            [tool("java"), QUICK_START, *options, "-cp", path, *program],
+            [tool("java"), *QUICK_START, *options, "-cp", path, *program],
             env=os.environ | self.environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -90,7 +90,7 @@ class Reader:
             "ui.showConsoleProgress": "false",
             "driver.host": "127.0.0.1",
         }
-        java = " ".join([QUICK_START, *(f"-Dspark.{key}={value}" for key, value in spark.items())])
+        java = " ".join([*QUICK_START, *(f"-Dspark.{key}={value}" for key, value in spark.items())])
         self._environment = clean_environment() | {
             "PATH": f"{installation / 'bin'}{os.pathsep}{os.environ['PATH']}",
             "JDK_JAVA_OPTIONS": java,

@@ -188,7 +188,7 @@ def run(
             "io.netty.tryReflectionSetAccessible": "true",
             "holdfast.suites.seen": str(seen),
         }
-        command = [tool("java"), QUICK_START, "-Xmx3g", "-Xss4m", "-ea"]
+        command = [tool("java"), *QUICK_START, "-Xmx3g", "-Xss4m", "-ea"]
         command += ["--add-modules=jdk.incubator.vector"]
         command += [f"--add-opens={name}=ALL-UNNAMED" for name in _OPENED]
         command += [f"-D{key}={value}" for key, value in properties.items()]
