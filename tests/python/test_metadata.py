@@ -233,11 +233,18 @@ def test_segments_are_what_a_manager_restores(tmp_path: Path) -> None:
     east = east.fell_back("disk full", 1000, [InFlight(2, "input", 1, 4, ref=owed)])
     found = metadata(id=2, regions=[east])
     assert found.segments("sales") == [(state_owner, 1, state), (owed_owner, 2, owed)]
+    assert state.file == owed.file
+    assert found.file_bytes() == {owed.file: owed.offset + owed.length}
+    known = found.file_bytes()[owed.file]
+    assert known <= (tmp_path / owed.file).stat().st_size
     with SnapshotManager(tmp_path) as manager:
         manager.restore({2: found.segments("sales")})
         assert manager.sweep() == 0
         assert manager.read(state, state_owner) == b"12345678"
         assert manager.read(owed, owed_owner) == b"rows"
+        # What is known is a help, and no bound.
+        for length in (0, 1, known, known + 1):
+            assert manager.read(owed, owed_owner, known_bytes=length) == b"rows"
 
 
 # --- files --------------------------------------------------------------------------------------

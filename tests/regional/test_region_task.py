@@ -34,6 +34,7 @@ class Store:
     """A snapshot manager whose device may be in trouble."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.manager = SnapshotManager(folder)
         self.broken = False
         self.released: list[SegmentRef] = []
@@ -42,9 +43,13 @@ class Store:
     def append(self, owner: Owner, checkpoint: int, data: Any, **options: Any) -> SegmentRef:
         return self.manager.append(owner, checkpoint, data, **options)
 
-    def read(self, ref: SegmentRef, owner: Owner) -> bytes:
+    def read(self, ref: SegmentRef, owner: Owner, *, known_bytes: int) -> bytes:
         self.was_read.append(ref)
-        return self.manager.read(ref, owner)
+        assert ref.offset + ref.length <= known_bytes <= self.size_of(ref)
+        return self.manager.read(ref, owner, known_bytes=known_bytes)
+
+    def size_of(self, ref: SegmentRef) -> int:
+        return (self.folder / ref.file).stat().st_size
 
     def persist_segments(self, checkpoint: int, owner: Owner, refs: Sequence[SegmentRef]) -> None:
         if self.broken:

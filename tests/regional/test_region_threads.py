@@ -13,6 +13,7 @@ import pytest
 from holdfast.regions.task.threads import GATHER_BEYOND, GATHER_MS, RegionThreads
 
 COUNT = 4
+GATHERING_MS = 50
 PATIENCE_S = 60.0
 
 
@@ -56,6 +57,14 @@ class Steps:
 @pytest.fixture
 def pool() -> Iterator[RegionThreads]:
     made = RegionThreads(COUNT)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def gathering() -> Iterator[RegionThreads]:
+    """A pool that gathers answers."""
+    made = RegionThreads(COUNT, gather_ms=GATHERING_MS)
     yield made
     made.stop()
 
@@ -249,3 +258,43 @@ def test_answers_are_gathered_as_long_as_many_regions_are_at_work(
     allowed.release(len(regions))
     wait_for(pool, len(regions) - sum(sizes))
     assert sizes == [1 + GATHER_MS, 1]
+
+
+def test_answers_are_gathered_until_all_are_there_where_that_saves_requests(
+    gathering: RegionThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed = threading.Semaphore(1)
+
+    def answer_in_a_pause(_: float) -> bool:
+        """Instead of a pause by the clock: another region comes to its answer meanwhile."""
+        before = gathering._answers.qsize()
+        allowed.release()
+        deadline = time.monotonic() + PATIENCE_S
+        while gathering._answers.qsize() == before:
+            assert time.monotonic() < deadline, "no region has come to its answer"
+            time.sleep(0.001)
+        return False
+
+    monkeypatch.setattr(gathering._stopped, "wait", answer_in_a_pause)
+    regions: list[Any] = [Region(allowed.acquire, 1) for _ in range(5)]
+    for region in regions:
+        gathering.take_on(region)
+    assert len(gathering.wait(PATIENCE_S)) == len(regions)
+
+
+def test_a_region_that_hangs_holds_up_the_answers_of_others_no_longer_than_they_are_gathered(
+    gathering: RegionThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging = threading.Event()
+    pauses = []
+    monkeypatch.setattr(gathering._stopped, "wait", pauses.append)
+    quick: list[Any] = [Region(lambda: None, 1) for _ in range(2)]
+    for region in [*quick, Region(lambda: hanging.wait(PATIENCE_S), 1)]:
+        gathering.take_on(region)
+    found: list[Any] = []
+    while len(found) < len(quick):
+        found += gathering.wait(PATIENCE_S)
+    assert pauses
+    assert len(pauses) <= 2 * GATHERING_MS
+    hanging.set()
+    assert len(found) + len(gathering.wait(PATIENCE_S)) == len(quick) + 1

@@ -13,6 +13,7 @@ use holdfast_core::Term;
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::{
     CommitId, FIRST_FAMILY, FamilyOptions, KeyRange, Layout, MemoryBudget, ScanOf, StateStore,
+    inspect_segment,
 };
 use holdfast_core::storage::{
     CachedStorage, FaultyStorage, LocalCache, NearbyStorage, Operation, Storage,
@@ -267,4 +268,23 @@ fn stores_that_are_opened_together_read_each_object_once() {
         let opened = remote.since(before);
         assert_eq!((opened.opened, opened.read), (needed, needed));
     }
+}
+
+#[test]
+fn a_run_is_verified_with_a_read_for_each_mib() {
+    let (remote, id) = remote();
+    let storage = NearbyStorage::new(remote.storage.clone(), 64 << 20);
+    let newest = inspect_segment(&storage, &id.segment.unwrap()).unwrap();
+    let run = newest.head.lineage[0];
+    let before = remote.requests();
+    let report = inspect_segment(&storage, &run).unwrap();
+    assert_eq!(report.head.entries, KEYS);
+    let verified = remote.since(before);
+    // Once in the order in which it lies, and once as single keys are looked up.
+    let reads = 2 * (run.len.div_ceil(1 << 20) + GROUPS);
+    assert!(run.len > 20 << 20);
+    assert!(
+        verified.opened <= 1 && verified.read <= reads,
+        "{verified:?}, expected {reads} reads"
+    );
 }

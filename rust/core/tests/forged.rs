@@ -322,6 +322,7 @@ fn forged_metadata_is_read_without_a_panic_and_in_bounded_memory() {
                     check(entry.staged().map(|_| ()));
                 }
                 check(found.references("pipeline"));
+                check(found.file_bytes());
                 let again = Metadata::from_bytes(&found.to_bytes().unwrap()).unwrap();
                 assert_eq!(again, found);
             }

@@ -48,8 +48,18 @@ impl Folder {
     }
 
     fn read(&self, files: &OpenedFiles, region: usize) -> Result<(), ErrorKind> {
+        self.read_known(files, region, 0)
+    }
+
+    fn read_known(
+        &self,
+        files: &OpenedFiles,
+        region: usize,
+        known_bytes: u64,
+    ) -> Result<(), ErrorKind> {
         let whose = owner(&region.to_string());
-        let found = files.read(self.storage.as_ref(), &self.segments[region], &whose);
+        let segment = &self.segments[region];
+        let found = files.read(self.storage.as_ref(), segment, &whose, known_bytes);
         let payload_read = found.map_err(|e| e.kind())?.payload;
         assert_eq!(payload_read, payload(region as u64, SEGMENT_BYTES));
         Ok(())
@@ -124,4 +134,57 @@ fn a_file_that_is_gone_is_missed_when_it_is_not_open() {
     fs::remove_file(folder.path(0)).unwrap();
     files.clear();
     assert_eq!(folder.read(&files, 1), Err(ErrorKind::NotFound));
+}
+
+impl Folder {
+    /// As [`Folder::requests`]: files that were opened with a look at their length, and without.
+    fn openings(&self, before: &mut (u64, u64)) -> (u64, u64) {
+        let now = (
+            self.storage.calls(Operation::Open),
+            self.storage.calls(Operation::OpenKnown),
+        );
+        let since = (now.0 - before.0, now.1 - before.1);
+        *before = now;
+        since
+    }
+
+    /// Where a region's segment ends in its file.
+    fn end_of(&self, region: usize) -> u64 {
+        self.segments[region].offset + self.segments[region].len
+    }
+}
+
+#[test]
+fn the_length_of_a_file_is_asked_for_only_where_it_is_not_known() {
+    let folder = Folder::new(4, 32 << 20);
+    let (files, mut before) = (OpenedFiles::new(8), (0, 0));
+    folder.openings(&mut before);
+    let known = folder.end_of(2);
+    for region in [1, 0, 2] {
+        folder.read_known(&files, region, known).unwrap();
+    }
+    assert_eq!(folder.openings(&mut before), (0, 1));
+    // Behind what was known.
+    folder.read_known(&files, 3, known).unwrap();
+    assert_eq!(folder.openings(&mut before), (1, 0));
+    folder.read_known(&files, 2, known).unwrap();
+    assert_eq!(folder.openings(&mut before), (0, 0), "it is open already");
+}
+
+#[test]
+fn a_file_shorter_than_was_known_is_read_as_far_as_it_goes() {
+    let folder = Folder::new(3, 32 << 20);
+    let (path, known) = (folder.path(0), folder.end_of(2));
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    file.set_len(folder.end_of(1)).unwrap();
+    let files = OpenedFiles::new(8);
+    for region in [0, 1] {
+        folder.read_known(&files, region, known).unwrap();
+    }
+    let damaged = folder.read_known(&files, 2, known);
+    assert_eq!(damaged, Err(ErrorKind::Corrupt));
+    files.clear();
+    fs::remove_file(path).unwrap();
+    let gone = folder.read_known(&files, 0, known);
+    assert_eq!(gone, Err(ErrorKind::NotFound));
 }

@@ -133,10 +133,10 @@ extern "system" fn Java_io_holdfast_spark_Native_localCache<'local>(
 }
 
 /// What stores have in memory, while they are opened, of objects that others read as well.
-const NEARBY_BYTES: u64 = 64 << 20;
+pub(crate) const NEARBY_BYTES: u64 = 64 << 20;
 
 /// Whether files are seen before they are finished, as they are but on object stores.
-fn seen_while_written(env: &mut Env<'_>, files: &JObject<'_>) -> Result<bool, Failure> {
+pub(crate) fn seen_while_written(env: &mut Env<'_>, files: &JObject<'_>) -> Result<bool, Failure> {
     let seen = env.call_method(files, jni_str!("seenWhileWritten"), jni_sig!("()Z"), &[])?;
     Ok(seen.z()?)
 }

@@ -2,7 +2,7 @@
 //! `io.holdfast.spark.files.HadoopFiles`, so that credentials and schemes are those of the user's Spark.
 
 use std::fmt;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use holdfast_core::storage::{
     AppendFile, Capabilities, ObjectMeta, ReadFile, Storage, check_name, check_range,
@@ -76,7 +76,7 @@ fn core_error(what: &str, error: &JniError) -> Error {
 /// One folder of a Hadoop file system.
 #[derive(Debug)]
 pub(crate) struct HadoopStorage {
-    files: Remote,
+    files: Arc<Remote>,
     /// Known once a file was created: only its stream can tell.
     durable_append: OnceLock<bool>,
 }
@@ -89,23 +89,23 @@ impl HadoopStorage {
         location: String,
     ) -> jni::errors::Result<Self> {
         Ok(Self {
-            files: Remote {
+            files: Arc::new(Remote {
                 object: env.new_global_ref(files)?,
                 location,
-            },
+            }),
             durable_append: OnceLock::new(),
         })
     }
 
     fn path(&self, name: &str) -> Result<String> {
-        check_name(name).map_err(|e| e.context(&self.files.location))?;
-        Ok(format!("{}/{name}", self.files.location))
+        path(&self.files, name)
     }
 
-    /// Calls a method of one name argument that returns an object.
+    /// Calls a method of a name, and a number where one is given, that returns an object.
     fn opened(
         &self,
         name: &str,
+        number: Option<u64>,
         method: &'static JNIStr,
         signature: MethodSignature<'static, 'static>,
         what: &str,
@@ -115,10 +115,15 @@ impl HadoopStorage {
             || format!("{what} {path}"),
             |env, files| {
                 let name = env.new_string(name)?;
-                let object = env
-                    .call_method(files, method, signature, &[JValue::Object(&name)])?
-                    .l()?;
-                env.new_global_ref(object)
+                let name = JValue::Object(&name);
+                let object = match number {
+                    Some(number) => {
+                        let number = JValue::Long(number as jlong);
+                        env.call_method(files, method, signature, &[name, number])?
+                    }
+                    None => env.call_method(files, method, signature, &[name])?,
+                };
+                env.new_global_ref(object.l()?)
             },
         )?;
         Ok(Remote {
@@ -148,6 +153,28 @@ impl HadoopStorage {
     }
 }
 
+fn path(files: &Remote, name: &str) -> Result<String> {
+    check_name(name).map_err(|e| e.context(&files.location))?;
+    Ok(format!("{}/{name}", files.location))
+}
+
+fn len(files: &Remote, name: &str) -> Result<u64> {
+    let path = path(files, name)?;
+    files.call(
+        || format!("looking at {path}"),
+        |env, files| {
+            let name = env.new_string(name)?;
+            let len = env.call_method(
+                files,
+                jni_str!("length"),
+                jni_sig!("(Ljava/lang/String;)J"),
+                &[JValue::Object(&name)],
+            )?;
+            Ok(len.j()?.max(0) as u64)
+        },
+    )
+}
+
 impl Storage for HadoopStorage {
     fn location(&self) -> String {
         self.files.location.clone()
@@ -163,6 +190,7 @@ impl Storage for HadoopStorage {
     fn create(&self, name: &str) -> Result<Box<dyn AppendFile>> {
         let output = self.opened(
             name,
+            None,
             jni_str!("create"),
             jni_sig!("(Ljava/lang/String;)Lio/holdfast/spark/files/HadoopOutput;"),
             "creating",
@@ -185,39 +213,31 @@ impl Storage for HadoopStorage {
     fn open(&self, name: &str) -> Result<Box<dyn ReadFile>> {
         let input = self.opened(
             name,
+            None,
             jni_str!("open"),
             jni_sig!("(Ljava/lang/String;)Lio/holdfast/spark/files/HadoopInput;"),
             "opening",
         )?;
-        let mut reader = HadoopReader {
-            input,
-            size_bytes: 0,
-        };
-        reader.size_bytes = reader.input.call(
-            || format!("looking at {}", reader.input.location),
-            |env, object| {
-                let len = env.call_method(object, jni_str!("length"), jni_sig!("()J"), &[])?;
-                Ok(len.j()?.max(0) as u64)
-            },
+        Ok(Box::new(HadoopReader::new(input)?))
+    }
+
+    fn open_known(&self, name: &str, len: u64) -> Result<Box<dyn ReadFile>> {
+        let input = self.opened(
+            name,
+            Some(len),
+            jni_str!("openKnown"),
+            jni_sig!("(Ljava/lang/String;J)Lio/holdfast/spark/files/HadoopInput;"),
+            "opening",
         )?;
-        Ok(Box::new(reader))
+        Ok(Box::new(KnownReader {
+            reader: HadoopReader::new(input)?,
+            files: Arc::clone(&self.files),
+            name: name.to_owned(),
+        }))
     }
 
     fn len(&self, name: &str) -> Result<u64> {
-        let path = self.path(name)?;
-        self.files.call(
-            || format!("looking at {path}"),
-            |env, files| {
-                let name = env.new_string(name)?;
-                let len = env.call_method(
-                    files,
-                    jni_str!("length"),
-                    jni_sig!("(Ljava/lang/String;)J"),
-                    &[JValue::Object(&name)],
-                )?;
-                Ok(len.j()?.max(0) as u64)
-            },
-        )
+        len(&self.files, name)
     }
 
     fn sync(&self, name: &str) -> Result<()> {
@@ -278,6 +298,23 @@ struct HadoopReader {
     size_bytes: u64,
 }
 
+impl HadoopReader {
+    fn new(input: Remote) -> Result<Self> {
+        let mut reader = Self {
+            input,
+            size_bytes: 0,
+        };
+        reader.size_bytes = reader.input.call(
+            || format!("looking at {}", reader.input.location),
+            |env, object| {
+                let len = env.call_method(object, jni_str!("length"), jni_sig!("()J"), &[])?;
+                Ok(len.j()?.max(0) as u64)
+            },
+        )?;
+        Ok(reader)
+    }
+}
+
 impl ReadFile for HadoopReader {
     fn size_bytes(&self) -> u64 {
         self.size_bytes
@@ -303,6 +340,34 @@ impl Drop for HadoopReader {
     fn drop(&mut self) {
         // What was read is right whether or not closing works.
         let _ = self.input.call_void(jni_str!("close"), "closing");
+    }
+}
+
+/// A file that was opened without a look at how long it is.
+#[derive(Debug)]
+struct KnownReader {
+    reader: HadoopReader,
+    files: Arc<Remote>,
+    name: String,
+}
+
+impl ReadFile for KnownReader {
+    fn size_bytes(&self) -> u64 {
+        self.reader.size_bytes
+    }
+
+    fn read(&self, offset: u64, bytes: u64) -> Result<Vec<u8>> {
+        self.reader.read(offset, bytes).or_else(|failure| {
+            // Java has no one word for what is missing or shorter than it was said to be.
+            let found = len(&self.files, &self.name)?;
+            check_range(
+                &format!("reading {}", self.reader.input.location),
+                found,
+                offset,
+                bytes,
+            )?;
+            Err(failure)
+        })
     }
 }
 

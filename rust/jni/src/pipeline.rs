@@ -9,7 +9,7 @@ use holdfast_core::format::{NewSegment, OpenedFiles, SegmentKind};
 use holdfast_core::liveness::RestoredCheckpoint;
 use holdfast_core::reclaim::{newest_term, reclaim_orphans};
 use holdfast_core::state::inspect_segment;
-use holdfast_core::storage::Storage;
+use holdfast_core::storage::{NearbyStorage, Storage};
 use holdfast_core::{CheckpointId, Error, Owner, SegmentRef, Term};
 use jni::objects::{JByteArray, JClass, JLongArray, JObject, JString};
 use jni::sys::{jint, jlong};
@@ -17,7 +17,7 @@ use jni::{Env, EnvUnowned};
 use parking_lot::Mutex;
 
 use crate::convert::longs;
-use crate::folders::storage;
+use crate::folders::{NEARBY_BYTES, seen_while_written, storage};
 use crate::guard::{Failure, primitive, with_env};
 use crate::handles::Handles;
 use crate::regional::REGIONAL;
@@ -26,6 +26,8 @@ use crate::regional::REGIONAL;
 struct StoredSegments {
     storage: Arc<dyn Storage>,
     opened: OpenedFiles,
+    /// The same storage for segments of state stores, of which little is read at once.
+    nearby: Arc<dyn Storage>,
 }
 
 /// Files that stay open: those of a checkpoint are one for each executor, or each task on object stores.
@@ -42,9 +44,18 @@ extern "system" fn Java_io_holdfast_spark_Native_openStored<'local>(
     files: JObject<'local>,
 ) -> jlong {
     with_env(env, |env| {
+        let storage = storage(env, &dir, &files)?;
+        // Files that are seen before they are finished grow, and what is shared of them does not.
+        let grows = files.is_null() || seen_while_written(env, &files)?;
+        let nearby = if grows {
+            Arc::clone(&storage)
+        } else {
+            Arc::new(NearbyStorage::new(Arc::clone(&storage), NEARBY_BYTES))
+        };
         Ok(STORED.insert(StoredSegments {
-            storage: storage(env, &dir, &files)?,
+            storage,
             opened: OpenedFiles::new(MAX_OPEN),
+            nearby,
         }))
     })
 }
@@ -102,19 +113,18 @@ extern "system" fn Java_io_holdfast_spark_Native_segmentBytes<'local>(
     })
 }
 
-/// `Native.inspectSegment(String dir, HadoopFiles files, byte[] reference): byte[]`: what a segment of a
-/// state store holds, after all of it was verified.
+/// `Native.inspectSegment(long stored, byte[] reference): byte[]`: what a segment of a state store holds,
+/// after all of it was verified.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_holdfast_spark_Native_inspectSegment<'local>(
     env: EnvUnowned<'local>,
     _class: JClass<'local>,
-    dir: JString<'local>,
-    files: JObject<'local>,
+    stored: jlong,
     reference: JByteArray<'local>,
 ) -> JByteArray<'local> {
     with_env(env, |env| {
-        let storage = storage(env, &dir, &files)?;
-        let report = inspect_segment(storage.as_ref(), &segment(env, reference)?)?;
+        let stored = STORED.get(stored)?;
+        let report = inspect_segment(stored.nearby.as_ref(), &segment(env, reference)?)?;
         Ok(env.byte_array_from_slice(&report.to_bytes())?)
     })
 }
@@ -179,7 +189,7 @@ fn payload(
     let reference = segment(env, reference)?;
     let segment = stored
         .opened
-        .read(stored.storage.as_ref(), &reference, owner)?;
+        .read(stored.storage.as_ref(), &reference, owner, 0)?;
     Ok(segment.payload)
 }
 

@@ -92,7 +92,7 @@ impl SegmentReport {
     /// Parameters
     /// ----------
     /// data : bytes
-    ///     As ``PipelineFiles.inspectSegment`` returns it.
+    ///     As ``StoredSegments.inspect`` returns it.
     ///
     /// Returns
     /// -------

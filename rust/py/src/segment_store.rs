@@ -41,10 +41,18 @@ impl Opened {
         }
     }
 
-    fn read(&self, segment: &CoreRef, owner: &CoreOwner) -> Result<Vec<u8>, Error> {
+    fn read(
+        &self,
+        segment: &CoreRef,
+        owner: &CoreOwner,
+        known_bytes: u64,
+    ) -> Result<Vec<u8>, Error> {
         match self {
-            Self::Here(manager) => Ok(manager.read(segment, owner)?.payload),
-            Self::BehindSocket(client) => client.read(segment, owner),
+            Self::Here(manager) => {
+                let segment = manager.read_known(segment, owner, known_bytes)?;
+                Ok(segment.payload)
+            }
+            Self::BehindSocket(client) => client.read_known(segment, owner, known_bytes),
         }
     }
 
@@ -198,6 +206,9 @@ impl SegmentStore {
     ///     What `append` returned, in this or in an earlier incarnation.
     /// owner : Owner
     ///     Whose state it is.
+    /// known_bytes : int, default 0
+    ///     Bytes that the physical file is known to have, at least. On object stores that saves the
+    ///     request for how many it has.
     ///
     /// Returns
     /// -------
@@ -215,14 +226,15 @@ impl SegmentStore {
     ///     If a newer version of Holdfast wrote the segment.
     /// OSError
     ///     If storage failed, or the connection to another process broke.
-    #[pyo3(signature = (r#ref, owner))]
+    #[pyo3(signature = (r#ref, owner, *, known_bytes = 0))]
     fn read<'py>(
         &self,
         py: Python<'py>,
         r#ref: SegmentRef,
         owner: Owner,
+        known_bytes: u64,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let payload = self.detached(py, |manager| manager.read(&r#ref.0, &owner.0))?;
+        let payload = self.detached(py, |manager| manager.read(&r#ref.0, &owner.0, known_bytes))?;
         Ok(PyBytes::new(py, &payload))
     }
 

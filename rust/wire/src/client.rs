@@ -96,9 +96,24 @@ impl Client {
     /// # Errors
     /// Those of the manager; `Storage` when the connection broke.
     pub fn read(&self, reference: &SegmentRef, owner: &Owner) -> Result<Vec<u8>> {
+        self.read_known(reference, owner, 0)
+    }
+
+    /// As [`SnapshotManager::read_known`](holdfast_core::manager::SnapshotManager::read_known); returns
+    /// the payload.
+    ///
+    /// # Errors
+    /// Those of the manager; `Storage` when the connection broke.
+    pub fn read_known(
+        &self,
+        reference: &SegmentRef,
+        owner: &Owner,
+        known_bytes: u64,
+    ) -> Result<Vec<u8>> {
         let call = Call::Read(ReadCall {
             owner: Some(owner.clone()),
             reference: reference.to_bytes().to_vec(),
+            known_bytes,
         });
         match self.call(call, &[])? {
             (Answer::Payload(_), payload) => Ok(payload),

@@ -248,5 +248,6 @@ fn append(manager: &SnapshotManager, call: AppendCall, payload: &[u8]) -> Result
 fn read(manager: &SnapshotManager, call: ReadCall) -> Result<Vec<u8>> {
     let reference = SegmentRef::from_bytes(&call.reference)?;
     let owner = owner_from(call.owner)?;
-    Ok(manager.read(&reference, &owner)?.payload)
+    let segment = manager.read_known(&reference, &owner, call.known_bytes)?;
+    Ok(segment.payload)
 }

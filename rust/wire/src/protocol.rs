@@ -149,6 +149,8 @@ pub(super) struct ReadCall {
     pub owner: Option<Owner>,
     #[prost(bytes = "vec", tag = "2")]
     pub reference: Vec<u8>,
+    #[prost(uint64, tag = "3")]
+    pub known_bytes: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -185,8 +185,8 @@ class PipelineOptions:
             global_timeout_ms=_ms(self.global_timeout),
         )
 
-    def tasks(self, *, gpu: bool) -> TaskOptions:
-        """Return what region tasks go by."""
+    def tasks(self, *, gpu: bool, gather_ms: int = 0) -> TaskOptions:
+        """Return what region tasks go by; they gather answers for so many milliseconds."""
         return TaskOptions(
             aligned_timeout_ms=None if self.aligned_timeout is None else _ms(self.aligned_timeout),
             region_timeout_ms=_ms(self.region_timeout),
@@ -194,6 +194,7 @@ class PipelineOptions:
             max_in_flight_bytes=self.max_in_flight_bytes,
             capacity_batches=self.channel_batches,
             threads=self.region_threads,
+            gather_ms=gather_ms,
             gpu=gpu,
         )
 

@@ -27,7 +27,7 @@ from holdfast.regions.driver.coordinator_host import CoordinatorHost
 from holdfast.regions.driver.history_log import HistoryLog
 from holdfast.regions.driver.pipeline_driver import PipelineDriver
 from holdfast.regions.driver.task_runner import TaskRunner
-from holdfast.regions.protocol.orders import PipelinePlan
+from holdfast.regions.protocol.orders import PipelinePlan, TaskOptions
 from holdfast.regions.runners.local import LocalQuery, LocalRunner
 from holdfast.regions.runners.spark.plan import planned_exchanges
 from holdfast.regions.runners.spark.preflight import (
@@ -280,7 +280,8 @@ class RegionalWriter:
         coordinators = {} if enumerator is None else {SOURCE_OPERATOR: enumerator}
         host = CoordinatorHost(coordinators, timeout_s=settings.region_timeout.total_seconds())
         opened.callback(host.close)
-        plan, topology = self._prepared(settings, begun.sink, host, gpu=gpu)
+        tasks = settings.tasks(gpu=gpu, gather_ms=folders.gather_ms)
+        plan, topology = self._prepared(settings, begun.sink, host, tasks)
         with ExitStack() as beginning:
             if restore is not None:
                 if restore.mode == "claim":
@@ -365,8 +366,7 @@ class RegionalWriter:
         settings: PipelineOptions,
         sink: TwoPhaseSink,
         host: CoordinatorHost,
-        *,
-        gpu: bool,
+        tasks: TaskOptions,
     ) -> tuple[PipelinePlan, Topology]:
         unsafe = self._chain.unsafe_operators
         if settings.regional and unsafe:
@@ -379,7 +379,7 @@ class RegionalWriter:
         if not self._chain.operators:
             raise ValueError("the pipeline has no operator: call apply(...) first")
         self._output.require_fit(self._chain.operators[-1].schema)
-        plan = self._chain.plan(settings.name, sink, settings.tasks(gpu=gpu))
+        plan = self._chain.plan(settings.name, sink, tasks)
         coordinators = host.supports_fallback()
         instances = (
             stage.instance_name(index)

@@ -18,6 +18,10 @@ RESERVED_ATTEMPTS: Final = 64
 #: Checkpoints that go at once on an object store, where one request deletes many objects.
 DROPPED_TOGETHER: Final = 4
 
+#: How long an object waits for the answers of a task that are still to come, in milliseconds: about
+#: as long as it takes to make an object.
+GATHER_MS: Final = 100
+
 METADATA_FOLDER = "metadata"
 SEGMENTS_FOLDER = "segments"
 HISTORY_FOLDER = "history"
@@ -129,8 +133,16 @@ class CheckpointFolders:
     @property
     def dropped_together(self) -> int:
         """How many subsumed checkpoints go at once (R70)."""
-        is_object_store = isinstance(self.root, HadoopPath) and not self.root.renames
-        return DROPPED_TOGETHER if is_object_store else 1
+        return DROPPED_TOGETHER if self._on_object_store else 1
+
+    @property
+    def gather_ms(self) -> int:
+        """For how long a task gathers answers before it makes them durable, in milliseconds."""
+        return GATHER_MS if self._on_object_store else 0
+
+    @property
+    def _on_object_store(self) -> bool:
+        return isinstance(self.root, HadoopPath) and not self.root.renames
 
     def read_identity(self) -> str | None:
         """Return what identifies the pipeline; None if nothing does yet."""

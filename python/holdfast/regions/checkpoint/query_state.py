@@ -10,11 +10,11 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from holdfast._core import CommitId, CorruptSegmentError, SegmentRef, SegmentReport, inspect_segment
-from holdfast.regions.base.hadoop_path import HadoopPath, call_jvm
+from holdfast._core import CommitId, CorruptSegmentError, SegmentRef, SegmentReport
 from holdfast.regions.base.paths import AnyPath
 from holdfast.regions.checkpoint.query_folder import COMMITS_FOLDER, STATE_FILES_FOLDER
 from holdfast.regions.checkpoint.read import UNREADABLE
+from holdfast.regions.checkpoint.segment_files import StoredSegments, stored_segments
 
 
 @dataclass(frozen=True)
@@ -142,22 +142,27 @@ class StateOfQuery:
         return self._segments(self._ids(batch))
 
     def _segments(self, ids: Iterable[tuple[int, int, CommitId]]) -> Iterator[StoredSegment]:
-        for operator, partition, id in ids:
-            if id.ref is None:
-                continue
-            newest = self._inspect(id.ref)
-            if isinstance(newest, str):
-                yield StoredSegment(operator, partition, id.ref, newest)
-                continue
-            owner = newest.owner
-            for ref in newest.lineage:
-                report = self._inspect(ref)
-                if not isinstance(report, str) and report.owner != owner:
-                    report = _foreign(ref, str(owner), report)
-                yield StoredSegment(operator, partition, ref, report)
-            is_own = (owner.operator, owner.region) == (str(operator), str(partition))
-            known = newest if is_own else _foreign(id.ref, _named(operator, partition), newest)
-            yield StoredSegment(operator, partition, id.ref, known)
+        with stored_segments(self.folder / STATE_FILES_FOLDER) as stored:
+            for operator, partition, id in ids:
+                if id.ref is not None:
+                    yield from self._of_store(stored, operator, partition, id.ref)
+
+    def _of_store(
+        self, stored: StoredSegments, operator: int, partition: int, id: SegmentRef
+    ) -> Iterator[StoredSegment]:
+        newest = self._inspect(stored, id)
+        if isinstance(newest, str):
+            yield StoredSegment(operator, partition, id, newest)
+            return
+        owner = newest.owner
+        for ref in newest.lineage:
+            report = self._inspect(stored, ref)
+            if not isinstance(report, str) and report.owner != owner:
+                report = _foreign(ref, str(owner), report)
+            yield StoredSegment(operator, partition, ref, report)
+        is_own = (owner.operator, owner.region) == (str(operator), str(partition))
+        known = newest if is_own else _foreign(id, _named(operator, partition), newest)
+        yield StoredSegment(operator, partition, id, known)
 
     def verify(self, batch: int, progress: Callable[[int, int], None]) -> BatchVerdict:
         """Verify the state of one batch.
@@ -227,26 +232,15 @@ class StateOfQuery:
                 where = f"{entry}, {_named(operator, partition)}"
                 raise type(error)(f"{where}: {error}") from None
 
-    def _inspect(self, ref: SegmentRef) -> SegmentReport | str:
+    def _inspect(self, stored: StoredSegments, ref: SegmentRef) -> SegmentReport | str:
         known = self._reports.get(ref)
         if known is None:
             try:
-                known = _report(self.folder / STATE_FILES_FOLDER, ref)
+                known = stored.inspect(ref)
             except UNREADABLE as error:
                 known = str(error)
             self._reports[ref] = known
         return known
-
-
-def _report(folder: AnyPath, ref: SegmentRef) -> SegmentReport:
-    if not isinstance(folder, HadoopPath):
-        return inspect_segment(folder, ref)
-    data = call_jvm(
-        "reading a segment in",
-        folder,
-        lambda files: files.inspectSegment(str(folder), ref.to_bytes()),
-    )
-    return SegmentReport.from_bytes(bytes(data))
 
 
 def _foreign(ref: SegmentRef, expected: str, report: SegmentReport) -> str:

@@ -7,7 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from holdfast._core import Owner, SegmentRef, SnapshotManager, read_segment
+from holdfast._core import (
+    Owner,
+    SegmentRef,
+    SegmentReport,
+    SnapshotManager,
+    inspect_segment,
+    read_segment,
+)
 from holdfast.regions.base.hadoop_path import HadoopPath, call_jvm
 from holdfast.regions.base.paths import AnyPath
 from holdfast.regions.state.segments import SegmentAppender
@@ -35,6 +42,12 @@ class StoredSegments(Protocol):
 
     def payload_bytes(self, ref: SegmentRef, owner: Owner) -> int:
         """Verify all of a segment, and return the size of its payload in bytes.
+
+        Errors are those of `read`.
+        """
+
+    def inspect(self, ref: SegmentRef) -> SegmentReport:
+        """Verify all of a segment of a state store, and return what it holds.
 
         Errors are those of `read`.
         """
@@ -78,6 +91,10 @@ class _LocalSegments:
         """See `StoredSegments`."""
         return len(read_segment(self._folder, ref, owner))
 
+    def inspect(self, ref: SegmentRef) -> SegmentReport:
+        """See `StoredSegments`."""
+        return inspect_segment(self._folder, ref)
+
 
 class _SegmentsInJvm:
     """Segments that the JVM reads."""
@@ -93,6 +110,11 @@ class _SegmentsInJvm:
     def payload_bytes(self, ref: SegmentRef, owner: Owner) -> int:
         """See `StoredSegments`. The payload does not leave the JVM."""
         return int(self._call(lambda _: self.reader.bytes(ref.to_bytes(), *_parts(owner))))
+
+    def inspect(self, ref: SegmentRef) -> SegmentReport:
+        """See `StoredSegments`."""
+        data = self._call(lambda _: self.reader.inspect(ref.to_bytes()))
+        return SegmentReport.from_bytes(bytes(data))
 
     def close(self) -> None:
         """Close its files."""

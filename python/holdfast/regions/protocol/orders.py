@@ -99,6 +99,9 @@ class TaskOptions:
         Rows of the largest batch an operator is given: a barrier waits for the batch at hand.
     threads : int
         The most regions of one task that make progress at the same time.
+    gather_ms : int
+        Milliseconds for which answers of a task's regions are gathered before they are made
+        durable, as long as others are to come. On object stores each time makes an object.
     gpu : bool
         Arrays of operators are CuPy's.
     """
@@ -110,6 +113,7 @@ class TaskOptions:
     capacity_batches: int = DEFAULT_CAPACITY_BATCHES
     slice_rows: int = DEFAULT_SLICE_ROWS
     threads: int = DEFAULT_THREADS
+    gather_ms: int = 0
     gpu: bool = False
 
 

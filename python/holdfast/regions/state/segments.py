@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from holdfast._core import (
+    CheckpointMetadata,
     InFlight,
     OperatorEntry,
     Owner,
     Piece,
     SegmentRef,
+    SegmentStore,
     StateEntry,
 )
 from holdfast.regions.base.owners import RegionOwners
@@ -32,6 +34,32 @@ class SegmentReader(Protocol):
 
     def read(self, ref: SegmentRef, owner: Owner) -> bytes:
         """Read and verify a segment; see `holdfast.SnapshotManager.read`."""
+
+
+class CheckpointSegments:
+    """Reads the segments of one checkpoint. Threads may share it.
+
+    Its metadata says how long its files are at least, which an object store need not be asked then.
+
+    Parameters
+    ----------
+    store : SegmentStore
+        Where they are read from.
+    checkpoint : CheckpointMetadata
+        The checkpoint.
+    """
+
+    def __init__(self, store: SegmentStore, checkpoint: CheckpointMetadata) -> None:
+        self._store = store
+        self._checkpoint = checkpoint
+        self._file_bytes: Mapping[str, int] | None = None
+
+    def read(self, ref: SegmentRef, owner: Owner) -> bytes:
+        """Read and verify a segment; see `holdfast.SnapshotManager.read`."""
+        if self._file_bytes is None:
+            # Not before something is read, which few tasks do.
+            self._file_bytes = self._checkpoint.file_bytes()
+        return self._store.read(ref, owner, known_bytes=self._file_bytes.get(ref.file, 0))
 
 
 class SegmentAppender(Protocol):

@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast._core import InFlight, SegmentStore
+from holdfast._core import InFlight
 from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.graph.step_size import StepSize
 from holdfast.regions.protocol.orders import DEFAULT_SLICE_ROWS
-from holdfast.regions.state.segments import read_in_flight
+from holdfast.regions.state.segments import SegmentReader, read_in_flight
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +30,7 @@ class RegionFeed:
 
     Parameters
     ----------
-    store : SegmentStore
+    store : SegmentReader
         Where the rows lie that the region owes.
     owners : RegionOwners
         Of the region's segments.
@@ -51,7 +51,7 @@ class RegionFeed:
     """
 
     def __init__(
-        self, store: SegmentStore, owners: RegionOwners, step_size: StepSize, *, keeps_rows: bool
+        self, store: SegmentReader, owners: RegionOwners, step_size: StepSize, *, keeps_rows: bool
     ) -> None:
         self._store = store
         self._owners = owners

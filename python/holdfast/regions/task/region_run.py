@@ -28,6 +28,7 @@ from holdfast.regions.state.registry import FrozenState
 from holdfast.regions.state.routing import route_by
 from holdfast.regions.state.saved import SavedState
 from holdfast.regions.state.segments import (
+    SegmentReader,
     read_in_flight,
     read_operator,
     segments_of,
@@ -64,6 +65,8 @@ class RegionRun:
         Its entry in the latest checkpoint; None for a region that no checkpoint knows.
     store : SegmentStore
         Where segments go.
+    stored : SegmentReader
+        Where those of `base` are read from.
     cached : Instances, optional
         Operators whose state is exactly that of `base`.
     shared : SharedStates
@@ -87,6 +90,7 @@ class RegionRun:
         base: RegionEntry | None,
         store: SegmentStore,
         *,
+        stored: SegmentReader,
         cached: Instances | None,
         shared: SharedStates,
         xp: Any,
@@ -97,6 +101,7 @@ class RegionRun:
         self._order = order
         self._base = base
         self._store = store
+        self._stored = stored
         self._owners = RegionOwners(plan.pipeline, region)
         self._xp = xp
         self._instances = cached
@@ -105,7 +110,7 @@ class RegionRun:
         self._step_size = StepSize(plan.options.slice_rows, timeout_ms)
         # What a split holds is read again from its file.
         keeps_rows = plan.splits is None
-        self.feed = RegionFeed(store, self._owners, self._step_size, keeps_rows=keeps_rows)
+        self.feed = RegionFeed(stored, self._owners, self._step_size, keeps_rows=keeps_rows)
         self._barrier_sent = False
         self._progressed = False
         self._writer: StageAtWork | None = None
@@ -305,7 +310,7 @@ class RegionRun:
             if data.channel == SOURCE:
                 self.feed.owe([data])
                 continue
-            for channel in read_in_flight(self._store, self._owners, data):
+            for channel in read_in_flight(self._stored, self._owners, data):
                 # Rows that no operator has seen are fed like new ones, and may be overtaken again.
                 if channel.channel == SOURCE:
                     self.feed.owe(channel.batches)
@@ -321,7 +326,7 @@ class RegionRun:
         operator = fresh_operator(stage)
         saved: Iterable[SavedState] = ()
         if entry is not None:
-            saved = read_operator(self._store, self._owners, entry)
+            saved = read_operator(self._stored, self._owners, entry)
         elif not operator.region_safe:
             saved = self._shared.of(stage)
         return OperatorInstance(

@@ -19,6 +19,7 @@ from holdfast.regions.sinks.at_work import persisted
 from holdfast.regions.sinks.sink import OutputStore
 from holdfast.regions.splits.file_split import FileSplit
 from holdfast.regions.splits.reader import SplitReader, SplitReadError
+from holdfast.regions.state.segments import CheckpointSegments
 from holdfast.regions.task.answered import Answered
 from holdfast.regions.task.instance import Instances, close_instances, tell_instances
 from holdfast.regions.task.region_run import RegionRun
@@ -141,13 +142,15 @@ class RegionTask:
         self._store = store
         self._tell = tell
         self._cache = cache
-        self._bases = dict(CheckpointMetadata.from_bytes(order.base).regions)
-        self._shared = SharedStates(store, plan.pipeline, self._bases)
+        base = CheckpointMetadata.from_bytes(order.base)
+        self._bases = dict(base.regions)
+        self._stored = CheckpointSegments(store, base)
+        self._shared = SharedStates(self._stored, plan.pipeline, self._bases)
         cache.prune(plan.run, self._bases, attempt=order.attempt)
         self._xp = _array_module(gpu=plan.options.gpu)
         self._runs: dict[str, RegionRun] = {}
         self._told: set[str] = set()
-        self._threads = RegionThreads(plan.options.threads)
+        self._threads = RegionThreads(plan.options.threads, gather_ms=plan.options.gather_ms)
 
     def run(self, batches: Iterable[pa.RecordBatch], owed: Iterable[str] = ()) -> int:
         """Run all regions to their answers.
@@ -240,6 +243,7 @@ class RegionTask:
             region,
             base,
             self._store,
+            stored=self._stored,
             cached=cached,
             shared=self._shared,
             xp=self._xp,

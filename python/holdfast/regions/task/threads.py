@@ -78,12 +78,15 @@ class RegionThreads:
     ----------
     count : int
         The most threads, apart from those that are stuck in one step.
+    gather_ms : int, default 0
+        Milliseconds for which answers are gathered as long as others are to come.
     clock : StepClock, optional
         What steps are measured by.
     """
 
-    def __init__(self, count: int, *, clock: StepClock = time) -> None:
+    def __init__(self, count: int, *, gather_ms: int = 0, clock: StepClock = time) -> None:
         self._count = count
+        self._gather_ms = gather_ms
         self._clock = clock
         self._ready: queue.SimpleQueue[RegionRun | None] = queue.SimpleQueue()
         self._answers: queue.Queue[RegionRun] = queue.Queue(maxsize=ANSWERS_MAX)
@@ -146,11 +149,14 @@ class RegionThreads:
             self._ready.put(None)
 
     def _gather(self) -> None:
-        """Let some answers come together where many are still to come."""
-        for _ in range(GATHER_MS):
-            if self._at_work <= GATHER_BEYOND or self._answers.qsize() >= ANSWERS_MAX // 2:
+        """Let some answers come together with the one that `wait` has."""
+        of_many_ms = GATHER_MS if self._at_work > GATHER_BEYOND else 0
+        enough = min(self._at_work - 1, ANSWERS_MAX // 2)
+        for _ in range(max(of_many_ms, self._gather_ms)):
+            if self._answers.qsize() >= enough:
                 break
             self._stopped.wait(1 / 1000)
+            self._reinforce()
 
     def _reinforce(self) -> None:
         """Start another thread if regions wait for one and it would help.

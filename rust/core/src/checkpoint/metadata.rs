@@ -1,10 +1,12 @@
 //! A checkpoint: all its regions, its coordinators, and what the next attempt must know.
 
+use std::collections::BTreeMap;
+
 use super::fields::NewMetadata;
 use super::region::RegionEntry;
 use super::{MAX_NAME_BYTES, check_length, check_name, file};
 use crate::error::{Error, Result};
-use crate::ids::{CheckpointId, Owner, SegmentRef};
+use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 
 /// A segment that a checkpoint needs, as `SnapshotManager::restore` takes it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,6 +87,20 @@ impl Metadata {
             }));
         }
         Ok(found)
+    }
+
+    /// Bytes that each file of its segments has, at least.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn file_bytes(&self) -> Result<BTreeMap<FileId, u64>> {
+        let mut bytes = BTreeMap::new();
+        for found in self.references("")? {
+            let segment = found.reference;
+            let known: &mut u64 = bytes.entry(segment.file).or_default();
+            *known = (*known).max(segment.offset.saturating_add(segment.len));
+        }
+        Ok(bytes)
     }
 }
 

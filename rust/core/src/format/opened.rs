@@ -28,7 +28,7 @@ impl OpenedFiles {
     }
 
     /// Reads a segment of the folder `storage`, which has to be the same one every time, and verifies all
-    /// of it.
+    /// of it. Its file is known to have `known_bytes`, or more; 0 where nothing is known.
     ///
     /// # Errors
     /// As [`read_segment`](super::read_segment).
@@ -37,8 +37,10 @@ impl OpenedFiles {
         storage: &dyn Storage,
         reference: &SegmentRef,
         owner: &Owner,
+        known_bytes: u64,
     ) -> Result<Segment> {
-        let mut reader = SegmentReader::reading_ahead(storage, self.take(reference.file));
+        let open = self.take(reference.file);
+        let mut reader = SegmentReader::reading_ahead(storage, open, known_bytes);
         let found = reader.read(reference, owner);
         self.put(reader.into_open());
         found

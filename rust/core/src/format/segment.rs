@@ -143,6 +143,8 @@ pub struct SegmentReader<'a> {
     open: Option<(FileId, Arc<dyn ReadFile>)>,
     /// Small segments are read together with those around them.
     reads_ahead: bool,
+    /// Every file that is read has at least so many bytes.
+    known_bytes: u64,
 }
 
 impl<'a> SegmentReader<'a> {
@@ -152,19 +154,22 @@ impl<'a> SegmentReader<'a> {
             storage,
             open: None,
             reads_ahead: false,
+            known_bytes: 0,
         }
     }
 
-    /// A reader of segments that may be small and lie near each other, which goes on with a file of the
-    /// same storage that such a one had open already.
+    /// A reader of segments that may be small and lie near each other, in a file of at least `known_bytes`
+    /// bytes. It goes on with a file of the same storage that such a one had open already.
     pub(super) fn reading_ahead(
         storage: &'a dyn Storage,
         open: Option<(FileId, Arc<dyn ReadFile>)>,
+        known_bytes: u64,
     ) -> Self {
         Self {
             storage,
             open,
             reads_ahead: true,
+            known_bytes,
         }
     }
 
@@ -255,7 +260,12 @@ impl<'a> SegmentReader<'a> {
         }
         let name = reference.file.file_name();
         let input: Arc<dyn ReadFile> = if self.reads_ahead {
-            Arc::new(ReadAhead::new(self.storage.open(&name)?))
+            let file = if self.known_bytes >= end {
+                self.storage.open_known(&name, self.known_bytes)?
+            } else {
+                self.storage.open(&name)?
+            };
+            Arc::new(ReadAhead::new(file))
         } else {
             self.storage.open_near(&name)?
         };
@@ -402,7 +412,7 @@ pub(super) fn check_end(reference: &SegmentRef, digest: u128, rest_bytes: u64) -
 }
 
 fn read_head_frame(storage: &dyn Storage, reference: &SegmentRef) -> Result<SegmentHead> {
-    let input = storage.open(&reference.file.file_name())?;
+    let input = storage.open_near(&reference.file.file_name())?;
     let guess = reference.len.min(HEAD_GUESS_BYTES);
     let mut bytes = input.read(reference.offset, guess)?;
     let needed = (HEADER_BYTES

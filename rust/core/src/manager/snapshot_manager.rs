@@ -240,10 +240,24 @@ impl SnapshotManager {
     /// # Errors
     /// As [`read_segment`](crate::format::read_segment).
     pub fn read(&self, reference: &SegmentRef, owner: &Owner) -> Result<Segment> {
+        self.read_known(reference, owner, 0)
+    }
+
+    /// As [`SnapshotManager::read`], of a file that is known to have `known_bytes`, or more: where finding
+    /// out how long it is costs a round trip, that is saved.
+    ///
+    /// # Errors
+    /// As [`read_segment`](crate::format::read_segment).
+    pub fn read_known(
+        &self,
+        reference: &SegmentRef,
+        owner: &Owner,
+        known_bytes: u64,
+    ) -> Result<Segment> {
         let storage = self.storage.as_ref();
         match (self.recent.find(reference), &self.opened) {
             (Some(bytes), _) => decode_segment(storage, &bytes, reference, owner),
-            (None, Some(opened)) => opened.read(storage, reference, owner),
+            (None, Some(opened)) => opened.read(storage, reference, owner, known_bytes),
             (None, None) => read_segment(storage, reference, owner),
         }
     }

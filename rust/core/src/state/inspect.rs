@@ -107,7 +107,7 @@ pub fn inspect_segment(storage: &dyn Storage, reference: &SegmentRef) -> Result<
 
 /// Reads a run as single keys are looked up, all groups and blocks one after the other.
 fn inspect_index(storage: &dyn Storage, reference: &SegmentRef, owner: &Owner) -> Result<RunIndex> {
-    let run = RunReader::open(storage, reference, owner)?;
+    let run = RunReader::look_at(storage, reference, owner)?;
     let mut index = RunIndex {
         groups: run.groups() as u64,
         ..RunIndex::default()

@@ -28,10 +28,11 @@ use crate::error::ErrorKind;
 /// # Panics
 /// When the backend breaks the contract; the message says which rule.
 pub fn run(make: impl Fn() -> Arc<dyn Storage>) {
-    let checks: [fn(&dyn Storage); 13] = [
+    let checks: [fn(&dyn Storage); 14] = [
         absent_objects_are_not_found,
         finished_objects_read_back,
         an_open_object_serves_several_reads,
+        an_object_of_known_length_is_read_as_any_other,
         a_name_is_taken_once,
         reads_past_the_end_are_refused,
         appended_bytes_are_visible_before_the_end,
@@ -109,6 +110,20 @@ fn an_open_object_serves_several_reads(storage: &dyn Storage) {
     assert_eq!(open.read(0, 2).expect("read the beginning"), b"ab");
     assert_eq!(kind(open.read(5, 3)), ErrorKind::Corrupt);
     assert_eq!(open.read(5, 2).expect("read after an error"), b"fg");
+}
+
+fn an_object_of_known_length_is_read_as_any_other(storage: &dyn Storage) {
+    put(storage, "object", b"abcdefg");
+    for known in [5, 7] {
+        let open = storage.open_known("object", known).expect("open");
+        assert!(open.size_bytes() >= known);
+        assert_eq!(open.read(3, 2).expect("read the known end"), b"de");
+        assert_eq!(open.read(0, 2).expect("read the beginning"), b"ab");
+    }
+    // What was known is wrong.
+    let first_read = |name, len| storage.open_known(name, len)?.read(0, len);
+    assert_eq!(kind(first_read("object", 9)), ErrorKind::Corrupt);
+    assert_eq!(kind(first_read("absent", 9)), ErrorKind::NotFound);
 }
 
 fn a_name_is_taken_once(storage: &dyn Storage) {

@@ -26,6 +26,8 @@ pub enum Operation {
     /// [`Storage::open`], which [`Storage::read`] begins with, and [`Storage::len`], which remote
     /// storage finds out by opening.
     Open,
+    /// [`Storage::open_known`]. Nothing is looked for, as on storage where that is a round trip.
+    OpenKnown,
     /// [`ReadFile::read`], which [`Storage::read`] ends with.
     Read,
     /// [`Storage::rename`].
@@ -162,7 +164,18 @@ impl Storage for FaultyStorage {
         self.check(Operation::Open, name)?;
         let inner = self.inner.open(name)?;
         Ok(Box::new(FaultyReader {
+            size_bytes: inner.size_bytes(),
             inner,
+            name: name.to_owned(),
+            storage: self.clone(),
+        }))
+    }
+
+    fn open_known(&self, name: &str, len: u64) -> Result<Box<dyn ReadFile>> {
+        self.check(Operation::OpenKnown, name)?;
+        Ok(Box::new(FaultyReader {
+            inner: self.inner.open_known(name, len)?,
+            size_bytes: len,
             name: name.to_owned(),
             storage: self.clone(),
         }))
@@ -197,13 +210,15 @@ impl Storage for FaultyStorage {
 #[derive(Debug)]
 struct FaultyReader {
     inner: Box<dyn ReadFile>,
+    /// What it seems to have.
+    size_bytes: u64,
     name: String,
     storage: FaultyStorage,
 }
 
 impl ReadFile for FaultyReader {
     fn size_bytes(&self) -> u64 {
-        self.inner.size_bytes()
+        self.size_bytes
     }
 
     fn read(&self, offset: u64, len: u64) -> Result<Vec<u8>> {

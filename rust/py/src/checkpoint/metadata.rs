@@ -245,6 +245,20 @@ impl CheckpointMetadata {
             .collect())
     }
 
+    /// Return how many bytes each physical file of its segments has, at least.
+    ///
+    /// Returns
+    /// -------
+    /// dict of str to int
+    ///     By the name of the file, as `SegmentRef.file` has it.
+    fn file_bytes(&self, py: Python<'_>) -> PyResult<BTreeMap<String, u64>> {
+        let bytes = py.detach(|| self.0.file_bytes()).map_err(to_py)?;
+        let bytes = bytes.into_iter();
+        Ok(bytes
+            .map(|(file, known)| (file.file_name(), known))
+            .collect())
+    }
+
     /// Write the file of this checkpoint.
     ///
     /// Whatever happens, it is there whole or not at all, and an error says that it is not. What a

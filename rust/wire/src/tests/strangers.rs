@@ -156,6 +156,7 @@ fn requests(reference: &SegmentRef) -> Vec<Request> {
     let read = ReadCall {
         owner: Some(owner("east")),
         reference: reference.clone(),
+        known_bytes: 0,
     };
     let mut on_top = append_call(announce(b"payload"));
     if let Some(Call::Append(call)) = &mut on_top.call {

@@ -348,7 +348,7 @@ public final class Native {
       String store);
 
   /** What a segment of a state store holds, encoded by the core, after all of it was verified. */
-  static native byte[] inspectSegment(String dir, HadoopFiles files, byte[] reference);
+  static native byte[] inspectSegment(long stored, byte[] reference);
 
   /** Size of the payload of a segment, after all of it was verified; see {@link #readSegment}. */
   static native long segmentBytes(

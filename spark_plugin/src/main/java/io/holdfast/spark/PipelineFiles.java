@@ -251,15 +251,6 @@ public final class PipelineFiles {
   }
 
   /**
-   * Returns what a segment of a state store holds, after all of it was verified, as the extension of
-   * Python decodes it. Errors are those of {@link StoredSegments}.
-   */
-  public byte[] inspectSegment(String folder, byte[] reference) {
-    SegmentFolder segments = SegmentFolder.at(folder, conf);
-    return Native.inspectSegment(segments.name, segments.files(), reference);
-  }
-
-  /**
    * Begins a copy of a checkpoint's segments.
    *
    * @param folder a new folder, which nothing else writes to

@@ -46,6 +46,14 @@ public final class StoredSegments implements AutoCloseable {
     return Native.segmentBytes(stored, reference, pipeline, operator, region, store);
   }
 
+  /**
+   * Returns what a segment of a state store holds, after all of it was verified, as the extension of
+   * Python decodes it.
+   */
+  public byte[] inspect(byte[] reference) {
+    return Native.inspectSegment(stored, reference);
+  }
+
   /** Closes all files. Closing twice does nothing. */
   @Override
   public void close() {

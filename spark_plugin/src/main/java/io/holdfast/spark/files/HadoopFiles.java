@@ -16,6 +16,7 @@ import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.FutureDataInputStreamBuilder;
 import org.apache.hadoop.fs.Options.OpenFileOptions;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.RemoteIterator;
@@ -92,15 +93,33 @@ public final class HadoopFiles {
     }
     FileStatus status = fileSystem.getFileStatus(path);
     // With the status at hand an object store need not be asked again.
-    Future<FSDataInputStream> in =
-        fileSystem
-            .openFile(path)
-            .opt(
-                OpenFileOptions.FS_OPTION_OPENFILE_READ_POLICY,
-                OpenFileOptions.FS_OPTION_OPENFILE_READ_POLICY_RANDOM)
-            .withFileStatus(status)
-            .build();
-    return new HadoopInput(get(in, true), status.getLen());
+    return opened(randomly(path).withFileStatus(status), status.getLen());
+  }
+
+  /**
+   * Opens a file of at least so many bytes, and no more of it. An object store is not asked: what is missing or
+   * shorter fails the first read.
+   */
+  HadoopInput openKnown(String name, long length) throws IOException {
+    if (seenWhileWritten) {
+      return open(name);
+    }
+    FutureDataInputStreamBuilder builder = randomly(new Path(folder, name));
+    return opened(
+        builder.opt(OpenFileOptions.FS_OPTION_OPENFILE_LENGTH, Long.toString(length)), length);
+  }
+
+  private FutureDataInputStreamBuilder randomly(Path path) throws IOException {
+    return fileSystem
+        .openFile(path)
+        .opt(
+            OpenFileOptions.FS_OPTION_OPENFILE_READ_POLICY,
+            OpenFileOptions.FS_OPTION_OPENFILE_READ_POLICY_RANDOM);
+  }
+
+  private static HadoopInput opened(FutureDataInputStreamBuilder builder, long length)
+      throws IOException {
+    return new HadoopInput(get(builder.build(), true), length);
   }
 
   private long visibleLength(FSDataInputStream in, Path path) throws IOException {
