@@ -7,7 +7,7 @@ import os
 import shutil
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +56,12 @@ STATE = Metric(name="state", title="state when all is in memory, of the target",
 REPORTED = Metric(name="reported", title="memory as reported, most, of the target", decimals=2)
 RESIDENT = Metric(name="resident", title="resident for state, most, of the target", decimals=2)
 LATER = Metric(name="resident_later", title="the same after the first two batches", decimals=2)
+ALONE = Metric(name="alone", title="the same of a process with little state", decimals=2)
 TRIMMED = Metric(name="trimmed", title="the same in the end, without what malloc keeps", decimals=2)
 BATCH = Metric(name="batch_ms", title="batch time, ms")
 READS = Metric(name="reads", title="reads of runs per batch")
 
-METRICS = (STATE, REPORTED, RESIDENT, LATER, TRIMMED, BATCH, READS)
+METRICS = (STATE, REPORTED, RESIDENT, LATER, ALONE, TRIMMED, BATCH, READS)
 
 TARGETS = (Target(metric=REPORTED, at_most=1.15), Target(metric=RESIDENT, at_most=1.15))
 
@@ -121,6 +122,34 @@ class Seen:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Base:
+    """What is resident, and that the JVM does not track, beside little state.
+
+    Attributes
+    ----------
+    median_kib
+        After a batch.
+    peak_kib
+        The most in a batch after the first ones.
+    """
+
+    median_kib: float
+    peak_kib: float
+
+    @classmethod
+    def of(cls, batches: Sequence[Mapping[str, Any]]) -> Base:
+        """Take what the batches of a process had beside what they report as state."""
+
+        def beside(name: str) -> list[float]:
+            return [batch[name] - batch["memory_bytes"] / _KIB for batch in batches]
+
+        return cls(
+            median_kib=statistics.median(beside("native_kib")),
+            peak_kib=max(beside("peak_native_kib")[_FIRST:]),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """How a query is measured.
 
@@ -132,7 +161,7 @@ class Plan:
         Of a batch, of all tables together.
     batches
         Of a run.
-    filled, base_kib
+    filled, bases
         How each provider stands; what the JVM takes without state there.
     """
 
@@ -146,7 +175,7 @@ class Plan:
     batches: int
     driver_memory: str
     filled: dict[str, Filled] = field(default_factory=dict)
-    base_kib: dict[str, float] = field(default_factory=dict)
+    bases: dict[str, Base] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -215,7 +244,7 @@ class Plan:
             "batches": self.batches,
             "driver_memory": self.driver_memory,
             "keys": {provider: stands.keys for provider, stands in self.filled.items()},
-            "without_state_kib": dict(self.base_kib),
+            "without_state_kib": {name: asdict(base) for name, base in self.bases.items()},
             "curves": curves,
         }
 
@@ -249,9 +278,7 @@ class Plan:
         stands = Filled(expected=self.query.expected(), keys=rows)
         title, folder = "little state", self._home / f"{provider}-base"
         seen = self._watch(screen, title, provider, stands, folder, rows=rows)
-        self.base_kib[provider] = statistics.median(
-            batch["native_kib"] - batch["memory_bytes"] / _KIB for batch in seen.batches
-        )
+        self.bases[provider] = Base.of(seen.batches)
 
     def _run(
         self, screen: Screen, provider: str, round_number: int, curves: list[dict[str, Any]]
@@ -274,7 +301,7 @@ class Plan:
             load=load,
             values=figures(
                 seen,
-                base_kib=self.base_kib[provider],
+                base=self.bases[provider],
                 target_kib=self.target_mib * _KIB,
                 state_bytes=self.filled["holdfast"].memory_bytes,
             ),
@@ -345,20 +372,20 @@ class Plan:
 
 
 def figures(
-    seen: Seen, *, base_kib: float, target_kib: int, state_bytes: int
+    seen: Seen, *, base: Base, target_kib: int, state_bytes: int
 ) -> Mapping[str, Sequence[float]]:
     """Return the figures of a run.
 
     Parameters
     ----------
-    base_kib
-        What is resident, and that the JVM does not track, without state.
+    base
+        Without state.
     state_bytes
         What all of the state takes in memory.
     """
 
     def of_target(kib: float) -> float:
-        return (kib - base_kib) / target_kib
+        return (kib - base.median_kib) / target_kib
 
     reported = max(batch["memory_bytes"] for batch in seen.batches)
     resident = [of_target(batch["peak_native_kib"]) for batch in seen.batches]
@@ -367,6 +394,7 @@ def figures(
         REPORTED.name: [reported / _KIB / target_kib],
         RESIDENT.name: [max(resident)],
         LATER.name: [max(resident[_FIRST:])],
+        ALONE.name: [of_target(base.peak_kib)],
         TRIMMED.name: [of_target(seen.trimmed_kib)],
         BATCH.name: [batch["batch_ms"] for batch in seen.batches],
     }

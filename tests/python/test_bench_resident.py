@@ -136,7 +136,7 @@ def test_a_wrong_row_is_no_result() -> None:
 
 
 def test_resident_memory_is_what_state_adds_to_a_process_without() -> None:
-    from resident.measure import Seen, figures
+    from resident.measure import Base, Seen, figures
 
     def batch(reported_mib: int, peak_mib: int, batch_ms: int) -> dict[str, Any]:
         return {
@@ -150,7 +150,16 @@ def test_resident_memory_is_what_state_adds_to_a_process_without() -> None:
         batches=[batch(60, 110, 9), batch(50, 105, 8), batch(66, 90, 7), batch(64, 94, 6)],
         trimmed_kib=70 << 10,
     )
-    found = figures(seen, base_kib=10 << 10, target_kib=64 << 10, state_bytes=640 * MIB)
+    alone = [(9, 1, 99), (11, 1, 50), (12, 2, 14), (14, 4, 16), (10, 0, 10)]
+    base = Base.of(
+        [
+            {"native_kib": native << 10, "memory_bytes": state * MIB, "peak_native_kib": peak << 10}
+            for native, state, peak in alone
+        ]
+    )
+    found = figures(seen, base=base, target_kib=64 << 10, state_bytes=640 * MIB)
+    assert base.median_kib == 10 << 10
+    assert found["alone"] == [2 / 64], "the first two batches do not count there either"
     assert found["state"] == [10]
     assert found["reported"] == [66 / 64]
     assert found["resident"] == [100 / 64]

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +19,9 @@ import holdfast
 from holdfast.regions.base.folders import DROPPED_TOGETHER
 from holdfast.regions.base.hadoop_path import HadoopPath
 from holdfast.regions.base.paths import AnyPath
-from support import environment
 from support.regional.pipelines import COUNTED, Row, expected, rows_of
 from support.regional.restorable import Counting
+from support.spark.commands import run_command
 from support.spark.mini_hdfs import MiniHdfs
 from support.spark.object_stores import S3Server
 from support.spark.regional_input import regional_source, write_rows
@@ -62,18 +61,8 @@ class Remote:
         return sorted(found)
 
     def command(self, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run ``holdfast`` with these settings in spark-defaults.conf."""
-        conf = folder / "conf"
-        conf.mkdir(exist_ok=True)
-        lines = (f"{key} {value}\n" for key, value in self.settings.items())
-        (conf / "spark-defaults.conf").write_text("".join(lines))
-        return subprocess.run(
-            [sys.executable, "-m", "holdfast", *arguments],
-            env=environment() | {"SPARK_CONF_DIR": str(conf)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        """Run ``holdfast`` on it."""
+        return run_command(self.settings, folder, *arguments)
 
 
 @pytest.fixture(params=[pytest.param("hdfs", marks=pytest.mark.full), "s3a"])

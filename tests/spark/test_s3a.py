@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from support.spark.commands import run_command
 from support.spark.faults import LOCAL, World
 from support.spark.java_side import (
     QUICK_START,
@@ -135,6 +136,17 @@ def test_a_restart_reads_objects_and_not_stores(s3: S3Server, tmp_path: Path) ->
     assert seen["rows"] == {str(batches): [2000, 2000 * (batches + 1)]}
     assert seen["loads"] == stores
     # Each store needs a changelog of each batch. Spark's own logs are read as well.
+    assert requests["GetObject"] < batches * stores / 2, requests
+    assert requests["HeadObject"] < batches * stores / 2, requests
+    before = s3.requests()
+    verified = run_command(store.settings, tmp_path, "verify", "--json", store.uri)
+    requests = s3.requests()
+    requests.subtract(before)
+    assert verified.returncode == 0, verified.stderr
+    verdicts = json.loads(verified.stdout)["batches"]
+    assert [one["readable_segments"] for one in verdicts] == [
+        stores * (batch + 1) for batch in range(batches + 1)
+    ]
     assert requests["GetObject"] < batches * stores / 2, requests
     assert requests["HeadObject"] < batches * stores / 2, requests
 
