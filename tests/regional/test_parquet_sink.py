@@ -9,6 +9,7 @@ import pickle
 import resource
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark import SparkContext
 
+from holdfast.regions.base.hadoop_path import HadoopPath
 from holdfast.regions.sinks import ParquetSink, Staged
 from holdfast.regions.sinks.parquet import WRITE_BYTES
 
@@ -335,6 +337,33 @@ def test_a_task_of_a_swept_attempt_fails_or_leaves_what_the_next_sweep_removes(
     assert staged_files(sink) == [sink.root / late.path]
     sink.sweep(2)
     assert staged_files(sink) == []
+
+
+def test_what_a_file_system_says_of_one_file_is_no_reason_to_lose_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    # The driver looks at it; from then on only the executor's JVM reaches it.
+    monkeypatch.setattr(HadoopPath, "exists", lambda path: False)
+    refused = ValueError("Empty etag")
+    went_up: list[int] = []
+
+    class Store:
+        def stage(self, local_path: str, staged: str, target: str) -> None:
+            (row,) = pq.read_table(local_path)["row"].to_pylist()
+            if row == 1:
+                raise refused
+            went_up.append(row)
+
+    sink = ParquetSink(HadoopPath("s3a://bucket/out"))
+    writers = []
+    for number, region in enumerate("abc"):
+        writer = sink.writer(region, 1, SCHEMA)
+        writer.write(rows(number))
+        writer.close()
+        writers.append(writer)
+    assert sink.persist(writers, Store()) == [None, refused, None]
+    assert sorted(went_up) == [0, 2]
 
 
 def test_an_acknowledgement_depends_on_the_file_and_on_every_folder_above(

@@ -152,7 +152,7 @@ class ParquetSink(TwoPhaseSink):
 
     def persist(
         self, stages: Sequence[Stage], store: OutputStore | None
-    ) -> Sequence[OSError | None]:
+    ) -> Sequence[Exception | None]:
         """Make closed stages durable, so that acknowledgements may depend on them (R3).
 
         Their files are synced at the same time, and the folders that hold them once.
@@ -166,7 +166,7 @@ class ParquetSink(TwoPhaseSink):
 
         Returns
         -------
-        list of (OSError or None)
+        list of (Exception or None)
             For each stage, in this order, what went wrong. Such a stage is discarded.
         """
         written = cast("Sequence[ParquetStage]", stages)
@@ -175,7 +175,7 @@ class ParquetSink(TwoPhaseSink):
         else:
             with ThreadPoolExecutor(min(_SYNC_THREADS, max(1, len(written)))) as threads:
                 found = list(threads.map(lambda stage: _persisted(stage, store), written))
-        folders: dict[Path, OSError | None] = {}
+        folders: dict[Path, Exception | None] = {}
         for position, stage in enumerate(written):
             if found[position] is None and (folder := stage.local_folder) is not None:
                 if folder not in folders:
@@ -455,10 +455,11 @@ class ParquetStage(Stage):
         return explained(f"cannot stage {self._named} in {self._root}")
 
 
-def _persisted(stage: ParquetStage, store: OutputStore | None) -> OSError | None:
+def _persisted(stage: ParquetStage, store: OutputStore | None) -> Exception | None:
     try:
         stage.persist(store)
-    except OSError as error:
+    except Exception as error:
+        # Whatever a file system says of one file is no reason to lose the others.
         return error
     return None
 
