@@ -15,6 +15,8 @@ import org.apache.hadoop.security.AccessControlException;
  * {@link IOException}.
  */
 public final class FileErrors {
+  private static final int MORE_ATTEMPTS = 2;
+
   private FileErrors() {}
 
   /** What may fail. */
@@ -35,6 +37,23 @@ public final class FileErrors {
       throw explain(what, e.getCause());
     } catch (IOException e) {
       throw explain(what, e);
+    }
+  }
+
+  /**
+   * Runs a step that may be run any number of times. An answer of an object store that breaks off within its
+   * header is whole to S3A's client, which throws what it does not throw else where an ETag or a length is
+   * missing; all other failures it repeats itself.
+   */
+  static <T> T repeated(Step<T> step) throws IOException {
+    for (int left = MORE_ATTEMPTS; ; left--) {
+      try {
+        return step.run();
+      } catch (IllegalArgumentException | NullPointerException e) {
+        if (left == 0) {
+          throw new IOException("the store's answer is not whole", e);
+        }
+      }
     }
   }
 

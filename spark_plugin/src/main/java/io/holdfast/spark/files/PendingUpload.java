@@ -52,9 +52,6 @@ record PendingUpload(Path target, long length, byte[] sha256, byte[] upload, Lis
   private static final String PART_BYTES = "fs.s3a.multipart.size";
   private static final long DEFAULT_PART_BYTES = 64L << 20;
 
-  /** After one whose answer is not whole; all that fails otherwise, S3A tries again itself. */
-  private static final int MORE_ATTEMPTS = 2;
-
   /** Of one file at a time; a part is not kept in memory. */
   private static final int PARTS_AT_ONCE = 4;
 
@@ -75,16 +72,7 @@ record PendingUpload(Path target, long length, byte[] sha256, byte[] upload, Lis
   /** Uploads all of a local file. If that fails nothing of it is left in the store. */
   static PendingUpload of(java.nio.file.Path local, FileSystem fileSystem, Path target)
       throws IOException {
-    for (int left = MORE_ATTEMPTS; ; left--) {
-      try {
-        return uploaded(local, fileSystem, target);
-      } catch (IllegalArgumentException e) {
-        // An answer that breaks off within its header is whole to S3A's client, and lacks a part's ETag.
-        if (left == 0) {
-          throw new IOException("the store's answer to an upload is not whole", e);
-        }
-      }
-    }
+    return FileErrors.repeated(() -> uploaded(local, fileSystem, target));
   }
 
   private static PendingUpload uploaded(

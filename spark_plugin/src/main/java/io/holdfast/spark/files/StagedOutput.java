@@ -114,7 +114,11 @@ public final class StagedOutput {
           () ->
               FileErrors.explained(
                   "cannot publish the staged file " + source + " as " + target,
-                  () -> publish(files.path(source), files.path(target), length, listed)));
+                  () -> {
+                    Path path = files.path(source);
+                    Path published = files.path(target);
+                    return FileErrors.repeated(() -> publish(path, published, length, listed));
+                  }));
     }
     runAll(tasks);
   }
