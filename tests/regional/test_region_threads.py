@@ -84,6 +84,21 @@ def wait_for(pool: RegionThreads, left: int) -> None:
         left -= len(pool.wait(1.0))
 
 
+def answering(pool: RegionThreads, allowed: threading.Semaphore) -> Callable[[float], bool]:
+    """Return what takes the place of a pause by the clock: another region comes to its answer."""
+
+    def answer_in_a_pause(_: float) -> bool:
+        before = pool._answers.qsize()
+        allowed.release()
+        deadline = time.monotonic() + PATIENCE_S
+        while pool._answers.qsize() == before:
+            assert time.monotonic() < deadline, "no region has come to its answer"
+            time.sleep(0.001)
+        return False
+
+    return answer_in_a_pause
+
+
 class Readings:
     """A clock that only steps move, each of them by 3 ms: whatever else the machine does."""
 
@@ -233,16 +248,6 @@ def test_answers_are_gathered_as_long_as_many_regions_are_at_work(
 ) -> None:
     allowed = threading.Semaphore(0)
 
-    def answer_in_a_pause(_: float) -> bool:
-        """Instead of a pause by the clock: another region comes to its answer meanwhile."""
-        before = pool._answers.qsize()
-        allowed.release()
-        deadline = time.monotonic() + PATIENCE_S
-        while pool._answers.qsize() == before:
-            assert time.monotonic() < deadline, "no region has come to its answer"
-            time.sleep(0.001)
-        return False
-
     def next_group() -> int:
         allowed.release()
         deadline = time.monotonic() + PATIENCE_S
@@ -253,7 +258,7 @@ def test_answers_are_gathered_as_long_as_many_regions_are_at_work(
     regions: list[Any] = [Region(allowed.acquire, 1) for _ in range(GATHER_BEYOND + 1)]
     for region in regions:
         pool.take_on(region)
-    monkeypatch.setattr(pool._stopped, "wait", answer_in_a_pause)
+    monkeypatch.setattr(pool._stopped, "wait", answering(pool, allowed))
     sizes = [next_group(), next_group()]
     allowed.release(len(regions))
     wait_for(pool, len(regions) - sum(sizes))
@@ -265,17 +270,7 @@ def test_answers_are_gathered_until_all_are_there_where_that_saves_requests(
 ) -> None:
     allowed = threading.Semaphore(1)
 
-    def answer_in_a_pause(_: float) -> bool:
-        """Instead of a pause by the clock: another region comes to its answer meanwhile."""
-        before = gathering._answers.qsize()
-        allowed.release()
-        deadline = time.monotonic() + PATIENCE_S
-        while gathering._answers.qsize() == before:
-            assert time.monotonic() < deadline, "no region has come to its answer"
-            time.sleep(0.001)
-        return False
-
-    monkeypatch.setattr(gathering._stopped, "wait", answer_in_a_pause)
+    monkeypatch.setattr(gathering._stopped, "wait", answering(gathering, allowed))
     regions: list[Any] = [Region(allowed.acquire, 1) for _ in range(5)]
     for region in regions:
         gathering.take_on(region)
