@@ -445,6 +445,21 @@ def test_an_upload_that_is_gone_means_lost_rows(bucket: Place, tmp_path: Path) -
     assert "its upload is not there any more; rows of a completed checkpoint were lost" in said
 
 
+def test_a_damaged_upload_is_refused_with_its_place_and_publishes_nothing(
+    bucket: Place, tmp_path: Path
+) -> None:
+    output = staged_output(bucket, tmp_path)
+    fields = json.loads(bytes(bucket.files.read(output.staged)))
+    bucket.files.discard([output.staged])
+    bucket.files.create(
+        output.staged, json.dumps(fields | {"target": ""}).replace(" ", "").encode()
+    )
+    said = refused(output.publish, OTHER)
+    assert output.staged in said
+    assert "is not whole: java.lang.IllegalArgumentException: " in said
+    assert bucket.names() == ["_holdfast"], "the staged object stays, and there is no other"
+
+
 def test_an_upload_that_cannot_be_staged_leaves_nothing(bucket: Place, tmp_path: Path) -> None:
     staged = f"{bucket.uri}/staged"
     bucket.files.create(staged, b"taken")

@@ -67,13 +67,24 @@ impl Folder {
 
     /// Files that were opened and ranges that were read since this was last called.
     fn requests(&self, before: &mut (u64, u64)) -> (u64, u64) {
-        let now = (
-            self.storage.calls(Operation::Open),
-            self.storage.calls(Operation::Read),
-        );
+        self.calls([Operation::Open, Operation::Read], before)
+    }
+
+    /// Files that were opened with a look at their length, and without, since this was last called.
+    fn openings(&self, before: &mut (u64, u64)) -> (u64, u64) {
+        self.calls([Operation::Open, Operation::OpenKnown], before)
+    }
+
+    fn calls(&self, [one, other]: [Operation; 2], before: &mut (u64, u64)) -> (u64, u64) {
+        let now = (self.storage.calls(one), self.storage.calls(other));
         let since = (now.0 - before.0, now.1 - before.1);
         *before = now;
         since
+    }
+
+    /// Where a region's segment ends in its file.
+    fn end_of(&self, region: usize) -> u64 {
+        self.segments[region].offset + self.segments[region].len
     }
 }
 
@@ -134,24 +145,6 @@ fn a_file_that_is_gone_is_missed_when_it_is_not_open() {
     fs::remove_file(folder.path(0)).unwrap();
     files.clear();
     assert_eq!(folder.read(&files, 1), Err(ErrorKind::NotFound));
-}
-
-impl Folder {
-    /// As [`Folder::requests`]: files that were opened with a look at their length, and without.
-    fn openings(&self, before: &mut (u64, u64)) -> (u64, u64) {
-        let now = (
-            self.storage.calls(Operation::Open),
-            self.storage.calls(Operation::OpenKnown),
-        );
-        let since = (now.0 - before.0, now.1 - before.1);
-        *before = now;
-        since
-    }
-
-    /// Where a region's segment ends in its file.
-    fn end_of(&self, region: usize) -> u64 {
-        self.segments[region].offset + self.segments[region].len
-    }
 }
 
 #[test]

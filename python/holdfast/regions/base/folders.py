@@ -20,7 +20,7 @@ DROPPED_TOGETHER: Final = 4
 
 #: How long an object waits for the answers of a task that are still to come, in milliseconds: about
 #: as long as it takes to make an object.
-GATHER_MS: Final = 100
+OBJECT_GATHER_MS: Final = 100
 
 METADATA_FOLDER = "metadata"
 SEGMENTS_FOLDER = "segments"
@@ -138,7 +138,7 @@ class CheckpointFolders:
     @property
     def gather_ms(self) -> int:
         """For how long a task gathers answers before it makes them durable, in milliseconds."""
-        return GATHER_MS if self._on_object_store else 0
+        return OBJECT_GATHER_MS if self._on_object_store else 0
 
     @property
     def _on_object_store(self) -> bool:

@@ -51,7 +51,7 @@ public final class FileErrors {
         return step.run();
       } catch (IllegalArgumentException | NullPointerException e) {
         if (left == 0) {
-          throw new IOException("the store's answer is not whole", e);
+          throw new IOException("an answer of the store, or what it holds, is not whole: " + e, e);
         }
       }
     }
