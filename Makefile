@@ -27,8 +27,13 @@ ON_SPARK     := PYTHONPATH=tests $(BIN)/python -m support.spark.other_spark
 # What was found where, for docs/compatibility.md.
 RECORDED := -p support.spark.results --results tests/spark/results.json
 
-# Files of tests go to two processes, each with a Spark of its own: tests often wait.
-TWO_AT_A_TIME := --numprocesses=2 --dist=loadfile
+# Files of tests go to two processes, each with a Spark of its own: tests often wait. They go in
+# the order of tests/conftest.py, not those with most tests first, which need not take longest.
+TWO_AT_A_TIME := --numprocesses=2 --dist=loadfile --no-loadscope-reorder
+
+# The extension for Python has no tests of its own. The tests build the same crates once more, for a
+# library that a JVM loads: with another choice of crates all would be compiled again.
+TESTED_CRATES := --workspace --exclude holdfast-py
 
 # For each kind of bytes.
 FUZZ_SECONDS ?= 600
@@ -67,7 +72,7 @@ test: test-rust test-python  ## all tests on the newest Spark
 
 .PHONY: test-rust
 test-rust: tools  ## tests of the Rust crates
-	cargo test --workspace --features holdfast-jni/conformance --locked
+	cargo test $(TESTED_CRATES) --features holdfast-jni/conformance --locked
 
 .PHONY: test-python
 test-python: $(VENV)/installed  ## tests of the installed package: python, command line, Spark

@@ -35,7 +35,7 @@ for name, value in (
 
 @pytest.fixture(scope="session", autouse=True)
 def class_archive() -> None:
-    """Spark's classes are archived before the first test starts Spark."""
+    """Spark's classes are archived before the first test starts Spark, or while it runs."""
     if CLASSES:
         ensure(CLASSES)
 

@@ -21,6 +21,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pyspark
@@ -78,16 +79,19 @@ def java_options(options: str, settings: Mapping[str, str] | None = None) -> dic
 
 
 def ensure(file: Path) -> None:
-    """Write the file and the jar, unless they are there.
+    """Write the jar and the file, unless they are there.
 
-    Of several processes one does, and the others wait.
+    Of several processes one does. The others wait for the jar, and start without the file, which
+    takes a minute.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.with_suffix(".lock").open("w") as lock:
+    with jar(file).with_suffix(".jar.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not jar(file).exists():
             with tempfile.TemporaryDirectory(dir=file.parent) as scratch:
                 compile_jar(Path(scratch), LOCAL_FILES).replace(jar(file))
+    with file.with_suffix(".lock").open("w") as lock, suppress(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not file.exists():
             _write(file)
 

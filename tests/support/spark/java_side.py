@@ -171,9 +171,9 @@ def check_conformance(path: str, folder: str, *settings: str) -> None:
 
     ``settings`` are Hadoop's, as key=value.
     """
-    # As the tests of the crates are built, whose results it takes.
+    # As the tests of the crates are built (TESTED_CRATES in the Makefile), whose results it takes.
     build = ["cargo", "build", "--profile", "test", "--workspace", "--exclude", "holdfast-py"]
-    build += ["--features", "holdfast-jni/conformance", "--locked"]
+    build += ["--lib", "--tests", "--features", "holdfast-jni/conformance", "--locked"]
     subprocess.run(build, cwd=ROOT, check=True, timeout=280)
     library = ROOT / "target" / "debug" / "libholdfast_jni.so"
     program = ["io.holdfast.spark.files.StorageConformance", str(library), folder, *settings]

@@ -19,9 +19,14 @@ TASKS = 2
 def write_rows(folder: Path, batch: int, rows: Sequence[Row], *, split: bool = False) -> None:
     """Add the files of one micro-batch.
 
-    Every region is in one of the two files; with `split`, each is in both.
+    They appear at the same moment, so that no batch finds one without the other; if they are there,
+    they stay. Every region is in one of the two files; with `split`, each is in both.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    files = folder / f"batch-{batch:03}"
+    if files.exists():
+        return
+    staged = folder / f".{files.name}"
+    staged.mkdir(parents=True)
     regions = sorted({region for region, _, _ in rows})
     for task in range(TASKS):
         part = [
@@ -31,11 +36,11 @@ def write_rows(folder: Path, batch: int, rows: Sequence[Row], *, split: bool = F
         ]
         columns = list(zip(*part, strict=True)) if part else [[], [], []]
         arrays = [pa.array(list(c), field.type) for c, field in zip(columns, ROWS, strict=True)]
-        staged = folder / f".batch-{batch:03}-{task}"
-        pq.write_table(pa.Table.from_arrays(arrays, schema=ROWS), staged)
+        file = staged / f"{task}.parquet"
+        pq.write_table(pa.Table.from_arrays(arrays, schema=ROWS), file)
         # The source orders files by modification time: make the order part of the input.
-        os.utime(staged, (FIRST_FILE_TIME + batch, FIRST_FILE_TIME + batch))
-        staged.rename(folder / f"batch-{batch:03}-{task}.parquet")
+        os.utime(file, (FIRST_FILE_TIME + batch, FIRST_FILE_TIME + batch))
+    staged.rename(files)
 
 
 def regional_source(spark: SparkSession, folder: Path) -> DataFrame:
@@ -43,5 +48,6 @@ def regional_source(spark: SparkSession, folder: Path) -> DataFrame:
     return (
         spark.readStream.schema("region string, id long, key long")
         .option("maxFilesPerTrigger", TASKS)
+        .option("recursiveFileLookup", True)
         .parquet(str(folder))
     )

@@ -248,8 +248,8 @@ def source(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
         return regional_source(spark, files)
     fed = args.folder / "marks" / "fed"
     if not fed.exists():
-        for batch in sorted({path.stem.rpartition("-")[0] for path in files.iterdir()}):
-            feed(spark.read.parquet(str(files / f"{batch}-*")).sort("id"), args.kafka)
+        for batch in sorted(files.iterdir()):
+            feed(spark.read.parquet(str(batch)).sort("id"), args.kafka)
         fed.touch()
     return topic_source(spark, args.kafka, rows_per_batch=args.rows_per_batch)
 
