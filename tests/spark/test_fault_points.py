@@ -81,7 +81,7 @@ def test_driver_killed_at_one_point_after_the_other(
 @pytest.mark.parametrize(
     ("chain", "settings"),
     [
-        pytest.param(["torn-append", "after-seal"], {}, id="some"),
+        pytest.param(["torn-append"], {}, id="one"),
         pytest.param(WRITES, {}, id="all", marks=EVERY_POINT),
         pytest.param(WRITES, EVICTING, id="all-evicting", marks=EVERY_POINT),
     ],

@@ -26,14 +26,15 @@ def measured(folder: Path, store: Store, interval: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("place", "interval"),
     [
         # A pass is over before the next one begins, ...
-        pytest.param("objects", "6s", marks=pytest.mark.full),
-        # ... or maintenance never rests: the next passes close the file.
-        pytest.param("objects", "500ms", marks=pytest.mark.full),
+        ("objects", "6s"),
         ("local", "6s"),
+        # ... or maintenance never rests: the next passes close the file.
+        ("objects", "500ms"),
     ],
 )
 def test_large_runs_of_one_pass_are_in_one_file_and_the_next_batch_builds_on_them(

@@ -120,10 +120,6 @@ def test_driver_killed_at_one_point_after_the_other(
     assert (checkpoint["batch"], checkpoint["in_flight_rows"]) == (len(batches) - 1, 0)
     verified = remote.command(tmp_path, "verify", "--json", f"{remote.uri}/ckpt")
     assert verified.returncode == 0, verified.stdout + verified.stderr
-    page = tmp_path / "page.html"
-    written_to = remote.command(tmp_path, "show", f"{remote.uri}/ckpt", "--html", str(page))
-    assert written_to.returncode == 0, written_to.stderr
-    assert f"Regions of checkpoint {checkpoint['id']}" in page.read_text()
     told = remote.command(tmp_path, "history", "--json", f"{remote.uri}/ckpt")
     assert told.returncode == 0, told.stdout + told.stderr
     attempts = json.loads(told.stdout)["attempts"]
@@ -188,6 +184,10 @@ def test_savepoint_restore_and_going_back_on_hdfs(
     query = start("next", checkpoint_id=back, trigger=NOW, num_retained=5)
     query.awaitTermination()
     assert remote.rows() == expected(batches)
+    page = tmp_path / "page.html"
+    shown = remote.command(tmp_path, "show", f"{uri}/next", "--html", str(page))
+    assert shown.returncode == 0, shown.stderr
+    assert f"Regions of checkpoint {query.latest.id}" in page.read_text()
 
 
 @pytest.mark.full

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 REGIONS = [f"r{number}" for number in range(6)]
 #: Batches before requests are counted, and while they are.
-FIRST, COUNTED_BATCHES = 3, 5
+FIRST, COUNTED_BATCHES = 2, 4
 #: A checkpoint's metadata is a file that is created, given a block, completed and renamed; and the
 #: metadata of an older one is deleted.
 OF_CHECKPOINT = 5
