@@ -30,6 +30,7 @@ from memory import measure as memory
 from regional import coordinator, pipeline, regions, requests
 from resident import measure as resident
 from resident.queries import QUERIES as OPERATORS
+from restarts import measure as restarts
 from spark import measure as queries
 from spark.cases import SUITES
 from spark.queries import QUERIES
@@ -61,6 +62,7 @@ PLANS: Mapping[str, Callable[[argparse.Namespace, Path], Iterator[Plan]]] = {
     "pipeline": pipeline.plans,
     "regions": regions.plans,
     "requests": requests.plans,
+    "restarts": restarts.plans,
     "memory": memory.plans,
     **{suite: partial(queries.plans, cases) for suite, cases in SUITES.items()},
 }
@@ -84,6 +86,7 @@ suites:
   pipeline  regional pipelines of 64 regions: healthy, one region failing, one region slow
   regions  10,000 regions on two executors: from the last row to the published checkpoint
   requests  what checkpoints of a pipeline ask HDFS and S3 for (needs Maven the first time)
+  restarts  what queries and pipelines do first when they go on from HDFS and S3 (the same)
   memory   native memory of one JVM over 3,000 batches of a small query (needs the JDK's jcmd)
   many     queries on 200 partitions
   few      the same on 20 partitions

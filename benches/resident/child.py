@@ -46,6 +46,8 @@ class Running:
         self._folder = Path(spec["folder"])
         self._query = QUERIES[spec["query"]]
         self._running = self._start(spark)
+        # The first trigger comes when the query has started, and may take long.
+        self._running.processAllAvailable()
 
     @property
     def checkpoint(self) -> Path:

@@ -1,0 +1,1 @@
+"""Restarts of queries and pipelines whose checkpoints lie elsewhere."""
