@@ -55,9 +55,7 @@ class Hdfs(Place):
         A client asks again whether a file is complete until its data node has told the name node
         of the last block. How often says nothing about who asks: these repetitions are left out.
         """
-        found = self._cluster.requests()[0]
-        # The name node counts exceptions, too, by their names.
-        counts = Counter({kind: n for kind, n in found.items() if not kind.endswith("Exception")})
+        counts = Counter(self._cluster.requests()[0])
         counts["Complete"] = min(counts["Complete"], counts["Create"])
         return counts
 
