@@ -19,6 +19,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from harness.process import running_in_session
+from support.spark.cache_job import never_had_a_name
 from support.spark.faults import ALL_EXECUTORS, CLUSTER, Job, World, input_without, rows_of
 from support.spark.queries import EVICTING, STATE
 
@@ -62,14 +63,13 @@ class Machine(NamedTuple):
         return self.temporary / f"holdfast-{os.getuid()}"
 
     def caches(self, session: int) -> dict[int, int]:
-        """Bytes on the disk of files without a name below the local folder, by process."""
+        """Bytes on the disk of files that never had a name below the local folder, by process."""
         found: dict[int, int] = {}
         for process in running_in_session(session):
             for link in open_files(process):
                 with suppress(FileNotFoundError):
                     file = os.readlink(link)
-                    if file.startswith(f"{self.local}/") and "/holdfast-cache-" in file:
-                        assert file.endswith(" (deleted)")
+                    if file.startswith(f"{self.local}/") and never_had_a_name(file):
                         found[process] = link.stat().st_blocks * 512
         return found
 

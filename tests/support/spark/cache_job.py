@@ -57,8 +57,13 @@ def held(process: Path) -> dict[str, list[str]]:
             files.append(os.readlink(link))
     return {
         "threads": sorted(name for name in threads if name.startswith("holdfast")),
-        "files": sorted(f for f in files if "/state/holdfast/" in f or "/holdfast-cache-" in f),
+        "files": sorted(f for f in files if "/state/holdfast/" in f or never_had_a_name(f)),
     }
+
+
+def never_had_a_name(link: str) -> bool:
+    """Whether /proc says of an open file that it was made without a name, as the local cache is."""
+    return Path(link).name.startswith("#") and link.endswith(" (deleted)")
 
 
 def held_in_the_end(process: Path) -> dict[str, list[str]]:

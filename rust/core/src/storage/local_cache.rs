@@ -9,9 +9,9 @@
 )]
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -305,28 +305,9 @@ fn offset_of(slot: usize) -> u64 {
     slot as u64 * PAGE_BYTES
 }
 
-/// A file for this process alone that nobody can open by name.
+/// A file for this process alone that nobody can open by name. On Linux it never has a name, unless
+/// the file system cannot make such a file.
 fn nameless_file(dir: &Path) -> io::Result<File> {
-    static MADE: AtomicU64 = AtomicU64::new(0);
     std::fs::create_dir_all(dir)?;
-    loop {
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let path = dir.join(format!("holdfast-cache-{}-{number}", std::process::id()));
-        let made = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path);
-        match made {
-            // Of a process with this number that was killed before it took the name away, perhaps in
-            // another container.
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(e) => return Err(e),
-            Ok(file) => {
-                std::fs::remove_file(&path)?;
-                return Ok(file);
-            }
-        }
-    }
+    tempfile::tempfile_in(dir)
 }
