@@ -137,6 +137,11 @@ impl Family {
         self.heads.page_bytes() + self.elements.page_bytes()
     }
 
+    /// Whether no key is in a run only.
+    pub(super) fn is_in_memory(&self) -> bool {
+        self.heads.is_in_memory() && self.elements.is_in_memory()
+    }
+
     /// Reads what [`Family::get`] needs of `key` if that is in a run only.
     ///
     /// # Errors

@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::family::Family;
 use super::run_cursor::StackCursor;
 use super::run_stack::RunStack;
 use super::store::StateStore;
@@ -275,19 +276,40 @@ impl StateStore {
         self.hydration = hydration.map_or(Progress::Over, Progress::Waits);
     }
 
-    /// Blocks that were read so far, to be given to [`StateStore::follow_reads`] after a key was looked for.
-    pub(super) fn reads_to_follow(&self) -> Option<u64> {
-        let is_read = matches!(self.hydration, Progress::Waits(_) | Progress::Taken);
-        is_read.then(|| self.families.cold_reads())
+    /// Looks for keys of a family, or changes them: some may be in runs only. A session that had to read a
+    /// block for one hydrates as well, and other callers leave that to it. So one that wants all keys of a
+    /// store reads few blocks for one key each.
+    ///
+    /// # Errors
+    /// `InvalidInput` without such a family; those of `act`, see [`StateStore::trust`].
+    #[inline]
+    pub(super) fn reach<R>(
+        &mut self,
+        family: u32,
+        act: impl FnOnce(&mut Family) -> Result<R>,
+    ) -> Result<R> {
+        let content = self.families.family_mut(family)?;
+        if content.is_in_memory() {
+            let acted = act(content);
+            return self.trust(acted);
+        }
+        self.reach_runs(family, act)
     }
 
-    /// A session that had to read a block for a key hydrates as well, and other callers leave that to it. So
-    /// one that wants all keys of a store reads few blocks for one key each.
-    pub(super) fn follow_reads(&mut self, reads_before: Option<u64>) {
-        if reads_before.is_none_or(|before| self.families.cold_reads() == before) {
-            return;
+    #[inline(never)]
+    fn reach_runs<R>(
+        &mut self,
+        family: u32,
+        act: impl FnOnce(&mut Family) -> Result<R>,
+    ) -> Result<R> {
+        let reads = self.families.cold_reads();
+        let acted = act(self.families.family_mut(family)?);
+        let acted = self.trust(acted)?;
+        let hydrates = matches!(self.hydration, Progress::Waits(_) | Progress::Taken);
+        if hydrates && self.families.cold_reads() != reads {
+            self.session_reads = true;
+            self.hydrate_some();
         }
-        self.session_reads = true;
-        self.hydrate_some();
+        Ok(acted)
     }
 }

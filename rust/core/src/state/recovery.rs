@@ -3,21 +3,28 @@
 
 use super::content::Families;
 use super::store::StateStore;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::segment::SegmentWriter;
 use crate::storage::Storage;
 
 impl StateStore {
     /// What was read of a run. Where it is damaged, the store has no version until
     /// [`StateStore::go_around`], or until it is opened again, which reads all of its state.
+    #[inline]
     pub(super) fn trust<T>(&mut self, read: Result<T>) -> Result<T> {
-        read.inspect_err(|e| {
-            if e.is_damage() && self.families.newest_run_below().is_some() {
-                self.distrusts_runs = true;
-                self.lost = self.at.take().or(self.lost.take());
-                self.before = None;
-            }
-        })
+        if let Err(e) = &read {
+            self.note_damage(e);
+        }
+        read
+    }
+
+    #[cold]
+    fn note_damage(&mut self, found: &Error) {
+        if found.is_damage() && self.families.newest_run_below().is_some() {
+            self.distrusts_runs = true;
+            self.lost = self.at.take().or(self.lost.take());
+            self.before = None;
+        }
     }
 
     /// After a call failed with damage: loads the version anew, from the segments that the damaged run stands

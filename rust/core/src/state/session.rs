@@ -69,10 +69,7 @@ impl StateStore {
     /// `InvalidInput` outside a session or without such a family; as [`StateStore::get`].
     pub fn remove(&mut self, family: u32, key: &[u8]) -> Result<bool> {
         self.need_session()?;
-        let reads = self.reads_to_follow();
-        let removed = self.families.family_mut(family)?.remove(key);
-        let removed = self.trust(removed)?;
-        self.follow_reads(reads);
+        let removed = self.reach(family, |content| content.remove(key))?;
         self.record_removal(family, key)?;
         Ok(removed)
     }
@@ -188,18 +185,9 @@ impl StateStore {
 
     fn write(&mut self, family: u32, act: impl FnOnce(&mut Family) -> Result<()>) -> Result<()> {
         self.need_session()?;
-        let reads = self.reads_to_follow();
-        let content = self.families.family_mut(family)?;
-        let before = content.page_bytes();
-        let acted = act(content);
-        self.trust(acted)?;
-        self.follow_reads(reads);
-        let content = self.families.family(family)?;
-        // Only pages are looked at for every row; the rest is counted along when they grow.
-        if content.page_bytes() == before {
-            return Ok(());
-        }
-        self.count_memory()
+        let before = self.families.family(family)?.page_bytes();
+        self.reach(family, act)?;
+        self.count_pages(family, before)
     }
 
     fn need_session(&self) -> Result<()> {

@@ -66,6 +66,7 @@ impl Slot {
 }
 
 /// The slot of a key.
+#[inline]
 pub(super) fn find_in(
     index: &HashTable<u32>,
     slots: &[Slot],

@@ -300,17 +300,18 @@ impl StateStore {
     /// # Errors
     /// As [`StateStore::get`].
     pub fn read(&mut self, family: u32, key: &[u8]) -> Result<()> {
-        let reads = self.reads_to_follow();
-        let content = self.families.family_mut(family)?;
-        let before = content.page_bytes();
-        let found = content.fault_in(key);
-        let grew = content.page_bytes() != before;
-        self.trust(found)?;
-        if grew {
-            self.count_memory()?;
+        let content = self.families.family(family)?;
+        if content.is_in_memory() {
+            return Ok(());
         }
-        self.follow_reads(reads);
-        Ok(())
+        self.read_runs(family, key)
+    }
+
+    #[inline(never)]
+    fn read_runs(&mut self, family: u32, key: &[u8]) -> Result<()> {
+        let before = self.families.family(family)?.page_bytes();
+        self.reach(family, |content| content.fault_in(key))?;
+        self.count_pages(family, before)
     }
 
     /// Starts a scan and copies its first batch to `out`, see [`StateStore::scan_on`]. The scan sees
@@ -341,11 +342,8 @@ impl StateStore {
             let entries = scan.fill(content, max_bytes, out)?;
             Ok((scan, entries))
         });
-        let grew = content.page_bytes() != before;
         let (scan, entries) = self.trust(filled)?;
-        if grew {
-            self.count_memory()?;
-        }
+        self.count_pages(family, before)?;
         if scan.is_over() {
             return Ok(ScanBatch {
                 scan: None,
@@ -404,6 +402,15 @@ impl StateStore {
         let journal = self.journal.as_ref().map_or(0, Journal::memory_bytes);
         let bytes = (self.families.memory_bytes() + journal) as u64;
         self.memory.set(bytes).map_err(|e| e.context(&self.owner))
+    }
+
+    /// Counts the memory once the pages of a family are not those of `before`. Only they are looked at for
+    /// every row; the rest is counted along when they grow.
+    pub(super) fn count_pages(&mut self, family: u32, before: usize) -> Result<()> {
+        if self.families.family(family)?.page_bytes() == before {
+            return Ok(());
+        }
+        self.count_memory()
     }
 
     /// After the store freed memory. The budget refuses growth only.

@@ -272,21 +272,21 @@ impl Table {
         let before = *slot;
         self.len -= 1;
         slot.stamp = Stamp::dead(self.session);
-        if before.stamp.session() != self.session {
-            self.undo.push(Undo {
-                slot: number,
-                before: before.record,
-                stamp: before.stamp,
-            });
-            // A record that carries only the key, so that "touched" always means "the record was
-            // born in this session" and a later put may overwrite it.
-            if let Some(tombstone) = self.arena.push(key, &[]) {
-                slot.record = tombstone;
-            }
+        if before.stamp.session() == self.session {
+            return true;
         }
-        let now = slot.record;
-        self.live_bytes -= self.stored_bytes(before.record);
-        self.live_bytes += self.stored_bytes(now);
+        self.undo.push(Undo {
+            slot: number,
+            before: before.record,
+            stamp: before.stamp,
+        });
+        // A record that carries only the key, so that "touched" always means "the record was
+        // born in this session" and a later put may overwrite it.
+        if let Some(tombstone) = self.arena.push(key, &[]) {
+            slot.record = tombstone;
+            self.live_bytes -= self.stored_bytes(before.record);
+            self.live_bytes += Record { key, value: &[] }.stored_bytes();
+        }
         true
     }
 

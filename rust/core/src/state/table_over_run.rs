@@ -30,11 +30,26 @@ impl Table {
         self.below.is_some()
     }
 
+    /// Whether no key is in a run only.
+    #[inline]
+    pub(in crate::state) fn is_in_memory(&self) -> bool {
+        self.runs_to_read().is_none()
+    }
+
     /// Gives a key a slot that it has in the run alone.
     ///
     /// # Errors
     /// As [`Below::find`]; nothing has changed then.
+    #[inline]
     pub(in crate::state) fn fault_in(&mut self, key: &[u8]) -> Result<()> {
+        if self.is_in_memory() {
+            return Ok(());
+        }
+        self.read_run(key)
+    }
+
+    #[inline(never)]
+    fn read_run(&mut self, key: &[u8]) -> Result<()> {
         let Some(below) = self.runs_to_read() else {
             return Ok(());
         };
