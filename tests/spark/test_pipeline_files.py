@@ -26,6 +26,7 @@ from holdfast.regions.base.metadata_files import list_metadata, metadata_name
 from holdfast.regions.driver.cleanup import CleanUp
 from support.spark.java_side import classpath, gateway, jars, skipped_without_jars
 from support.spark.object_stores import S3Server
+from support.spark.refused_deletes import RefusedDeletes
 
 MIB = 1 << 20
 NOT_FOUND = "java.io.FileNotFoundException"
@@ -279,6 +280,29 @@ def test_older_checkpoints_go_in_one_request_on_an_object_store(
     requests.subtract(before)
     assert sum(requests.values()) == 1, requests
     assert list_metadata(folders.metadata) == [4, 5]
+
+
+def test_of_several_checkpoints_those_go_that_an_object_store_deletes(
+    bucket: Place,
+    s3: S3Server,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # R76
+    with RefusedDeletes(s3) as refusals:
+        files = bucket.files_with({"fs.s3a.endpoint": refusals.endpoint})
+        monkeypatch.setattr(hadoop_path, "_files", lambda path: files)
+        folders = CheckpointFolders(HadoopPath(bucket.uri))
+        for id in range(6):
+            (folders.metadata / metadata_name(id)).create(b"metadata")
+        refusals.refuse(metadata_name(1))
+        clean_up = CleanUp(folders)
+        assert clean_up.drop([0, 1, 2, 3]) == (0, 2, 3)
+        assert refusals.refused == 2, "once together with the others, once by itself"
+        assert list_metadata(folders.metadata) == [1, 4, 5]
+        assert "checkpoint 1 cannot be deleted yet" in caplog.text
+        refusals.refuse()
+        assert clean_up.drop([1, 4]) == (1, 4)
+        assert list_metadata(folders.metadata) == [5]
 
 
 def test_wrong_credentials_are_an_error_of_their_own(bucket: Place) -> None:
