@@ -335,6 +335,42 @@ fn what_was_changed_last_comes_first_and_memory_bounds_the_rest() {
 }
 
 #[test]
+fn everything_comes_into_memory_but_half_of_the_target_is_left_to_the_first_batch() {
+    let world = world();
+    let (id, model) = world.written(1);
+    let mut store = world.load(&id);
+    hydrate(&mut store).unwrap();
+    let all = world.budget.used_bytes();
+    drop(store);
+    // So much that all of it fits, and no more than half of it at first.
+    let target = all + all / 2;
+    world.budget.set_target_bytes(Some(target));
+    let mut store = world.load(&id);
+    world.begin(&mut store);
+    assert!(hydrate(&mut store).unwrap() > 0);
+    let at_first = world.budget.used_bytes();
+    assert!(
+        (target / 2..target / 8 * 5).contains(&at_first),
+        "{at_first}"
+    );
+    store.put(FIRST_FAMILY, &key(5), b"now").unwrap();
+    // Other stores of the batch may not have been opened yet.
+    world.commit(&mut store);
+    assert_eq!(hydrate(&mut store).unwrap(), 0);
+    world.begin(&mut store);
+    assert!(store.is_hydrating());
+    assert!(hydrate(&mut store).unwrap() > 0);
+    let mut changed = model.clone();
+    changed.insert(key(5), b"now".to_vec());
+    let reads = world.reads();
+    for (key, value) in &changed {
+        assert_eq!(store.get(FIRST_FAMILY, key).unwrap(), Some(&value[..]));
+    }
+    assert_eq!(world.reads(), reads);
+    assert_eq!(store.stats().cold_reads, 0);
+}
+
+#[test]
 fn a_store_follows_its_runs_also_where_memory_is_plenty() {
     let world = world();
     let (id, mut model) = world.written(1);

@@ -171,7 +171,8 @@ impl HydratedEntries {
 impl StateStore {
     /// What is still to be read of the runs that the store was opened over, for a caller who reads it
     /// beside the work of the store, and brings it back with [`StateStore::hydrate`]. `Over` where
-    /// nothing is, where another caller reads it, and where memory is short.
+    /// nothing is, where another caller reads it, and where memory is short; in the first session of a store
+    /// where half of the target is taken, until the next one begins.
     pub fn next_hydration(&mut self) -> NextHydration {
         if std::mem::take(&mut self.session_reads) && self.is_hydrating() {
             return NextHydration::Later;
@@ -197,15 +198,15 @@ impl StateStore {
     /// ```
     pub fn take_hydration(&mut self) -> Option<Hydration> {
         match std::mem::take(&mut self.hydration) {
-            Progress::Waits(hydration) => {
-                let has_room = self.has_room_for(&hydration, 0);
-                self.hydration = if has_room {
-                    Progress::Taken
-                } else {
-                    Progress::Over
-                };
-                has_room.then_some(hydration)
+            Progress::Waits(hydration) if self.is_held_back(&hydration) => {
+                self.hydration = Progress::Waits(hydration);
+                None
             }
+            Progress::Waits(hydration) if self.has_room_for(&hydration, 0) => {
+                self.hydration = Progress::Taken;
+                Some(hydration)
+            }
+            Progress::Waits(_) => None,
             other => {
                 self.hydration = other;
                 None
@@ -232,7 +233,10 @@ impl StateStore {
         if !self.has_room_for(&hydration, entries.memory_bytes()) {
             return Ok(());
         }
+        let before = self.families.memory_bytes();
         self.families.hydrate(&entries)?;
+        let grown = self.families.memory_bytes().saturating_sub(before);
+        self.memory.note_hydrated(grown as u64);
         self.hydration = if !hydration.is_over() {
             Progress::Waits(hydration)
         } else if hydration.everything && self.families.end_hydration() {
@@ -249,6 +253,12 @@ impl StateStore {
     /// needed: it leaves half of the target to what proves to be.
     fn has_room_for(&self, hydration: &Hydration, more: u64) -> bool {
         self.memory.has_room(more) && (hydration.everything || self.memory.is_half_free(more))
+    }
+
+    /// Whether everything is to come into memory, but not yet: the first stores that are opened would take
+    /// what those after them need for their first batch. It goes on when the next session begins.
+    fn is_held_back(&self, hydration: &Hydration) -> bool {
+        hydration.everything && self.memory.is_first_session() && !self.memory.is_half_free(0)
     }
 
     /// Hydrates all that there is to, before a scan that wants it all anyway.

@@ -200,6 +200,8 @@ pub(super) struct MemoryShare {
     last_bytes: u64,
     /// What the next session is expected to take; unknown before one has ended.
     session_bytes: Option<u64>,
+    /// No session has begun since one ended.
+    is_first_session: bool,
 }
 
 impl MemoryShare {
@@ -211,12 +213,25 @@ impl MemoryShare {
             begun_bytes: 0,
             last_bytes: 0,
             session_bytes: None,
+            is_first_session: true,
         }
     }
 
     /// A session begins, after which [`MemoryShare::end_session`] comes.
     pub(super) fn begin_session(&mut self) {
         self.begun_bytes = self.bytes;
+        self.is_first_session = self.session_bytes.is_none();
+    }
+
+    /// So much came into memory by itself: it is no part of what the session takes.
+    pub(super) fn note_hydrated(&mut self, bytes: u64) {
+        self.begun_bytes += bytes;
+    }
+
+    /// Whether the store has had no session before the one that is open or was the last: what a batch takes,
+    /// and how many stores there are to be, is not known then.
+    pub(super) fn is_first_session(&self) -> bool {
+        self.is_first_session
     }
 
     /// A session was committed: the next one is expected to take as much as the larger of this and the one
