@@ -214,7 +214,7 @@ impl StateStore {
         }
     }
 
-    /// Whether [`StateStore::take_hydration`] has something.
+    /// Whether [`StateStore::take_hydration`] has something, now or when the next session begins.
     pub fn is_hydrating(&self) -> bool {
         matches!(self.hydration, Progress::Waits(_))
     }
@@ -306,8 +306,9 @@ impl StateStore {
         self.reach_runs(family, act)
     }
 
+    /// As [`StateStore::reach`], for a family that is not wholly in memory.
     #[inline(never)]
-    fn reach_runs<R>(
+    pub(super) fn reach_runs<R>(
         &mut self,
         family: u32,
         act: impl FnOnce(&mut Family) -> Result<R>,

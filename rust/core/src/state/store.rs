@@ -304,13 +304,8 @@ impl StateStore {
         if content.is_in_memory() {
             return Ok(());
         }
-        self.read_runs(family, key)
-    }
-
-    #[inline(never)]
-    fn read_runs(&mut self, family: u32, key: &[u8]) -> Result<()> {
-        let before = self.families.family(family)?.page_bytes();
-        self.reach(family, |content| content.fault_in(key))?;
+        let before = content.page_bytes();
+        self.reach_runs(family, |content| content.fault_in(key))?;
         self.count_pages(family, before)
     }
 
