@@ -161,6 +161,8 @@ class Plan:
         Of a batch, of all tables together.
     batches
         Of a run.
+    interpreted
+        The JVMs that are measured compile nothing.
     filled, bases
         How each provider stands; what the JVM takes without state there.
     """
@@ -174,6 +176,7 @@ class Plan:
     rows: int
     batches: int
     driver_memory: str
+    interpreted: bool
     filled: dict[str, Filled] = field(default_factory=dict)
     bases: dict[str, Base] = field(default_factory=dict)
 
@@ -190,8 +193,8 @@ class Plan:
             f"of {self.rows:,} rows over all keys, a tenth of them new, maintenance every "
             f"{_MAINTENANCE}, local[2]\n"
             f"{self.rounds} rounds x {len(self.providers)} providers in rotated order, each run in "
-            f"a fresh JVM (heap {self.driver_memory}) that goes on from the checkpoint of the one "
-            "before"
+            f"a fresh JVM (heap {self.driver_memory}{', interpreted' * self.interpreted}) that "
+            "goes on from the checkpoint of the one before"
         )
 
     def measure(self, screen: Screen) -> Result:
@@ -243,6 +246,7 @@ class Plan:
             "rows": self.rows,
             "batches": self.batches,
             "driver_memory": self.driver_memory,
+            "interpreted": self.interpreted,
             "keys": {provider: stands.keys for provider, stands in self.filled.items()},
             "without_state_kib": {name: asdict(base) for name, base in self.bases.items()},
             "curves": curves,
@@ -257,6 +261,7 @@ class Plan:
         self.filled[provider] = Filled(expected=self.query.expected())
         spec = {
             "fills": True,
+            "interpreted": False,
             "rows": self.query.fill_keys,
             "state_bytes": self.state_bytes,
             "fill_keys": known.keys if known else None,
@@ -319,6 +324,7 @@ class Plan:
     ) -> Seen:
         spec = {
             "fills": False,
+            "interpreted": self.interpreted,
             "begun": stands.batches,
             "keys": stands.keys,
             "rows": rows // len(self.query.tables),
@@ -419,4 +425,5 @@ def plans(options: argparse.Namespace, folder: Path) -> Iterator[Plan]:
                 rows=options.rows or _ROWS_PER_MIB * target_mib,
                 batches=options.resident_batches or (10 if options.quick else 30),
                 driver_memory=options.driver_memory,
+                interpreted=options.interpreted,
             )

@@ -25,6 +25,7 @@ from harness.figures import BatchFigures
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 Spec = TypeVar("Spec")
 
@@ -272,26 +273,39 @@ class Reporter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Report the exception that ends the run, if one does; it goes on."""
+        """Report the exception that ends the run, if one does; it goes on. Closes the pipe."""
         if isinstance(error, Exception):
             self("failed", message=f"{type(error).__name__}: {error}".splitlines()[0])
+        self._pipe.close()
 
     def __call__(self, event: str, **fields: Any) -> None:
         """Send one event; a line is written whole or not at all."""
         self._pipe.write(json.dumps({"event": event, **fields}) + "\n")
 
     def follow(self, running: StreamingQuery, *, poll_s: float) -> None:
-        """Report every batch of a query until the query ends."""
-        reported = 0
+        """Report every batch of a query until the query ends.
+
+        Spark keeps the last progress reports only: look more often than it forgets them.
+        """
+        last: tuple[int, str] | None = None
         ended = False
         while not ended:
             # The last progress reports arrive before the query ends: look once more after it.
             # PySpark passes fractions of a second on, whatever its type hint says.
             ended = bool(running.awaitTermination(poll_s))
-            progresses = running.recentProgress
-            for progress in progresses[reported:]:
+            for progress in _after(last, running.recentProgress):
                 self("batch", **asdict(BatchFigures.from_progress(json.loads(progress.json))))
-            reported = len(progresses)
+                last = (progress.batchId, progress.timestamp)
+
+
+def _after(
+    last: tuple[int, str] | None, progresses: Sequence[StreamingQueryProgress]
+) -> Sequence[StreamingQueryProgress]:
+    """Return what follows the report of this batch and time; all if it is there no longer."""
+    for index, progress in enumerate(progresses):
+        if (progress.batchId, progress.timestamp) == last:
+            return progresses[index + 1 :]
+    return progresses
 
 
 def report_to_parent(run: Callable[[Spec, Reporter], None], spec_type: Callable[..., Spec]) -> None:

@@ -35,6 +35,7 @@ def plans(**given: Any) -> dict[str, Any]:
         "resident_batches": None,
         "quick": False,
         "driver_memory": "2g",
+        "interpreted": False,
     }
     found = measure.plans(Namespace(**options | given), Path("somewhere"))
     return {plan.query.name: plan for plan in found}

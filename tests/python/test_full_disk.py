@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
+from support.disks import small_disk
 
 PROGRAM = """
-import errno, json, os, subprocess, sys
+import errno, json, os, sys
 from pathlib import Path
 from holdfast import Owner, SnapshotManager
 
 disk = Path(sys.argv[1])
-subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "none", str(disk)], check=True)
 east, west = Owner("sales", "stats", "east"), Owner("sales", "stats", "west")
 facts = {}
 
@@ -68,14 +66,7 @@ print(json.dumps(facts))
 
 
 def facts_of(disk: Path) -> dict[str, Any]:
-    unshare = shutil.which("unshare")
-    if unshare is None:
-        pytest.skip("unshare is not installed")
-    command = [unshare, "--user", "--map-root-user", "--mount"]
-    probe = [*command, "mount", "-t", "tmpfs", "none", str(disk)]
-    if subprocess.run(probe, check=False, capture_output=True, timeout=60).returncode:
-        pytest.skip("a file system cannot be mounted here")
-    program = [*command, sys.executable, "-c", PROGRAM, str(disk)]
+    program = [*small_disk(disk, "512k"), sys.executable, "-c", PROGRAM, str(disk)]
     done = subprocess.run(program, check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     facts: dict[str, Any] = json.loads(done.stdout)

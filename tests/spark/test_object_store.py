@@ -11,9 +11,11 @@ import re
 import signal
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from support.disks import small_disk
 from support.spark.faults import ALL_EXECUTORS, CLUSTER, LOCAL, ONE_FILE, ONLY_BATCHES, World
 from support.spark.java_side import check_conformance, classpath
 from support.spark.jobs import run_job
@@ -56,6 +58,29 @@ def test_the_local_cache_begins_when_state_has_left_memory_and_nothing_stays_of_
     # The JVM goes on, with nothing of the session.
     assert all(seen["held"].values())
     assert seen["left"] == {"threads": [], "files": []}
+
+
+@pytest.mark.full
+def test_a_local_cache_whose_disk_is_full_is_off_and_says_so_once(
+    helpers: Path, tmp_path: Path
+) -> None:
+    store = stand_in(helpers, tmp_path / "objects")
+    folder, disk = tmp_path / "job", tmp_path / "disk"
+    folder.mkdir()
+    disk.mkdir()
+    under = small_disk(disk, "1m")
+    arguments = ("--checkpoint", store.uri, "--disk", disk)
+    printed = run_job(
+        "spark/full_cache_job.py", *arguments, folder=folder, settings=store.settings, under=under
+    )
+    seen = json.loads(printed[-1])
+    assert seen["before"] > 1 << 20
+    assert seen["after"] == 0
+    newest = pq.read_table(folder / "input" / "batch-00002.parquet").to_pylist()
+    assert sorted(map(tuple, seen["rows"])) == sorted((r["key"], r["value"]) for r in newest)
+    warnings = [line for line in (folder / "log").read_text().splitlines() if "local cache" in line]
+    assert len(warnings) == 1
+    assert f"writing to the local cache in {disk}: No space left on device" in warnings[0]
 
 
 @pytest.mark.parametrize(

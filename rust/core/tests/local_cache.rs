@@ -2,9 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use std::cell::Cell;
+use std::env;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
@@ -211,6 +213,68 @@ fn the_file_never_has_a_name() {
     assert!(cache.is_on());
     let changed = fs::metadata(dir.path()).and_then(|found| found.modified());
     assert_eq!(changed.unwrap(), UNIX_EPOCH, "a name came and went");
+}
+
+/// Says to the process that this test starts where its full disk is.
+const FULL_DISK: &str = "HOLDFAST_TEST_FULL_DISK";
+
+/// On a file system of 1 MiB, in a namespace of its own.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_cache_whose_disk_is_full_gives_it_back_and_says_why() {
+    if let Some(disk) = env::var_os(FULL_DISK) {
+        return fill(Path::new(&disk));
+    }
+    let disk = tempfile::tempdir().unwrap();
+    let in_namespace = |script: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--mount", "sh", "-c"]);
+        command.arg(format!("mount -t tmpfs -o size=1m none \"$1\" && {script}"));
+        command.arg("sh").arg(disk.path());
+        command
+    };
+    if !in_namespace("true").status().is_ok_and(|s| s.success()) {
+        eprintln!("skipped: a file system cannot be mounted here");
+        return;
+    }
+    let mut test = in_namespace("exec \"$2\" --exact --nocapture \"$3\"");
+    test.arg(env::current_exe().unwrap());
+    test.arg("a_cache_whose_disk_is_full_gives_it_back_and_says_why");
+    let done = test.env(FULL_DISK, disk.path()).output().unwrap();
+    let printed = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success(), "{done:?}");
+    assert!(printed.contains("1 passed"), "{printed}");
+}
+
+#[cfg(target_os = "linux")]
+fn fill(disk: &Path) {
+    let setup = setup(0);
+    setup.cache.keep_in(disk, 64 * MIB as u64).unwrap();
+    // Three of four pages fit beside what others have.
+    fs::write(disk.join("others"), content(PAGE / 2)).unwrap();
+    let bytes = content(8 * PAGE);
+    let mut file = setup.storage.create("own").unwrap();
+    file.append(&bytes[..3 * PAGE]).unwrap();
+    assert_eq!(setup.cache.used_bytes(), 3 * PAGE as u64);
+    file.append(&bytes[3 * PAGE..]).unwrap();
+    file.finish().unwrap();
+    assert!(!setup.cache.is_on());
+    assert_eq!(setup.cache.used_bytes(), 0);
+    let failure = setup.cache.take_failure().unwrap();
+    let said = failure.to_string();
+    assert!(said.contains(&disk.display().to_string()), "{said}");
+    assert!(said.contains("No space left"), "{said}");
+    assert!(setup.cache.take_failure().is_none(), "said twice");
+    // Others have all that it took, while it reads what is there.
+    let own = setup.storage.open("own").unwrap();
+    fs::write(disk.join("others"), content(MIB - PAGE / 4)).unwrap();
+    assert_eq!(own.read(0, bytes.len() as u64).unwrap(), bytes);
+    // It may begin again, and has nothing to complain of then.
+    fs::write(disk.join("others"), b"").unwrap();
+    setup.cache.keep_in(disk, PAGE as u64).unwrap();
+    assert_eq!(setup.storage.read("own", 0, 9).unwrap(), bytes[..9]);
+    assert_eq!(setup.cache.used_bytes(), PAGE as u64);
+    assert!(setup.cache.take_failure().is_none());
 }
 
 #[test]

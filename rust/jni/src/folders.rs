@@ -132,6 +132,19 @@ extern "system" fn Java_io_holdfast_spark_Native_localCache<'local>(
     })
 }
 
+/// `Native.takeCacheFailure(): String`: why the local cache is off although it was on, since this was
+/// last asked; null when it is not.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_holdfast_spark_Native_takeCacheFailure<'local>(
+    env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+) -> JString<'local> {
+    with_env(env, |env| match CACHE.take_failure() {
+        Some(failure) => Ok(env.new_string(failure.to_string())?),
+        None => Ok(JString::null()),
+    })
+}
+
 /// What stores have in memory, while they are opened, of objects that others read as well.
 pub(crate) const NEARBY_BYTES: u64 = 64 << 20;
 

@@ -57,6 +57,10 @@ static STORES: Handles<Store> = Handles::new("state store");
 /// Native memory of all stores of this process.
 static MEMORY: LazyLock<Arc<MemoryBudget>> = LazyLock::new(Arc::default);
 
+/// Of a target so much, a sixteenth, is left for what stores take beyond what they count: memory that the
+/// allocator keeps, and the copies while state is given up. Measured on queries with ten times the state.
+const LEFT_OF_TARGET: u64 = 16;
+
 /// `Native.limitMemory(long limit, long target)`: limits the memory of all stores of this process; 0 is
 /// no limit, and a target of three quarters of it.
 #[unsafe(no_mangle)]
@@ -69,7 +73,7 @@ extern "system" fn Java_io_holdfast_spark_Native_limitMemory<'local>(
     primitive(env, || {
         let given = |bytes: jlong| u64::try_from(bytes).ok().filter(|bytes| *bytes > 0);
         MEMORY.set_limit_bytes(given(limit).unwrap_or(u64::MAX));
-        MEMORY.set_target_bytes(given(target));
+        MEMORY.set_target_bytes(given(target).map(|bytes| bytes - bytes / LEFT_OF_TARGET));
         Ok(())
     });
 }

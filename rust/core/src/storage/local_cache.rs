@@ -67,6 +67,8 @@ struct Inner {
     index: HashMap<PageKey, usize>,
     /// The slot that is looked at next when room is needed.
     hand: usize,
+    /// Why the cache is off that was on, until somebody asks.
+    failure: Option<Error>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -112,6 +114,7 @@ impl LocalCache {
             })?;
             inner.file = Some(Arc::new(file));
             inner.dir = dir.to_path_buf();
+            inner.failure = None;
         }
         inner.max_pages = max_pages;
         inner.shrink();
@@ -121,6 +124,11 @@ impl LocalCache {
     /// Whether it keeps anything.
     pub fn is_on(&self) -> bool {
         self.inner.lock().file.is_some()
+    }
+
+    /// Why the cache is off although it was on, where its disk is full or fails. Returned once.
+    pub fn take_failure(&self) -> Option<Error> {
+        self.inner.lock().failure.take()
     }
 
     /// Bytes of pages that it holds.
@@ -191,7 +199,7 @@ impl LocalCache {
         let Some((file, at)) = self.make_room(key, page.len()) else {
             return;
         };
-        let written = file.write_all_at(page, offset_of(at)).is_ok();
+        let written = file.write_all_at(page, offset_of(at));
         let mut inner = self.inner.lock();
         // The cache may have been turned off, or begun anew, meanwhile.
         if !inner
@@ -201,8 +209,12 @@ impl LocalCache {
         {
             return;
         }
-        if !written {
-            *inner = Inner::default();
+        if let Err(e) = written {
+            let context = format!("writing to the local cache in {}", inner.dir.display());
+            *inner = Inner {
+                failure: Some(Error::io(context, e)),
+                ..Inner::default()
+            };
             return;
         }
         let kept = at < inner.max_pages && !inner.index.contains_key(&key);

@@ -112,6 +112,12 @@ public final class Native {
   /** Bytes in the local cache, reads that found a page there, and reads of remote files. */
   public static native long[] localCache();
 
+  /**
+   * Why the local cache is off although it was on, since this was last asked: its disk is full or
+   * fails. Null when it is not.
+   */
+  public static native String takeCacheFailure();
+
   /** Bytes of native memory that all stores of this process have taken. */
   public static native long usedMemory();
 

@@ -34,10 +34,18 @@ final class LocalCache {
     }
   }
 
-  /** Begins the cache if state has left memory. */
-  void lookAtMemory() {
+  /** Begins the cache if state has left memory, and says so once if its disk has failed it. */
+  void look() {
     if (awaited > bytes && Native.wasShortOfMemory()) {
       keep(awaited);
+    }
+    String failure = bytes > 0 ? Native.takeCacheFailure() : null;
+    if (failure != null) {
+      LOG.warn(
+          "The local cache is off, and its disk space given back: {}. What is not in memory is read"
+              + " from the checkpoint from now on. Give spark.local.dir more space, or set"
+              + " local_cache_bytes to less, and start the executor again",
+          failure);
     }
   }
 

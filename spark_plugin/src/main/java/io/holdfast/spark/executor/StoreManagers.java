@@ -188,8 +188,8 @@ public final class StoreManagers {
     }
 
     /** To be called after what may have made state leave memory: it is read from elsewhere then. */
-    public void lookAtMemory() {
-      cache.lookAtMemory();
+    public void lookAtCache() {
+      cache.look();
     }
 
     @Override

@@ -256,7 +256,7 @@ public final class NativeStore {
     long nanos = System.nanoTime() - start;
     loadNanos += nanos;
     lease.totals().loadNanos.add(nanos);
-    lease.lookAtMemory();
+    lease.lookAtCache();
   }
 
   private static void warn(String workedAround) {
@@ -322,7 +322,7 @@ public final class NativeStore {
     lease.totals().appendNanos.add(nanos);
     warn(Native.takeWarning(store));
     lease.reportFiles();
-    lease.lookAtMemory();
+    lease.lookAtCache();
     return id;
   }
 
