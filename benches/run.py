@@ -162,11 +162,6 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
         help="the suite larger limits the memory of Holdfast alone",
     )
     parser.add_argument(
-        "--interpreted",
-        action="store_true",
-        help="the suite resident measures JVMs without compilers, whose memory comes and goes",
-    )
-    parser.add_argument(
         "--changelogs", type=int, default=50, help="commits before a restore (50); 0: no restores"
     )
     parser.add_argument("--state-mib", type=int, help="size of an array state (512, on a GPU 4096)")

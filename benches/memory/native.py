@@ -60,19 +60,9 @@ class Sample:
         }
 
 
-def tracking_settings(heap: str, *, interpreted: bool = False) -> dict[str, str]:
-    """Return settings of a session whose JVM tracks its memory; its heap is resident at once.
-
-    Parameters
-    ----------
-    heap
-        Its size, as the JVM takes it.
-    interpreted
-        It compiles nothing: what compilers take comes and goes between two looks.
-    """
+def tracking_settings(heap: str) -> dict[str, str]:
+    """Return settings of a session whose JVM tracks its memory; its heap is resident at once."""
     options = f"-Xms{heap} -XX:+AlwaysPreTouch -XX:NativeMemoryTracking=summary"
-    if interpreted:
-        options += " -Xint"
     return {"spark.driver.extraJavaOptions": options}
 
 

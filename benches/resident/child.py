@@ -177,10 +177,7 @@ def run(spec: dict[str, Any], report: Reporter) -> None:
         provider=spec["provider"],
         partitions=spec["partitions"],
         driver_memory=heap,
-        extra={
-            **tracking_settings(heap, interpreted=spec["interpreted"]),
-            **spec["settings"],
-        },
+        extra={**tracking_settings(heap), **spec["settings"]},
     )
     jvm: Any = spark._jvm
     process = Process(jvm.java.lang.ProcessHandle.current().pid())

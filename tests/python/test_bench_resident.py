@@ -35,7 +35,6 @@ def plans(**given: Any) -> dict[str, Any]:
         "resident_batches": None,
         "quick": False,
         "driver_memory": "2g",
-        "interpreted": False,
     }
     found = measure.plans(Namespace(**options | given), Path("somewhere"))
     return {plan.query.name: plan for plan in found}
@@ -161,6 +160,7 @@ def test_resident_memory_is_what_state_adds_to_a_process_without() -> None:
     found = figures(seen, base=base, target_kib=64 << 10, state_bytes=640 * MIB)
     assert base.median_kib == 10 << 10
     assert found["alone"] == [2 / 64], "the first two batches do not count there either"
+    assert found["beyond"] == [82 / 64], "the most of both"
     assert found["state"] == [10]
     assert found["reported"] == [66 / 64]
     assert found["resident"] == [100 / 64]

@@ -6,6 +6,7 @@ mod common;
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{faulty, plain};
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
@@ -120,6 +121,48 @@ fn without_maintenance_stores_keep_to_the_target_because_they_ask_for_merges() {
     assert!(most(&used[20..]) < 1.05, "{}", most(&used[20..]));
     // Runs of as much as is worth it: not one for every session.
     assert!((10..=100).contains(&merges), "{merges}");
+}
+
+#[test]
+fn memory_of_records_that_leave_is_released_before_it_is_freed() {
+    static RELEASED: AtomicU64 = AtomicU64::new(0);
+    fn release(bytes: &mut [u8]) {
+        RELEASED.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        bytes.fill(0xab);
+    }
+    let released = || RELEASED.swap(0, Ordering::Relaxed);
+    let (keys, of_record) = (20_000, 8 + 8 + 96);
+    let world = world();
+    world.budget.release_by(release);
+    let mut store = world.store(0);
+    // The second one leaves all of the first as garbage, which the third lets go of.
+    for batch in 0..4 {
+        world.put(&mut store, 0..keys, batch);
+    }
+    assert_eq!(released(), 0, "nothing leaves memory");
+    world.budget.set_target_bytes(Some(MIB));
+    let mut sessions = 0;
+    while RELEASED.load(Ordering::Relaxed) == 0 {
+        sessions += 1;
+        assert!(sessions < 10, "nothing was given up");
+        world.begin(&mut store);
+        for n in 0..keys {
+            let found = store.get(FIRST_FAMILY, &key(n)).unwrap();
+            assert_eq!(found.unwrap(), value(n + 3));
+        }
+        store.put(FIRST_FAMILY, b"last", b"").unwrap();
+        store.commit(&world.writer).unwrap();
+        world.writer.sync().unwrap();
+    }
+    // All of it: what stays was copied first.
+    let expected = keys * of_record;
+    let found = released();
+    assert!((expected..expected * 11 / 10).contains(&found), "{found}");
+    store.begin().unwrap();
+    for n in 0..keys {
+        let found = store.get(FIRST_FAMILY, &key(n)).unwrap();
+        assert_eq!(found.unwrap(), value(n + 3));
+    }
 }
 
 #[test]

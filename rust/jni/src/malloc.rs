@@ -22,6 +22,25 @@ pub(crate) fn give_back(memory: &MemoryBudget) {
     }
 }
 
+/// Gives the memory behind `bytes` back to the kernel, but for its ends: malloc keeps of what is freed what
+/// was not a mapping of its own. That is most of a store that grew before memory was short.
+#[cfg(target_os = "linux")]
+pub(crate) fn release(bytes: &mut [u8]) {
+    let page = rustix::param::page_size();
+    let front = bytes.as_ptr().align_offset(page);
+    let whole = bytes.get_mut(front..).unwrap_or_default();
+    let len = whole.len() / page * page;
+    if len > 0 {
+        // SAFETY: the range is of whole pages and exclusively borrowed, and bytes stay valid as zeros. What
+        // the kernel refuses stays as it is.
+        unsafe { libc::madvise(whole.as_mut_ptr().cast(), len, libc::MADV_DONTNEED) };
+    }
+}
+
+/// Elsewhere it is not known what the call does.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn release(_: &mut [u8]) {}
+
 #[cfg(target_env = "gnu")]
 fn trim() {
     // SAFETY: it takes malloc's own locks, and touches no block in use.
@@ -106,6 +125,28 @@ mod tests {
         map_large_blocks();
         let left = left_of_pages(PAGE, || {});
         assert!(left < PAGES * PAGE / 10, "{left} bytes are left");
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn what_is_released_goes_back_to_the_kernel_before_it_is_freed() {
+        let _turn = ONE_AT_A_TIME.lock();
+        let mut kept: Vec<_> = (0..PAGES).map(|_| vec![1u8; 64 << 10]).collect();
+        let before = resident_bytes();
+        for bytes in &mut kept {
+            let (first, rest) = bytes.split_first_mut().unwrap();
+            release(rest);
+            assert_eq!(*first, 1, "what lies beside it");
+            release(&mut rest[1..10]);
+        }
+        let gone = before.saturating_sub(resident_bytes());
+        assert!(gone > PAGES * (56 << 10), "{gone} bytes are gone");
+        let left = kept.iter().flatten().filter(|byte| **byte == 1).count();
+        assert!(left < PAGES * (8 << 10), "{left} bytes are as they were");
+        for bytes in &mut kept {
+            bytes.fill(2);
+        }
+        assert!(kept.iter().flatten().all(|byte| *byte == 2));
     }
 
     #[test]

@@ -55,7 +55,11 @@ impl Store {
 static STORES: Handles<Store> = Handles::new("state store");
 
 /// Native memory of all stores of this process.
-static MEMORY: LazyLock<Arc<MemoryBudget>> = LazyLock::new(Arc::default);
+static MEMORY: LazyLock<Arc<MemoryBudget>> = LazyLock::new(|| {
+    let memory = MemoryBudget::unlimited();
+    memory.release_by(malloc::release);
+    Arc::new(memory)
+});
 
 /// Of a target so much, a sixteenth, is left for what stores take beyond what they count: memory that the
 /// allocator keeps, and the copies while state is given up. Measured on queries with ten times the state.

@@ -4,6 +4,12 @@ const FIRST_PAGE_BYTES: usize = 4 << 10;
 const LAST_PAGE_BYTES: usize = 1 << 20;
 const HEADER_BYTES: usize = 8;
 
+/// Called with memory that is about to go back to the allocator, and may be written to before it does.
+pub type Release = fn(&mut [u8]);
+
+/// For what may stay with the allocator.
+pub(super) fn keep(_: &mut [u8]) {}
+
 /// Position of a record in an [`Arena`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RecordAt(u64);
@@ -121,14 +127,22 @@ impl Arena {
         self.pages.len()
     }
 
-    /// Gives back the pages in front of that of `at`; no record in them may be asked for.
-    pub(super) fn forget_before(&mut self, at: RecordAt) {
+    /// Gives back the pages in front of that of `at`, after `release`; no record in them may be asked for.
+    pub(super) fn forget_before(&mut self, at: RecordAt, release: Release) {
         while self.forgotten < at.page()
             && let Some(page) = self.pages.get_mut(self.forgotten)
         {
             self.capacity_bytes -= page.capacity();
+            release(page);
             *page = Vec::new();
             self.forgotten += 1;
+        }
+    }
+
+    /// Gives back all that is left, after `release`.
+    pub(super) fn forget_all(mut self, release: Release) {
+        for page in &mut self.pages {
+            release(page);
         }
     }
 

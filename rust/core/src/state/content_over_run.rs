@@ -10,6 +10,7 @@ use super::{DIRECTORY, Families, Layout, Prefix, split_key};
 use crate::error::{Error, Result};
 use crate::format::{RunReader, TableKeys};
 use crate::ids::{Owner, SegmentRef};
+use crate::state::arena::Release;
 use crate::state::below::Below;
 use crate::state::eviction::Eviction;
 use crate::state::hydration::{HydratedEntries, Hydration, loaded_bytes};
@@ -218,13 +219,14 @@ impl Families {
     }
 
     /// Gives up to `bytes` of what the runs have as well and the last session did not touch, or a little more:
-    /// what was not touched for longest goes first. To be called between two sessions.
-    pub(in crate::state) fn evict(&mut self, bytes: usize) {
+    /// what was not touched for longest goes first. `release` is called with memory that records had, before it
+    /// is freed. To be called between two sessions.
+    pub(in crate::state) fn evict(&mut self, bytes: usize, release: Release) {
         let garbage: usize = self.tables().map(|(_, table)| table.garbage_bytes()).sum();
         let mut ages = BTreeMap::new();
         self.each(|table| table.add_ages(&mut ages));
         let mut eviction = Eviction::of(bytes.saturating_sub(garbage), ages);
-        self.each(|table| table.evict(&mut eviction));
+        self.each(|table| table.evict(&mut eviction, release));
     }
 
     /// Gives up the blocks of runs that were read last.

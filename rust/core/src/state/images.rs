@@ -129,7 +129,9 @@ impl StateStore {
             self.hydration = Progress::Over;
             let part = self.memory.excess() as usize;
             let before = self.families.memory_bytes();
-            self.families.evict(if all { usize::MAX } else { part });
+            let release = self.memory.budget().release();
+            let bytes = if all { usize::MAX } else { part };
+            self.families.evict(bytes, release);
             let left = self.families.memory_bytes();
             if left != before {
                 // What stays was copied.

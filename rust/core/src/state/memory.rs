@@ -1,9 +1,10 @@
 //! Memory that all stores of a process share: a target that they keep to, and a limit.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::state::arena::{self, Release};
 
 /// Bytes that the tables of many stores have taken from the allocator, against a limit.
 ///
@@ -25,6 +26,7 @@ pub struct MemoryBudget {
     session_bytes: AtomicU64,
     stores_with_session: AtomicU64,
     stores: AtomicU64,
+    release: OnceLock<Release>,
 }
 
 /// A load of so much takes about 10 ms, and from remote storage one request.
@@ -55,6 +57,7 @@ impl MemoryBudget {
             session_bytes: AtomicU64::new(0),
             stores_with_session: AtomicU64::new(0),
             stores: AtomicU64::new(0),
+            release: OnceLock::new(),
         }
     }
 
@@ -127,6 +130,17 @@ impl MemoryBudget {
     /// unless this says another.
     pub fn set_load_bytes(&self, load_bytes: u64) {
         self.load_bytes.store(load_bytes, Ordering::Relaxed);
+    }
+
+    /// What is to be done with memory of records that leave, before the allocator gets it: it may keep what it
+    /// gets, and where state leaves memory that would be as much again as stores copy meanwhile. The first
+    /// call counts.
+    pub fn release_by(&self, release: Release) {
+        let _ = self.release.set(release);
+    }
+
+    pub(super) fn release(&self) -> Release {
+        self.release.get().copied().unwrap_or(arena::keep)
     }
 
     fn target_bytes(&self) -> Option<u64> {

@@ -39,6 +39,7 @@ mod slot;
 mod store;
 mod table;
 
+pub use arena::Release;
 pub use changes::{
     ChangeKind, Changes, FamilyOfInterest, find_own, for_each_change, read_changelog, read_changes,
 };

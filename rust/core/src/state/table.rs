@@ -10,7 +10,7 @@
 
 use hashbrown::HashTable;
 
-use super::arena::{Arena, Record, RecordAt};
+use super::arena::{self, Arena, Record, RecordAt, Release};
 use super::below::Below;
 use super::entries::{Change, ChangeWriter};
 use super::order::{KeyRange, Order};
@@ -196,7 +196,7 @@ impl Table {
         self.next_session();
         let garbage = self.arena.used_bytes().saturating_sub(self.live_bytes);
         if garbage > self.live_bytes + COMPACT_MIN_BYTES {
-            self.compact();
+            self.compact(arena::keep);
         }
     }
 
@@ -500,19 +500,20 @@ impl Table {
     /// Copies records into a new arena, those of one page after the other: a page goes before those
     /// behind it are copied, so that this takes no second copy of the table. Only called with an empty
     /// undo log.
-    fn compact(&mut self) {
+    fn compact(&mut self, release: Release) {
         let numbers = self.slots_by_page();
         let mut old = std::mem::take(&mut self.arena);
         for number in numbers {
             let Some(slot) = self.slots.get_mut(number as usize) else {
                 continue;
             };
-            old.forget_before(slot.record);
+            old.forget_before(slot.record, release);
             let record = old.get(slot.record);
             if let Some(moved) = record.and_then(|r| self.arena.push(r.key, r.value)) {
                 slot.record = moved;
             }
         }
+        old.forget_all(release);
     }
 
     /// Numbers of slots, by the pages of their records; 4 bytes for each.

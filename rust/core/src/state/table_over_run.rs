@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 use super::Table;
 use crate::error::{Error, Result};
 use crate::segment::RunWriter;
-use crate::state::arena::RecordAt;
+use crate::state::arena::{RecordAt, Release};
 use crate::state::below::Below;
 use crate::state::eviction::Eviction;
 use crate::state::order::{KeyRange, Order, sort_by_key};
@@ -214,7 +214,8 @@ impl Table {
     }
 
     /// Gives up what [`Table::add_ages`] counts, as `eviction` says, and garbage, between two sessions.
-    pub(in crate::state) fn evict(&mut self, eviction: &mut Eviction) {
+    /// `release` is called with memory that records had, before it is freed.
+    pub(in crate::state) fn evict(&mut self, eviction: &mut Eviction, release: Release) {
         if self.below.is_none() {
             return;
         }
@@ -222,7 +223,7 @@ impl Table {
         let reached = |slot: &Slot| may_go(slot, last) && eviction.reaches(slot.stamp.session());
         if !self.slots.iter().any(reached) {
             if self.garbage_bytes() > 0 {
-                self.compact();
+                self.compact(release);
                 self.live_bytes = self.arena.used_bytes();
             }
             return;
@@ -246,7 +247,7 @@ impl Table {
             below.is_in_memory = false;
         }
         self.len = self.slots.iter().filter(|slot| !slot.is_dead()).count();
-        self.compact();
+        self.compact(release);
         self.live_bytes = self.arena.used_bytes();
         if is_ordered {
             let sorted = self.sorted_slots(|_| true);
