@@ -70,10 +70,10 @@ NOTES = (
     "Resident for state: the kernel's peak of the JVM's resident memory between two looks, without "
     "what has a file\nbehind it and without what the JVM itself tracks (its heap is resident from "
     "the start), less the same of a\nprocess whose batches have an eighth of the rows and few "
-    "keys: the median over its batches, less what it reports.\nMerges are in it, what malloc keeps, "
-    "and what the JVM took and gave back between two looks, such as its compilers: so the most with "
-    "little\nstate is above its median, too. Python workers are not. The result file has all of it "
-    "batch by batch."
+    "keys: the median over its batches, less what it reports.\nMerges are in it, what malloc "
+    "keeps, and what the JVM took and gave back between two looks, such as its compilers: so the "
+    "most with little\nstate is above its median, too. Python workers are not. The result file has "
+    "all of it batch by batch."
 )
 
 

@@ -106,6 +106,46 @@ def test_packages_that_workers_lack_are_named(monkeypatch: pytest.MonkeyPatch) -
     assert re.search(r"Python workers \(.*\) cannot import numpy \(.*'holdfast\[spark\]'", message)
 
 
+@pytest.fixture(params=["no CuPy", "no driver", "no device"])
+def lacking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What a machine has not that runs arrays on a device; returns what is said of it."""
+    if request.param == "no CuPy":
+        monkeypatch.setitem(sys.modules, "cupy", None)
+        return r"CuPy cannot be imported \(.*\): install 'holdfast\[gpu\]' there"
+
+    class CUDARuntimeError(RuntimeError):
+        pass
+
+    def count() -> int:
+        if request.param == "no driver":
+            raise CUDARuntimeError("cudaErrorInsufficientDriver")
+        return 0
+
+    runtime = SimpleNamespace(CUDARuntimeError=CUDARuntimeError, getDeviceCount=count)
+    cupy = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime))
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    why = r" \(cudaErrorInsufficientDriver\)" if request.param == "no driver" else ""
+    return f"CuPy finds no CUDA device{why}: run this where there is one, or without gpu=True"
+
+
+@pytest.mark.parametrize("master", ["local[2]", "spark://host:7077"])
+def test_a_device_that_workers_lack_is_said_before_anything_starts(
+    lacking: str, master: str
+) -> None:
+    session = application(master=master)
+    preflight.require_application(session, "pipeline")
+    with pytest.raises(RuntimeError, match=rf"^gpu=True: in Python workers \(.*\) {lacking}$"):
+        preflight.require_application(session, "pipeline", gpu=True)
+
+
+def test_a_device_that_is_not_there_is_said_before_anything_is_made(
+    lacking: str, tmp_path: Path
+) -> None:
+    with pytest.raises(RuntimeError, match=f"^gpu=True: {lacking}$"):
+        writer(tmp_path).open_local(tmp_path / "ckpt", gpu=True)
+    assert not (tmp_path / "ckpt").exists()
+
+
 def test_a_worker_without_holdfast_can_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     from pyspark import cloudpickle
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.regions.state import registry
-from holdfast.regions.task import region_task
+from holdfast.regions.task import array_modules
 from support.regional.stand_in_device import StandInDevice, StandInModule
 
 MODULES = ("numpy", "stand-in", "cupy")
@@ -20,13 +20,7 @@ Replace = Callable[[Any, str, Any], None]
 
 def missing(name: str) -> str | None:
     """Why a module cannot be used here; None where it can."""
-    if name != "cupy":
-        return None
-    try:
-        cupy = importlib.import_module("cupy")
-    except ImportError:
-        return "CuPy is not installed"
-    return None if cupy.cuda.is_available() else "there is no CUDA device"
+    return array_modules.missing_gpu() if name == "cupy" else None
 
 
 def array_module(name: str, replace: Replace) -> Any:
@@ -40,7 +34,8 @@ def array_module(name: str, replace: Replace) -> Any:
         return xp.device if isinstance(xp, StandInModule) else found(xp)
 
     replace(registry, "_device_of", device_of)
-    replace(region_task, "_array_module", lambda *, gpu: module if gpu else np)
+    replace(array_modules, "array_module", lambda *, gpu: module if gpu else np)
+    replace(array_modules, "missing_gpu", lambda: None)
     return module
 
 

@@ -46,6 +46,7 @@ from holdfast.regions.sinks import (
 from holdfast.regions.sinks.destination import Delivery, Destination
 from holdfast.regions.splits import FileSplits, SplitEnumerator
 from holdfast.regions.splits.file_splits import SOURCE_OPERATOR
+from holdfast.regions.task import array_modules
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -115,8 +116,12 @@ class RegionalWriter:
         ValueError
             If the checkpoint is that of a pipeline with another name or layout, or an option has a
             value that is not allowed.
+        RuntimeError
+            If there is no CuPy, or it finds no CUDA device, with `gpu`.
         """
         settings = PipelineOptions.given(options)
+        if gpu and (lacking := array_modules.missing_gpu()):
+            raise RuntimeError(f"gpu=True: {lacking}")
         if settings.bounded:
             raise ValueError(
                 "bounded=True is not allowed without Spark: call end_of_data() on the LocalQuery "
@@ -213,7 +218,8 @@ class RegionalWriter:
             If the session is one of Spark Connect.
         RuntimeError
             If the application does not run the Holdfast plugin, see `holdfast.configure`; if Python
-            workers cannot import what they need; or if a query of this name runs.
+            workers cannot import what they need; or if a query of this name runs; or with `gpu`, if
+            a Python worker has no CuPy or finds no CUDA device.
         """
         settings = PipelineOptions.given(options)
         require_trigger(trigger or {})
@@ -223,7 +229,7 @@ class RegionalWriter:
             enumerator = self._enumerator()
             source = self._rows(enumerator, opened)
             session = source.sparkSession
-            require_application(session, settings.name)
+            require_application(session, settings.name, gpu=gpu)
             if settings.regional and (found := planned_exchanges(source)):
                 warnings.warn(
                     f"rows of different regions meet in {found[0].description}, so the pipeline "

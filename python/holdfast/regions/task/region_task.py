@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from holdfast._core import CheckpointMetadata, RegionEntry, SegmentStore
 from holdfast.regions.base.clock import now_ms
@@ -20,6 +20,7 @@ from holdfast.regions.sinks.sink import OutputStore
 from holdfast.regions.splits.file_split import FileSplit
 from holdfast.regions.splits.reader import SplitReader, SplitReadError
 from holdfast.regions.state.segments import CheckpointSegments
+from holdfast.regions.task import array_modules
 from holdfast.regions.task.answered import Answered
 from holdfast.regions.task.instance import Instances, close_instances, tell_instances
 from holdfast.regions.task.region_run import RegionRun
@@ -147,7 +148,7 @@ class RegionTask:
         self._stored = CheckpointSegments(store, base)
         self._shared = SharedStates(self._stored, plan.pipeline, self._bases)
         cache.prune(plan.run, self._bases, attempt=order.attempt)
-        self._xp = _array_module(gpu=plan.options.gpu)
+        self._xp = array_modules.array_module(gpu=plan.options.gpu)
         self._runs: dict[str, RegionRun] = {}
         self._told: set[str] = set()
         self._threads = RegionThreads(plan.options.threads, gather_ms=plan.options.gather_ms)
@@ -343,13 +344,3 @@ def _sizes(batch: pa.RecordBatch, parts: Sequence[tuple[str, pa.RecordBatch]]) -
     if whole > AVERAGED_BYTES:
         return [rows.nbytes for _, rows in parts]
     return [whole * rows.num_rows // batch.num_rows for _, rows in parts]
-
-
-def _array_module(*, gpu: bool) -> Any:
-    if gpu:
-        import cupy
-
-        return cupy
-    import numpy
-
-    return numpy

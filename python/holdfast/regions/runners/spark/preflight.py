@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast._sessions import require_classic_session, runs_plugin
+from holdfast.regions.task.array_modules import missing_gpu
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +24,7 @@ _CONFIGURE: Final = (
 )
 
 
-def require_application(session: SparkSession, name: str) -> None:
+def require_application(session: SparkSession, name: str, *, gpu: bool = False) -> None:
     """Check that pipelines can run in an application, and this one beside what runs there.
 
     Parameters
@@ -32,13 +33,16 @@ def require_application(session: SparkSession, name: str) -> None:
         Its session.
     name : str
         Name of the pipeline.
+    gpu : bool, default False
+        Whether its states are on a device.
 
     Raises
     ------
     NotImplementedError
         If it is a session of Spark Connect.
     RuntimeError
-        If Holdfast is not there, on the driver or in Python workers, or the name is in use.
+        If Holdfast is not there, on the driver or in Python workers, or these lack CuPy or a
+        device that they need, or the name is in use.
     """
     require_classic_session(session)
     _require_plugin(session)
@@ -48,6 +52,8 @@ def require_application(session: SparkSession, name: str) -> None:
             "this pipeline with another name=..."
         )
     _require_worker_packages(session)
+    if gpu:
+        _require_worker_gpu(session)
 
 
 def require_source_of_splits() -> None:
@@ -126,6 +132,14 @@ def _require_worker_packages(session: SparkSession) -> None:
             f"Python workers ({python}) cannot import {', '.join(lacking)}: install "
             "'holdfast[spark]' there, or set PYSPARK_PYTHON to an interpreter that has it"
         )
+
+
+def _require_worker_gpu(session: SparkSession) -> None:
+    """Ask a Python worker: the driver may well be where there is no device."""
+    context = session.sparkContext
+    (lacking,) = context.parallelize([None], 1).map(lambda _: missing_gpu()).collect()
+    if lacking:
+        raise RuntimeError(f"gpu=True: in Python workers ({context.pythonExec}) {lacking}")
 
 
 def _same_file(python: str, other: str) -> bool:
