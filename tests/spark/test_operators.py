@@ -97,6 +97,7 @@ def run_case(
     more: Mapping[str, str] | None = None,
     progress: list[dict[str, Any]] | None = None,
     stream: Stream | None = None,
+    rest_s: float = 0,
 ) -> Batches:
     def rows_of(number: int) -> list[list[dict[str, Any]]]:
         return stream(number) if stream else events(number, batches=batches)
@@ -115,6 +116,7 @@ def run_case(
                 folder=folder,
                 parts=2 if restart else 1,
                 progress=progress,
+                rest_s=rest_s,
             )
     finally:
         select_provider(spark, "holdfast")
@@ -286,13 +288,17 @@ def test_rows_equal_those_of_rocksdb_where_keys_are_not_in_memory(
 #: Groups that time out some minutes of event time after their last rows.
 SLOWLY = {name for name in CASES if "State-event-time-" in name}
 
-#: Whose later batches change nothing, or nearly all that there is: the end of every group that they
-#: have no row for, or timers, of which the clock has a part.
+#: Whose later batches change next to nothing, or nearly all that there is: the end of every group
+#: that they have no row for, or timers, of which the clock has a part.
 NEVER_STACKED = {
     "limit-append",
+    *(f"dropDuplicatesWithinWatermark-{mode}" for mode in ("append", "update")),
     *(f"{api}-processing-time-update" for api in GROUP_STATE),
     *(f"{api}-processing-timers-update" for api in TRANSFORM),
 }
+
+#: Maintenance passes in between, one of which merges and one of which makes the run durable.
+MAINTAINED_S = 1.2
 
 
 def stacked_cells() -> Iterator[object]:
@@ -323,10 +329,12 @@ def test_rows_equal_those_of_rocksdb_where_keys_are_in_several_runs(
         more={**EVICTING, **IN_MEMORY["loaded"]},
         progress=progress,
         stream=stream,
+        rest_s=MAINTAINED_S,
     )
     assert rows == expected
     operators = [operator for batch in progress for operator in batch["stateOperators"]]
-    assert sum(operator["customMetrics"]["holdfastColdReads"] for operator in operators) > 0
+    if name not in NEVER_STACKED:
+        assert sum(operator["customMetrics"]["holdfastColdReads"] for operator in operators) > 0
     checkpoint = tmp_path / "checkpoint"
     stacks = [
         delta_runs(store_id)

@@ -42,10 +42,11 @@ def events(stream: int = 0, *, batches: int = BATCHES) -> list[list[dict[str, An
     return result
 
 
-#: Rows of batches each of which changes less than the one before, so that what maintenance makes of
-#: them lies above each other as delta runs.
-DWINDLING = (1600, 320, 160, 80, 40, 20, 10, 5)
-MINUTES_PER_DWINDLING_BATCH = 3
+#: Rows of batches: the first is more than twice what follows, and becomes a base image during two
+#: small ones. Of the next two the second is smaller, and both are so large that they do not wait
+#: for a fourth changelog. So what is made of them lies above each other as delta runs.
+DWINDLING = (8000, 5, 5, 1300, 1100, 40, 20, 10, 5)
+MINUTES_PER_DWINDLING_BATCH = 2
 
 
 def dwindling(
@@ -86,4 +87,4 @@ def dwindling(
 def dwindling_slowly(stream: int = 0) -> list[list[dict[str, Any]]]:
     """As :func:`dwindling`, where keys time out that have no rows for four minutes after a batch:
     not before some batches, because a first one brings a watermark and the others are short."""
-    return dwindling(stream, counts=(5, *DWINDLING), minutes=1)
+    return dwindling(stream, counts=(5, DWINDLING[0], *DWINDLING[3:]), minutes=1)

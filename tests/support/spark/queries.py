@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -123,11 +124,17 @@ def canonical(rows: Sequence[Row]) -> list[tuple[Any, ...]]:
     return sorted((tuple(row) for row in rows), key=repr)
 
 
-def drain(frame: DataFrame, *, checkpoint: Path | str, mode: str, into: Batches) -> Any:
-    """Runs the query until its input is used up; returns the finished StreamingQuery."""
+def drain(
+    frame: DataFrame, *, checkpoint: Path | str, mode: str, into: Batches, rest_s: float = 0
+) -> Any:
+    """Runs the query until its input is used up; returns the finished StreamingQuery.
+
+    A batch ends ``rest_s`` seconds after its rows were put out: time for maintenance.
+    """
 
     def keep(batch: DataFrame, batch_id: int) -> None:
         into[batch_id] = canonical(batch.collect())
+        time.sleep(rest_s)
 
     query = (
         frame.writeStream.outputMode(mode)
@@ -149,10 +156,12 @@ def run(
     folder: Path,
     parts: int = 2,
     progress: list[dict[str, Any]] | None = None,
+    rest_s: float = 0,
 ) -> Batches:
     """Feeds the batches of every stream in equal parts; between them the query is restarted.
 
-    What Spark says of the progress of every batch is added to ``progress``.
+    What Spark says of the progress of every batch is added to ``progress``; ``rest_s`` is as for
+    :func:`drain`.
     """
     batches: Batches = {}
     count = max(len(rows) for rows in inputs.values())
@@ -165,7 +174,8 @@ def run(
                 if number < len(rows):
                     write_batch(folders[name], number, rows[number])
         frames = {name: source(spark, path) for name, path in folders.items()}
-        done = drain(query(frames), checkpoint=folder / "checkpoint", mode=mode, into=batches)
+        checkpoint = folder / "checkpoint"
+        done = drain(query(frames), checkpoint=checkpoint, mode=mode, into=batches, rest_s=rest_s)
         if progress is not None:
             progress += done.recentProgress
     return batches
