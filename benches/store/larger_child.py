@@ -84,19 +84,21 @@ class Batches:
         return {"maintenance_ms": self._store.maintain() / _NS_PER_MS}
 
 
-def _fill(store: Any, *, keys: int, report: Reporter) -> None:
+def _fill(store: Any, *, keys: int, report: Reporter, warms_up: bool = False) -> None:
     """Put all keys, with maintenance after each batch so that they can leave memory."""
     at_once = -(-keys // _FILLING)
     ranges = [(start, min(start + at_once, keys), 1) for start in range(0, keys, at_once)]
     # A value that was there already would be no change.
     settling = [(0, 1, 2 + number) for number in range(_SETTLING)]
-    for start, end, count in [*ranges, *settling]:
+    for number, (start, end, count) in enumerate([*ranges, *settling], 1 - len(ranges)):
         store.begin()
         store.fill(start, end, count)
         store.commit()
         store.publish()
         store.maintain()
-        report("step", text=f"{start:,} keys")
+        if not warms_up:
+            settled = f"image or snapshot, batch {number} of {_SETTLING}"
+            report("step", text=settled if number > 0 else f"{end:,} keys")
     store.requireAll()
 
 
@@ -113,7 +115,8 @@ def run(spec: dict[str, Any], report: Reporter) -> None:
     # The folder may be there already, from a round before.
     warm_up = f"warm-up-{process.number}"
     small = store_in(warm_up, _WARM_UP_KEYS)
-    _fill(small, keys=_WARM_UP_KEYS, report=report)
+    report("step", text="warms up")
+    _fill(small, keys=_WARM_UP_KEYS, report=report, warms_up=True)
     small_batches = Batches(small, process, maintain_every=2)
     for workload in WORKLOADS:
         for _ in small_batches.run(workload, batches=_WARM_UPS, rows=_WARM_UP_ROWS, seed=0):

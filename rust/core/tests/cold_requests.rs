@@ -168,6 +168,93 @@ fn a_cold_key_costs_one_request_once_its_group_is_there() {
     assert!(absent.read < 20, "{absent:?}");
 }
 
+/// Deltas are small beside an image, and lie above all of its keys.
+#[test]
+fn below_a_small_delta_run_a_cold_key_costs_one_read_and_a_key_that_is_nowhere_none() {
+    let (remote, mut id) = remote();
+    let options = WriterOptions::default();
+    let writer = SegmentWriter::open(remote.storage.clone(), Term(2), options);
+    let mut changed = store(Some(1));
+    changed
+        .open(remote.storage.as_ref(), id.version, Some(&id))
+        .unwrap();
+    for batch in 0..8 {
+        changed.mend(&writer).unwrap();
+        changed.begin().unwrap();
+        // A changed value: what is behind the end of the others.
+        for n in 200 * batch..200 * (batch + 1) {
+            changed
+                .put(FIRST_FAMILY, &key(n), &value(KEYS + n))
+                .unwrap();
+        }
+        id = changed.commit(&writer).unwrap();
+        writer.sync().unwrap();
+        if batch == 6 {
+            let due = changed.merge_task(&writer, 1, &HashSet::new()).unwrap();
+            assert!(!due.makes_base_image());
+            changed.accept(due.run(remote.storage.as_ref(), &writer).unwrap());
+            writer.sync().unwrap();
+        }
+    }
+    writer.seal().unwrap();
+    assert_eq!((changed.merged_runs(), changed.unmerged()), (2, 1));
+    let delta = inspect_segment(remote.storage.as_ref(), &id.segment.unwrap());
+    let delta = delta.unwrap().head.lineage[1];
+    let index = inspect_segment(remote.storage.as_ref(), &delta)
+        .unwrap()
+        .index;
+    assert!(delta.len < 256 << 10 && index.unwrap().blocks > 8);
+    let mut store = store(Some(1));
+    store
+        .open(remote.storage.as_ref(), id.version, Some(&id))
+        .unwrap();
+    let blocks = look_up(&mut store, 2_000..4_000);
+    assert!(blocks <= 2_020, "{blocks} of 2,000 keys");
+    let before = store.stats().cold_reads;
+    for n in KEYS..KEYS + 1_000 {
+        assert_eq!(store.get(FIRST_FAMILY, &key(n)).unwrap(), None);
+    }
+    let absent = store.stats().cold_reads - before;
+    assert!(absent < 20, "{absent} of 1,000 keys");
+    for n in 0..1_400 {
+        let found = store.get(FIRST_FAMILY, &key(n)).unwrap();
+        assert_eq!(found, Some(value(KEYS + n).as_slice()), "{n}");
+    }
+}
+
+/// Where memory is short, small stores are not in memory either.
+#[test]
+fn small_runs_have_filters_where_memory_was_short() {
+    for is_short in [false, true] {
+        let (dir, storage) = faulty();
+        let remote = Remote { dir, storage };
+        let writer = SegmentWriter::open(remote.storage.clone(), Term(1), WriterOptions::default());
+        let mut store = store(Some(if is_short { 1 } else { u64::MAX - 1 }));
+        store.open(remote.storage.as_ref(), 0, None).unwrap();
+        for batch in 0..4 {
+            store.mend(&writer).unwrap();
+            store.begin().unwrap();
+            for n in 400 * batch..400 * (batch + 1) {
+                store.put(FIRST_FAMILY, &key(n), &value(n)).unwrap();
+            }
+            store.commit(&writer).unwrap();
+            writer.sync().unwrap();
+        }
+        let image = store.merge_task(&writer, 1, &HashSet::new()).unwrap();
+        assert!(image.makes_base_image());
+        let image = image.run(remote.storage.as_ref(), &writer).unwrap();
+        writer.sync().unwrap();
+        store.accept(image);
+        store.begin().unwrap();
+        let id = store.commit(&writer).unwrap();
+        let report = inspect_segment(remote.storage.as_ref(), &id.segment.unwrap()).unwrap();
+        let index = report.index.unwrap();
+        assert!(index.blocks > 8);
+        // Loaded whole, it needs none.
+        assert_eq!(index.filters, u64::from(is_short));
+    }
+}
+
 #[test]
 fn with_a_local_cache_each_page_is_fetched_once() {
     let (remote, id) = remote();

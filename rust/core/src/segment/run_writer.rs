@@ -88,6 +88,11 @@ impl RunWriter<'_> {
             .expect(bytes as usize, self.gathered_bytes() as usize);
     }
 
+    /// Keys will be looked up in it while it is not in memory, however small it is.
+    pub fn expect_lookups(&mut self) {
+        self.encoder.filter_always();
+    }
+
     fn gathered_bytes(&self) -> u64 {
         GATHERED_BYTES.min(self.writer.bounds().max_file_bytes / 8)
     }

@@ -302,6 +302,9 @@ impl StateStore {
             runs: 0,
         };
         let mut run = writer.begin_run(&new)?;
+        if self.memory.budget().was_short() {
+            run.expect_lookups();
+        }
         self.families.snapshot(&mut run)?;
         at.rest_on(run.finish_durable()?);
         Ok(())

@@ -86,6 +86,9 @@ impl MergeTask {
         };
         let mut run = writer.begin_run(&new)?;
         run.expect_bytes(self.merged.iter().map(|segment| segment.len).sum());
+        if self.budget.was_short() {
+            run.expect_lookups();
+        }
         let mut merge = Merge::new(inputs).map_err(|e| e.context(&self.owner))?;
         while let Some((key, change)) = merge.next().map_err(|e| e.context(&self.owner))? {
             // Where nothing older lies below, what is gone needs no mention.

@@ -27,8 +27,9 @@ const GROUP_KEYS: usize = 64 << 10;
 /// Or to an index of this size, so that large keys do not make a large group.
 const GROUP_INDEX_BYTES: usize = 128 << 10;
 
-/// A run of one group of at most so many bytes of entries has no filter: a reader of single keys reads
-/// all of it with one read, and most stores are that small.
+/// A run of one group of at most so many bytes of entries has no filter if what lies below it takes no
+/// more either, unless it is asked for: most stores are that small, and are loaded whole as long as
+/// there is memory. Above more, it is asked for all keys that are not in memory.
 const UNFILTERED_BYTES: u64 = 256 << 10;
 
 /// Groups are gathered up to this size and written together, so that a reader gets the groups of about
@@ -60,6 +61,8 @@ pub(crate) struct RunEncoder {
     group_start: u64,
     /// Of the keys of the group.
     hashes: Vec<u64>,
+    /// However small it is.
+    has_filter: bool,
     /// Groups that wait for the end of their section.
     section: Vec<u8>,
     /// Which entries of the directory these are.
@@ -92,6 +95,7 @@ impl RunEncoder {
         .map_err(|e| e.context(format!("head of a segment of {}", new.owner)))?;
         let mut root = Xxh3::new();
         root.update(&out);
+        let below = new.lineage.iter().map(|segment| segment.len);
         Ok(Self {
             compression,
             out,
@@ -107,11 +111,17 @@ impl RunEncoder {
             group_index_bytes: 0,
             group_start: 0,
             hashes: Vec::new(),
+            has_filter: below.fold(0, u64::saturating_add) > UNFILTERED_BYTES,
             section: Vec::new(),
             in_section: 0..0,
             directory: DirectoryMessage::default(),
             totals: Totals::default(),
         })
+    }
+
+    /// Gives it a filter however small it and what lies below become.
+    pub fn filter_always(&mut self) {
+        self.has_filter = true;
     }
 
     /// Adds an entry whose key is `prefix` and then `key`; `None` removes the key. Keys behind a prefix
@@ -196,7 +206,9 @@ impl RunEncoder {
         if !self.block.is_empty() {
             self.close_block()?;
         }
-        if self.directory.groups.is_empty() && self.totals.payload_bytes <= UNFILTERED_BYTES {
+        let is_small =
+            self.directory.groups.is_empty() && self.totals.payload_bytes <= UNFILTERED_BYTES;
+        if is_small && !self.has_filter {
             self.hashes.clear();
         }
         if !self.group.blocks.is_empty() {

@@ -33,7 +33,10 @@ fn encoder(compression: Compression) -> RunEncoder {
 }
 
 fn encode(entries: &[Entry], compression: Compression) -> (Vec<u8>, u128) {
-    let mut encoder = encoder(compression);
+    encode_with(encoder(compression), entries)
+}
+
+fn encode_with(mut encoder: RunEncoder, entries: &[Entry]) -> (Vec<u8>, u128) {
     let mut bytes = Vec::new();
     // Keys come in two parts, the first of one length in all of them.
     let shortest = entries.iter().map(|(key, _)| key.len()).min().unwrap_or(0);
@@ -108,9 +111,9 @@ fn read_from_the_end(bytes: &[u8], digest: u128) -> (Vec<Entry>, usize) {
         let (body, _) = block(bytes, group.offset, FrameKind::Group);
         let message = GroupMessage::decode(body.as_slice()).unwrap();
         assert_eq!(message.blocks[0].separator, group.separator);
-        // Runs that are read whole have none.
-        let small = directory.groups.len() == 1 && totals.payload_bytes <= 256 << 10;
-        assert_eq!(message.filter.is_none(), small);
+        // Others may be loaded whole.
+        let large = directory.groups.len() > 1 || totals.payload_bytes > 256 << 10;
+        assert!(message.filter.is_some() || !large);
         let descriptor = message.filter.as_ref().map(descriptor_of);
         let fingerprints = message.filter.map(|filter| filter.fingerprints);
         let filter = descriptor.as_ref().zip(fingerprints.as_ref());
@@ -258,9 +261,20 @@ proptest! {
     fn single_keys_are_found_and_others_are_not(
         entries in any_entries(),
         others in prop::collection::vec(prop::collection::vec(0u8..5, 0..40), 0..20),
+        filtered in any::<bool>(),
     ) {
-        let (bytes, _) = encode(&entries, Compression::Lz4);
+        let mut encoder = encoder(Compression::Lz4);
+        if filtered {
+            encoder.filter_always();
+        }
+        let (bytes, digest) = encode_with(encoder, &entries);
+        read_from_the_end(&bytes, digest);
         let run = reader(&bytes).unwrap();
+        for number in 0..run.groups() {
+            let has_filter = run.group(number).unwrap().filter().is_some();
+            // Of other sizes some have one anyway.
+            prop_assert!(has_filter || !filtered);
+        }
         prop_assert_eq!(run.head().entries, entries.len() as u64);
         for (key, value) in &entries {
             prop_assert_eq!(look_up(&run, key).unwrap(), Some(value.clone()));
