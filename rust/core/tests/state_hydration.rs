@@ -598,3 +598,39 @@ fn damage_is_an_error_while_a_scan_is_open() {
         .unwrap();
     assert_eq!(all_of(&mut store), model);
 }
+
+/// Such runs have no table, as those of a store without column families.
+#[test]
+fn a_store_all_of_whose_families_are_gone_has_nothing_to_bring_into_memory() {
+    let world = world();
+    let mut store = world.store(Layout::Columns);
+    store.open(world.storage.as_ref(), 0, None).unwrap();
+    world.begin(&mut store);
+    let family = store.open_family("gone", FamilyOptions::default()).unwrap();
+    store.put(family, &key(1), &value(1)).unwrap();
+    world.commit(&mut store);
+    world.merge(&mut store, true);
+    world.begin(&mut store);
+    let id = world.commit(&mut store);
+    // The base image is small, and would be loaded whole.
+    world.budget.set_load_bytes(0);
+    let mut store = world.store(Layout::Columns);
+    store
+        .open(world.storage.as_ref(), id.version, Some(&id))
+        .unwrap();
+    world.begin(&mut store);
+    assert!(store.is_hydrating());
+    assert!(store.remove_family("gone").unwrap());
+    world.commit(&mut store);
+    world.merge(&mut store, true);
+    for _ in 0..2 {
+        world.begin(&mut store);
+        hydrate(&mut store).unwrap();
+        let family = store
+            .open_family("again", FamilyOptions::default())
+            .unwrap();
+        store.put(family, &key(2), &value(2)).unwrap();
+        assert_eq!(store.get(family, &key(2)).unwrap(), Some(&value(2)[..]));
+        world.commit(&mut store);
+    }
+}

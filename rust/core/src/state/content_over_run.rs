@@ -177,7 +177,12 @@ impl Families {
     /// What the runs have, to be brought into memory; `None` in a store that lies over none.
     pub(in crate::state) fn hydration(&self, everything: bool) -> Option<Hydration> {
         let runs = self.runs.as_ref()?;
-        Some(Hydration::of(runs, &Prefix::new(DIRECTORY).0, everything))
+        let directory = Prefix::new(DIRECTORY).0;
+        let directory = match self.layout {
+            Layout::Plain(_) => None,
+            Layout::Columns => Some(&directory[..]),
+        };
+        Some(Hydration::of(runs, directory, everything))
     }
 
     /// What all that the runs have would take in memory, at most.

@@ -74,13 +74,14 @@ pub(super) enum Progress {
 }
 
 impl Hydration {
-    /// Of a store over `runs`: of everything, or else of what delta runs have.
-    pub(super) fn of(runs: &Arc<RunStack>, directory: &[u8], everything: bool) -> Self {
-        let mut prefixes: BTreeSet<&[u8]> = runs.prefixes().collect();
-        if prefixes.is_empty() {
-            // A store without column families.
-            prefixes.insert(&[]);
-        } else {
+    /// Of a store over `runs`: of everything, or else of what delta runs have. `directory` is the prefix
+    /// of that table in a store with column families, of which the runs may have no table at all.
+    pub(super) fn of(runs: &Arc<RunStack>, directory: Option<&[u8]>, everything: bool) -> Self {
+        let mut prefixes: BTreeSet<&[u8]> = match directory {
+            Some(_) => runs.prefixes().collect(),
+            None => BTreeSet::from([&[][..]]),
+        };
+        if let Some(directory) = directory {
             prefixes.remove(directory);
         }
         let pass = |left_out| prefixes.iter().rev().map(move |p| (p.to_vec(), left_out));
