@@ -84,21 +84,28 @@ class Batches:
         return {"maintenance_ms": self._store.maintain() / _NS_PER_MS}
 
 
-def _fill(store: Any, *, keys: int, report: Reporter, warms_up: bool = False) -> None:
-    """Put all keys, with maintenance after each batch so that they can leave memory."""
-    at_once = -(-keys // _FILLING)
-    ranges = [(start, min(start + at_once, keys), 1) for start in range(0, keys, at_once)]
-    # A value that was there already would be no change.
-    settling = [(0, 1, 2 + number) for number in range(_SETTLING)]
-    for number, (start, end, count) in enumerate([*ranges, *settling], 1 - len(ranges)):
+def _fill(store: Any, *, keys: int) -> Iterator[str]:
+    """Put all keys, with maintenance after each batch so that they can leave memory.
+
+    Yields how far it is.
+    """
+
+    def put(start: int, end: int, count: int) -> None:
         store.begin()
         store.fill(start, end, count)
         store.commit()
         store.publish()
         store.maintain()
-        if not warms_up:
-            settled = f"image or snapshot, batch {number} of {_SETTLING}"
-            report("step", text=settled if number > 0 else f"{end:,} keys")
+
+    at_once = -(-keys // _FILLING)
+    for start in range(0, keys, at_once):
+        end = min(start + at_once, keys)
+        put(start, end, 1)
+        yield f"{end:,} keys"
+    for number in range(1, _SETTLING + 1):
+        # A value that was there already would be no change.
+        put(0, 1, 1 + number)
+        yield f"image or snapshot, batch {number} of {_SETTLING}"
     store.requireAll()
 
 
@@ -116,7 +123,8 @@ def run(spec: dict[str, Any], report: Reporter) -> None:
     warm_up = f"warm-up-{process.number}"
     small = store_in(warm_up, _WARM_UP_KEYS)
     report("step", text="warms up")
-    _fill(small, keys=_WARM_UP_KEYS, report=report, warms_up=True)
+    for _ in _fill(small, keys=_WARM_UP_KEYS):
+        pass
     small_batches = Batches(small, process, maintain_every=2)
     for workload in WORKLOADS:
         for _ in small_batches.run(workload, batches=_WARM_UPS, rows=_WARM_UP_ROWS, seed=0):
@@ -129,7 +137,8 @@ def run(spec: dict[str, Any], report: Reporter) -> None:
     store = store_in("measured", spec["keys"])
     batches = Batches(store, process, maintain_every=spec["maintain_every"])
     if spec["at"] is None:
-        _fill(store, keys=spec["keys"], report=report)
+        for step in _fill(store, keys=spec["keys"]):
+            report("step", text=step)
     else:
         store.stand(spec["at"]["version"], spec["at"]["commit_id"], spec["at"]["next_new"])
         for number, workload in enumerate(spec["workloads"]):

@@ -39,6 +39,16 @@ struct Requests {
 }
 
 impl Remote {
+    fn empty() -> Self {
+        let (dir, storage) = faulty();
+        Self { dir, storage }
+    }
+
+    fn writer(&self, term: u64) -> SegmentWriter {
+        let options = WriterOptions::default();
+        SegmentWriter::open(self.storage.clone(), Term(term), options)
+    }
+
     fn requests(&self) -> Requests {
         Requests {
             opened: self.storage.calls(Operation::Open),
@@ -90,8 +100,7 @@ fn store(target_bytes: Option<u64>) -> StateStore {
 
 /// A base image of all keys and one changelog above it.
 fn written(remote: &Remote) -> CommitId {
-    let storage: Arc<dyn Storage> = remote.storage.clone();
-    let writer = SegmentWriter::open(storage, Term(1), WriterOptions::default());
+    let writer = remote.writer(1);
     let mut store = store(Some(u64::MAX - 1));
     store.open(remote.storage.as_ref(), 0, None).unwrap();
     store.begin().unwrap();
@@ -115,8 +124,7 @@ fn written(remote: &Remote) -> CommitId {
 }
 
 fn remote() -> (Remote, CommitId) {
-    let (dir, storage) = faulty();
-    let remote = Remote { dir, storage };
+    let remote = Remote::empty();
     let id = written(&remote);
     (remote, id)
 }
@@ -172,9 +180,9 @@ fn a_cold_key_costs_one_request_once_its_group_is_there() {
 #[test]
 fn below_a_small_delta_run_a_cold_key_costs_one_read_and_a_key_that_is_nowhere_none() {
     let (remote, mut id) = remote();
-    let options = WriterOptions::default();
-    let writer = SegmentWriter::open(remote.storage.clone(), Term(2), options);
-    let mut changed = store(Some(1));
+    let writer = remote.writer(2);
+    // As long as there is memory: the image is what the run is to be looked up above.
+    let mut changed = store(Some(u64::MAX - 1));
     changed
         .open(remote.storage.as_ref(), id.version, Some(&id))
         .unwrap();
@@ -226,9 +234,8 @@ fn below_a_small_delta_run_a_cold_key_costs_one_read_and_a_key_that_is_nowhere_n
 #[test]
 fn small_runs_have_filters_where_memory_was_short() {
     for is_short in [false, true] {
-        let (dir, storage) = faulty();
-        let remote = Remote { dir, storage };
-        let writer = SegmentWriter::open(remote.storage.clone(), Term(1), WriterOptions::default());
+        let remote = Remote::empty();
+        let writer = remote.writer(1);
         let mut store = store(Some(if is_short { 1 } else { u64::MAX - 1 }));
         store.open(remote.storage.as_ref(), 0, None).unwrap();
         for batch in 0..4 {
@@ -305,9 +312,8 @@ fn a_scan_of_cold_keys_reads_ahead() {
 #[test]
 fn stores_that_are_opened_together_read_each_object_once() {
     for merges in [false, true] {
-        let (dir, storage) = faulty();
-        let remote = Remote { dir, storage };
-        let writer = SegmentWriter::open(remote.storage.clone(), Term(1), WriterOptions::default());
+        let remote = Remote::empty();
+        let writer = remote.writer(1);
         let budget = Arc::new(MemoryBudget::unlimited());
         budget.set_target_bytes(Some(1 << 30));
         let store_of = |partition: usize| {

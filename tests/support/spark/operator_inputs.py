@@ -54,6 +54,7 @@ def dwindling(
     *,
     counts: Sequence[int] = DWINDLING,
     minutes: int = MINUTES_PER_DWINDLING_BATCH,
+    anew: bool = False,
 ) -> list[list[dict[str, Any]]]:
     """Nearly every row of the largest batch has a key of its own; later ones have some of these.
 
@@ -65,17 +66,20 @@ def dwindling(
         Rows of each batch.
     minutes
         Event time of each batch.
+    anew
+        Later batches have keys of their own instead.
     """
     result = []
     for batch, count in enumerate(counts):
         span = minutes * 60
+        suffix = f"-{batch}" if anew else ""
         rows = []
         for i in range(count):
             n = i * 7 + stream + 3 * batch
             seconds = batch * span + (i * 37) % span - (900 if n % 23 == 22 else 0)
             rows.append(
                 {
-                    "key": f"k{n % (DWINDLING[0] - 3)}" if n % 29 else None,
+                    "key": f"k{n % (DWINDLING[0] - 3)}{suffix}" if n % 29 else None,
                     "value": (n * 31) % 1000 - 300,
                     "time": START + dt.timedelta(seconds=seconds),
                 }
@@ -88,3 +92,8 @@ def dwindling_slowly(stream: int = 0) -> list[list[dict[str, Any]]]:
     """As :func:`dwindling`, where keys time out that have no rows for four minutes after a batch:
     not before some batches, because a first one brings a watermark and the others are short."""
     return dwindling(stream, counts=(5, DWINDLING[0], *DWINDLING[3:]), minutes=1)
+
+
+def dwindling_anew(stream: int = 0) -> list[list[dict[str, Any]]]:
+    """As :func:`dwindling`, for operators that change nothing for a key that is there."""
+    return dwindling(stream, anew=True)

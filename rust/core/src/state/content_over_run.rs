@@ -3,7 +3,7 @@
 //! The directory of column families stays in memory. Every other table has the keys of the runs that
 //! begin with its prefix; a table of which no run has a key stands on its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{DIRECTORY, Families, Layout, Prefix, split_key};
@@ -178,11 +178,11 @@ impl Families {
     pub(in crate::state) fn hydration(&self, everything: bool) -> Option<Hydration> {
         let runs = self.runs.as_ref()?;
         let directory = Prefix::new(DIRECTORY).0;
-        let directory = match self.layout {
-            Layout::Plain(_) => None,
-            Layout::Columns => Some(&directory[..]),
+        let tables = match self.layout {
+            Layout::Plain(_) => BTreeSet::from([&[][..]]),
+            Layout::Columns => runs.prefixes().filter(|p| **p != directory).collect(),
         };
-        Some(Hydration::of(runs, directory, everything))
+        Some(Hydration::of(runs, &tables, everything))
     }
 
     /// What all that the runs have would take in memory, at most.

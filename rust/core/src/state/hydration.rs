@@ -74,17 +74,10 @@ pub(super) enum Progress {
 }
 
 impl Hydration {
-    /// Of a store over `runs`: of everything, or else of what delta runs have. `directory` is the prefix
-    /// of that table in a store with column families, of which the runs may have no table at all.
-    pub(super) fn of(runs: &Arc<RunStack>, directory: Option<&[u8]>, everything: bool) -> Self {
-        let mut prefixes: BTreeSet<&[u8]> = match directory {
-            Some(_) => runs.prefixes().collect(),
-            None => BTreeSet::from([&[][..]]),
-        };
-        if let Some(directory) = directory {
-            prefixes.remove(directory);
-        }
-        let pass = |left_out| prefixes.iter().rev().map(move |p| (p.to_vec(), left_out));
+    /// Of a store over `runs`: of everything in the tables with these prefixes, or else of what delta runs
+    /// have of them.
+    pub(super) fn of(runs: &Arc<RunStack>, tables: &BTreeSet<&[u8]>, everything: bool) -> Self {
+        let pass = |left_out| tables.iter().rev().map(move |p| (p.to_vec(), left_out));
         let mut passes = Vec::new();
         if everything {
             passes.extend(pass(0));
