@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from holdfast._core import CheckpointMetadata
 from support.regional.pipelines import Row, expected, output_of, rows_of
 from support.spark.regional_input import write_rows
 from support.spark.regional_job import REGIONS
 from support.spark.regional_run import log_of, run_job
-from support.spark.standalone import StandaloneCluster
+from support.spark.standalone import StandaloneCluster, has_mounts
 
 pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(900)]
 
@@ -69,3 +70,27 @@ def test_executors_are_given_back_and_asked_for_again_while_the_pipeline_runs(
     assert code == 0, log_of(tmp_path)
     assert len(cluster.executors()) > 2, "some went and others came"
     assert output_of(tmp_path / "out") == expected(batches)
+
+
+@pytest.mark.parametrize("folder", ["checkpoint", "output"])
+def test_executors_that_do_not_see_a_folder_of_the_driver_write_nothing_there(
+    tmp_path: Path, batches: list[list[Row]], folder: str
+) -> None:
+    if not has_mounts():
+        pytest.skip("needs a user who may mount")
+    (tmp_path / "cluster").mkdir()
+    checkpoint, output = tmp_path / "checkpoint" / "of", tmp_path / "output" / "of"
+    unseen = tmp_path / folder
+    unseen.mkdir()
+    cluster = StandaloneCluster(tmp_path / "cluster", workers=2, unseen=unseen)
+    try:
+        places = ["--checkpoint", str(checkpoint), "--output", str(output)]
+        assert run_job(tmp_path, "--master", cluster.url, *places, *settings(cores__max=2)) == 1
+    finally:
+        cluster.close()
+    said = log_of(tmp_path)
+    assert f"does not see the driver's {folder} folder {unseen / 'of'}" in said
+    assert "mounted on the driver and on all executors" in said
+    assert output_of(output) == []
+    (begun,) = (checkpoint / "metadata").iterdir()
+    assert not CheckpointMetadata.read(begun).regions

@@ -43,7 +43,7 @@ def write_rows(folder: Path, batch: int, rows: Sequence[Row], *, split: bool = F
     staged.rename(files)
 
 
-def regional_source(spark: SparkSession, folder: Path) -> DataFrame:
+def regional_source(spark: SparkSession, folder: Path | str) -> DataFrame:
     """The files as a stream."""
     return (
         spark.readStream.schema("region string, id long, key long")

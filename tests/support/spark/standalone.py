@@ -5,13 +5,29 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import pyspark
 
 from support import environment
 from support.servers import free_port, wait_until_up
+
+#: Runs a program with mounts of its own.
+_UNSHARED: Final = ("unshare", "--mount", "--propagation", "private")
+
+#: Hides the folder that is the first argument, and becomes the program in the others.
+_HIDDEN: Final = 'mount -t tmpfs none "$0" && exec "$@"'
+
+
+def has_mounts() -> bool:
+    """Whether this user may give a process mounts of its own."""
+    try:
+        return subprocess.run([*_UNSHARED, "true"], capture_output=True).returncode == 0
+    except FileNotFoundError:
+        return False
 
 
 class StandaloneCluster:
@@ -23,10 +39,14 @@ class StandaloneCluster:
         Receives logs and the folders of applications; must exist.
     workers
         Their number; each has one core.
+    unseen
+        A folder in whose place the workers, and with them the executors, see an empty one of their
+        own, as on other machines. Needs `has_mounts`.
     """
 
-    def __init__(self, folder: Path, *, workers: int) -> None:
+    def __init__(self, folder: Path, *, workers: int, unseen: Path | None = None) -> None:
         self._folder = folder
+        self._apart = [] if unseen is None else [*_UNSHARED, "sh", "-c", _HIDDEN, str(unseen)]
         port = free_port()
         #: For ``--master``.
         self.url = f"spark://127.0.0.1:{port}"
@@ -36,17 +56,19 @@ class StandaloneCluster:
             self._start(f"{deploy}.master.Master", "--port", str(port), until="New state: ALIVE")
             for _ in range(workers):
                 limits = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / "work")]
-                self._start(f"{deploy}.worker.Worker", *limits, self.url, until="Successfully reg")
+                name = f"{deploy}.worker.Worker"
+                self._start(name, *limits, self.url, until="Successfully reg", apart=self._apart)
         except BaseException:
             self.close()
             raise
 
-    def _start(self, name: str, *arguments: str, until: str) -> None:
+    def _start(self, name: str, *arguments: str, until: str, apart: Sequence[str] = ()) -> None:
         log = self._folder / f"{len(self._processes)}-{name.rpartition('.')[2]}.log"
         address = ["--host", "127.0.0.1", "--webui-port", str(free_port())]
         with log.open("wb") as output:
             process = subprocess.Popen(
                 [
+                    *apart,
                     str(Path(pyspark.__file__).parent / "bin" / "spark-class"),
                     name,
                     *address,

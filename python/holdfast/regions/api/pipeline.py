@@ -108,7 +108,8 @@ class RegionalPipeline:
         Parameters
         ----------
         path : str or Path
-            Output folder. Readers never see rows of an unfinished checkpoint.
+            Output folder. Readers never see rows of an unfinished checkpoint. A `Path` is mounted
+            on driver and executors; a string is a URI, or a path of Spark's default file system.
         compression : str, default "zstd"
             Codec, as in ``pyarrow.parquet.write_table``.
 
@@ -116,7 +117,8 @@ class RegionalPipeline:
         -------
         RegionalWriter
         """
-        return self.write_to(ParquetSink(path, compression=compression))
+        sink = ParquetSink(path, compression=compression)
+        return RegionalWriter(self._chain, SinkDestination(sink, named=path))
 
     def write_delta(
         self, path: str | Path, *, compression: Compression = DEFAULT_COMPRESSION

@@ -132,7 +132,7 @@ class RegionalWriter:
         if named := self._output.spark_only:
             raise ValueError(
                 f"{named} is not allowed without Spark, which alone reaches this file system: give "
-                "it a path, or use start()"
+                "it a pathlib.Path, or use start()"
             )
         enumerator = self._enumerator()
 
@@ -176,9 +176,10 @@ class RegionalWriter:
         Parameters
         ----------
         checkpoint : str or Path
-            Folder of the checkpoints: a path of a file system that is mounted on driver and
-            executors, or the URI of a folder on one that Spark reaches, such as ``hdfs:`` or
-            ``s3a:``.
+            Folder of the checkpoints. A `Path` is one of a file system that is mounted on driver
+            and executors. A string is the URI of a folder on one that Spark reaches, such as
+            ``hdfs:`` or ``s3a:``, or without a scheme a path of Spark's default file system
+            (``fs.defaultFS``), which on one machine is the mounted one.
         restore : Restore, optional
             Begin a new checkpoint folder from a savepoint or another folder, see
             `holdfast.restore`.
@@ -230,6 +231,7 @@ class RegionalWriter:
             source = self._rows(enumerator, opened)
             session = source.sparkSession
             require_application(session, settings.name, gpu=gpu)
+            self._output.require_place()
             if settings.regional and (found := planned_exchanges(source)):
                 warnings.warn(
                     f"rows of different regions meet in {found[0].description}, so the pipeline "
@@ -309,6 +311,7 @@ class RegionalWriter:
                 finish_claim(restore, folders)
         if output is not None:
             publisher = GuardedPublisher(publisher, partial(output.require_still, owner))
+            plan = replace(plan, output_mark=output.mounted_file)
         runner = runner_of(plan)
         opened.callback(runner.close)
         history = HistoryLog(folders, run=plan.run, days=settings.history_days)

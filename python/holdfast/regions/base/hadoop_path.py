@@ -12,6 +12,7 @@ import errno
 import io
 import os
 import posixpath
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -118,6 +119,11 @@ class HadoopPath:
     def is_relative_to(self, other: object) -> bool:
         """Whether it is another path, or below that."""
         return isinstance(other, HadoopPath) and f"{self._uri}/".startswith(f"{other._uri}/")
+
+    @property
+    def is_mounted(self) -> bool:
+        """Whether it needs no JVM: its scheme is ``file``."""
+        return self._uri.startswith("file:")
 
     def path_below(self, folder: HadoopPath) -> str:
         """Return the names from a folder down to this path, with slashes."""
@@ -354,8 +360,17 @@ class HadoopPath:
         )
 
 
+def has_session() -> bool:
+    """Whether there is a Spark session in this process."""
+    # Whoever has one has imported its module; those without Spark need not wait for that.
+    pyspark = sys.modules.get("pyspark")
+    return pyspark is not None and pyspark.SparkContext._active_spark_context is not None
+
+
 def qualified(uri: str) -> HadoopPath:
     """Return the path of a URI as its file system writes it, so that one folder has one name.
+
+    Without a scheme it is one of Spark's default file system.
 
     Raises
     ------

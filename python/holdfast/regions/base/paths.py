@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from holdfast.regions.base.hadoop_path import HadoopPath, qualified
+from holdfast.regions.base.hadoop_path import HadoopPath, has_session, qualified
 
 #: A folder on a file system that is mounted, or on one that only the JVM reaches.
 AnyPath = Path | HadoopPath
@@ -21,8 +21,10 @@ def any_folder(path: str | os.PathLike[str] | HadoopPath) -> AnyPath:
     Parameters
     ----------
     path : str or os.PathLike
-        A path of a file system that is mounted, or as a string also a URI such as
-        ``hdfs://namenode/checkpoints`` or ``s3a://bucket/checkpoints``.
+        As a string a URI such as ``hdfs://namenode/checkpoints`` or ``s3a://bucket/checkpoints``;
+        one without a scheme is a path of Spark's default file system (``fs.defaultFS``), as it is
+        for Spark itself, or without a Spark session one of a file system that is mounted. A
+        `pathlib.Path` is always mounted.
 
     Raises
     ------
@@ -33,15 +35,30 @@ def any_folder(path: str | os.PathLike[str] | HadoopPath) -> AnyPath:
     """
     if isinstance(path, HadoopPath):
         return path
-    scheme = _SCHEME.match(path) if isinstance(path, str) else None
-    if scheme is None or scheme[1].lower() == "file":
+    if not isinstance(path, str) or not path:
         return local_folder(path)
-    return qualified(os.fspath(path))
+    scheme = _SCHEME.match(path)
+    if scheme is None:
+        is_local = not has_session() or qualified("/").is_mounted
+    else:
+        is_local = scheme[1].lower() == "file"
+    return local_folder(path) if is_local else qualified(path)
+
+
+def owned_folder(location: str | os.PathLike[str]) -> AnyPath:
+    """Return the folder that a sink says is its own: an absolute path is mounted."""
+    text = os.fspath(location)
+    return any_folder(Path(text) if text.startswith("/") else location)
 
 
 def recorded_folder(location: str) -> AnyPath:
     """Return a folder by the text that `str` made of its path."""
     return Path(location) if location.startswith("/") else HadoopPath(location)
+
+
+def spark_name(path: AnyPath) -> str:
+    """Return the path for Spark, to which one without a scheme is of its default file system."""
+    return str(path) if isinstance(path, HadoopPath) else f"file:{path}"
 
 
 def local_folder(path: str | os.PathLike[str]) -> Path:

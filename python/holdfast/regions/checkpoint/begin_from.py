@@ -85,8 +85,9 @@ def restore(
     Parameters
     ----------
     path : str or path-like
-        A savepoint, or the checkpoint folder of a pipeline that does not run any more: a path, or
-        the URI of a folder on a file system that Spark reaches.
+        A savepoint, or the checkpoint folder of a pipeline that does not run any more: a `Path`
+        that is mounted, or as a string the URI of a folder on a file system that Spark reaches, or
+        a path of Spark's default one.
     mode : {"no_claim", "claim"}, default "no_claim"
         With ``claim``, the new pipeline owns the old folder and deletes its checkpoints, all of
         them, as soon as it has its own first one. Files that no pipeline made stay. The folder of

@@ -16,7 +16,7 @@ from holdfast._core import (
     read_segment,
 )
 from holdfast.regions.base.hadoop_path import HadoopPath, call_jvm
-from holdfast.regions.base.paths import AnyPath
+from holdfast.regions.base.paths import AnyPath, spark_name
 from holdfast.regions.state.segments import SegmentAppender
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def stored_segments(folder: AnyPath, *, into: AnyPath | None = None) -> Iterator
     if isinstance(folder, HadoopPath):
         segments = _SegmentsInJvm(str(folder), folder)
     elif isinstance(into, HadoopPath):
-        segments = _SegmentsInJvm(f"file:{folder}", into)
+        segments = _SegmentsInJvm(spark_name(folder), into)
     else:
         yield _LocalSegments(folder)
         return

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.regions.coordinator import Outcome
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pyarrow as pa
 
     from holdfast.regions.sinks import TwoPhaseSink
@@ -139,6 +141,9 @@ class PipelinePlan:
         Reads what events hand to regions: the rows that the source itself gives a task only say
         which regions it runs. A region that fails stores no rows then; its splits are handed out
         again.
+    output_mark : Path, optional
+        A file that the driver has put into the output folder, if that is mounted: where it is not
+        seen, output would go to another folder of that name.
     """
 
     pipeline: str
@@ -148,6 +153,7 @@ class PipelinePlan:
     sink: TwoPhaseSink
     options: TaskOptions = field(default_factory=TaskOptions)
     splits: SplitReader | None = None
+    output_mark: Path | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Encode the sink, which may be of a class that workers do not find."""

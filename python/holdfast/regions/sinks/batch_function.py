@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast._core import Staged
-from holdfast.regions.base.paths import AnyPath
+from holdfast.regions.base.paths import AnyPath, spark_name
 from holdfast.regions.sinks.delivered import last_delivered, note_delivered
 from holdfast.regions.sinks.layout import published_attempt
 from holdfast.regions.sinks.parquet import SUFFIX, ParquetSink
@@ -86,7 +86,7 @@ def spark_delivery(spark: Any, function: Callable[[Any, Any], None]) -> Callable
     """Hand files to ``function(DataFrame, checkpoint)``."""
 
     def deliver(paths: Sequence[AnyPath], checkpoint: int) -> None:
-        function(spark.read.parquet(*map(str, paths)), checkpoint)
+        function(spark.read.parquet(*map(spark_name, paths)), checkpoint)
 
     return deliver
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.regions.base.folders import CheckpointFolders
 from holdfast.regions.base.hadoop_path import HadoopPath
-from holdfast.regions.base.paths import any_folder
+from holdfast.regions.base.paths import any_folder, owned_folder, spark_name
 from holdfast.regions.sinks.batch_function import BatchFunction
 from holdfast.regions.sinks.checkpoint_id import CheckpointId
 from holdfast.regions.sinks.local_owner import LocalOutputFolder
@@ -71,6 +72,15 @@ class Destination(ABC):
             If they cannot.
         """
 
+    def require_place(self) -> None:  # noqa: B027 - most are told of one place only
+        """Check that Spark takes the user's words for the place that they were taken for before.
+
+        Raises
+        ------
+        ValueError
+            If it does not.
+        """
+
     @property
     def spark_only(self) -> str:
         """Name of what only Spark reaches; empty if this process writes there."""
@@ -89,21 +99,37 @@ class SinkDestination(Destination):
     ----------
     sink : TwoPhaseSink
         The sink.
+    named : str or path-like, optional
+        Its folder, as the user named it.
     """
 
-    def __init__(self, sink: TwoPhaseSink) -> None:
+    def __init__(self, sink: TwoPhaseSink, *, named: str | os.PathLike[str] | None = None) -> None:
         self._sink = sink
+        self._named = named
 
     def begin(self, folders: CheckpointFolders, delivery: Delivery, opened: ExitStack) -> Output:
         """See `Destination`."""
         publisher = PatientPublisher(SinkPublisher(self._sink))
         return Output(self._sink, publisher, self._folder())
 
+    def require_place(self) -> None:
+        """See `Destination`. There may have been no Spark session before."""
+        owned = self._sink.owned_folder
+        if self._named is None or owned is None:
+            return
+        now, before = any_folder(self._named), owned_folder(owned)
+        if now != before:
+            raise ValueError(
+                f"the output folder {str(self._named)!r} is {now} for Spark, whose default file "
+                f"system that is, but there was no session yet when it was taken for {before}: "
+                f"name it {str(now)!r} or {spark_name(before)!r}"
+            )
+
     def _folder(self) -> OutputFolder | None:
         folder = self._sink.owned_folder
         if folder is None:
             return None
-        root = any_folder(folder)
+        root = owned_folder(folder)
         if isinstance(root, HadoopPath):
             return RemoteOutputFolder(root, self._sink.published_after)
         return LocalOutputFolder(root, self._sink.published_after)
@@ -112,7 +138,7 @@ class SinkDestination(Destination):
     def spark_only(self) -> str:
         """See `Destination`."""
         folder = self._sink.owned_folder
-        remote = folder is not None and isinstance(any_folder(folder), HadoopPath)
+        remote = folder is not None and isinstance(owned_folder(folder), HadoopPath)
         return sink_name(self._sink) if remote else ""
 
     @property

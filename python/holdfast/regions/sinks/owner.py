@@ -16,9 +16,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Final, Self
 
 from holdfast.regions.base.folders import CheckpointFolders
+from holdfast.regions.base.hadoop_path import HadoopPath
 from holdfast.regions.base.paths import AnyPath, recorded_folder
 from holdfast.regions.sinks.layout import STAGED_FOLDER
 
@@ -128,6 +130,11 @@ class Ownership(ABC):
             If one did.
         """
 
+    @property
+    def mounted_file(self) -> Path | None:
+        """A file that whoever writes there sees once it is taken; None where all reach the same."""
+        return None
+
 
 class OutputFolder(Ownership):
     """An output folder; see `sinks.destination.output_folder`.
@@ -144,6 +151,11 @@ class OutputFolder(Ownership):
         self.root = root
         self.file = root / OWNER_FILE
         self._published_after = published_after
+
+    @property
+    def mounted_file(self) -> Path | None:
+        """See `Ownership`."""
+        return None if isinstance(self.file, HadoopPath) else self.file
 
     def require_known(self, candidate: Candidate) -> None:
         """Check that what was published in a folder without an owner is the pipeline's."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from holdfast.regions.base.errors import JvmLostError, RegionalQueryError
 from holdfast.regions.base.folders import CheckpointFolders
-from holdfast.regions.base.paths import any_folder
+from holdfast.regions.base.paths import any_folder, spark_name
 from holdfast.regions.coordinator import HistoryRecord
 from holdfast.regions.driver.history import history_rows, print_history
 from holdfast.regions.driver.metrics import PipelineMetrics
@@ -82,7 +82,7 @@ class RegionalQuery:
         writer = (
             source.writeStream.foreachBatch(self._run_batch)
             .queryName(name)
-            .option("checkpointLocation", str(folders.stream))
+            .option("checkpointLocation", spark_name(folders.stream))
         )
         if trigger:
             writer = writer.trigger(**trigger)
@@ -251,8 +251,8 @@ class RegionalQuery:
         Parameters
         ----------
         path : str or Path
-            Folder to create: a path that the driver can write to, or the URI of a folder on a file
-            system that Spark reaches.
+            Folder to create: a `Path` that the driver can write to, or as a string the URI of a
+            folder on a file system that Spark reaches, or a path of Spark's default one.
 
         Raises
         ------

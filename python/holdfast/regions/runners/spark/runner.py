@@ -19,6 +19,7 @@ from holdfast._core import (
 )
 from holdfast.regions.base.clock import now_ms
 from holdfast.regions.base.folders import CheckpointFolders
+from holdfast.regions.base.paths import spark_name
 from holdfast.regions.base.sparing_log import SparingLog
 from holdfast.regions.checkpoint.history_pages import bounded, encoded
 from holdfast.regions.coordinator import HistoryRecord, NotifyManagers
@@ -87,7 +88,7 @@ class SparkRunner:
         self._spark = spark
         self._context = spark.sparkContext
         self._plan = plan
-        self._folder = str(folders.segments)
+        self._folder = spark_name(folders.segments)
         self._max_file_bytes = max_file_bytes
         self._warnings = SparingLog(LOG)
         jvm: Any = self._context._jvm
