@@ -32,6 +32,7 @@ import org.apache.hadoop.metrics2.lib.DefaultMetricsSystem;
  *   <li>{@code operations} tells how many requests of clients the name node has served.
  *   <li>{@code requests} tells the same by kind, a line each: number, kind; then what the name node
  *       noted since the last time: kind, path, other path; then {@code end}.
+ *   <li>{@code users} tells who asked for something since the last time: user, kind, path; then {@code end}.
  *   <li>{@code files FOLDER} lists the files below a folder: length, space, URI; then {@code end}.
  * </ul>
  */
@@ -45,6 +46,7 @@ public final class MiniHdfs {
               + "|SendHeartbeat|VersionRequest).*");
 
   private static final Queue<String> NOTED = new ConcurrentLinkedQueue<>();
+  private static final Queue<String> ASKED = new ConcurrentLinkedQueue<>();
 
   private MiniHdfs() {}
 
@@ -63,6 +65,7 @@ public final class MiniHdfs {
         String other,
         FileStatus status) {
       NOTED.add(kind + " " + path + " " + other + (succeeded ? "" : " failed"));
+      ASKED.add(user.split(" ")[0] + " " + kind + " " + path);
     }
   }
 
@@ -91,6 +94,12 @@ public final class MiniHdfs {
               .forEach((kind, count) -> System.out.println("count " + count + " " + kind));
           for (String note = NOTED.poll(); note != null; note = NOTED.poll()) {
             System.out.println("note " + note);
+          }
+          System.out.println("end");
+          break;
+        case "users":
+          for (String asked = ASKED.poll(); asked != null; asked = ASKED.poll()) {
+            System.out.println("asked " + asked);
           }
           System.out.println("end");
           break;

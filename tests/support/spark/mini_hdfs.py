@@ -94,6 +94,16 @@ class MiniHdfs(JavaServer):
                 noted.append(told)
         return counts, noted
 
+    def users(self) -> dict[str, list[str]]:
+        """Return who asked for something since the last call, and for what: kind and path."""
+        self._command("users")
+        found: dict[str, list[str]] = {}
+        while (line := self._line()) != "end":
+            if line.startswith("asked "):
+                _, user, told = line.split(" ", 2)
+                found.setdefault(user, []).append(told)
+        return found
+
     def files(self, folder: str) -> dict[str, int]:
         """Return the length of every file below a folder by its path relative to it."""
         self._command(f"files {folder}")

@@ -14,6 +14,7 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 
 /**
@@ -61,8 +62,9 @@ public final class HoldfastCheckpointFileManager extends CheckpointFiles {
 
   private AtomicStream create(Path path, boolean overwriteIfPossible) {
     try {
-      return ObjectStream.serves(path, conf)
-          ? ObjectStream.create(path, overwriteIfPossible, conf)
+      FileSystem fileSystem = path.getFileSystem(conf);
+      return ObjectStream.serves(fileSystem, path)
+          ? ObjectStream.create(fileSystem, path, overwriteIfPossible)
           : createAsSpark(path, overwriteIfPossible);
     } catch (IOException e) {
       throw new UncheckedIOException("Cannot create " + path, e);

@@ -3,6 +3,7 @@ package io.holdfast.spark.files;
 import io.holdfast.spark.DaemonThreads;
 import java.io.FileNotFoundException;
 import java.io.IOException;
+import java.util.List;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Future;
@@ -29,9 +30,11 @@ import org.apache.hadoop.hdfs.client.HdfsDataInputStream;
 public final class HadoopFiles {
   private static final long IDLE_THREAD_S = 10;
 
+  /**
+   * Of the user that this was made for. Threads of the native side call as the process's user, whom Hadoop would
+   * give another one.
+   */
   private final FileSystem fileSystem;
-  private final Configuration conf;
-  private final ReachedFiles reached;
   private final Path folder;
   /** Files can be seen while they are written; only an open file knows its length then. */
   private final boolean seenWhileWritten;
@@ -51,8 +54,6 @@ public final class HadoopFiles {
 
   HadoopFiles(Path folder, Configuration conf) throws IOException {
     this.folder = folder;
-    this.conf = conf;
-    reached = new ReachedFiles(conf);
     fileSystem = folder.getFileSystem(conf);
     seenWhileWritten =
         fileSystem.hasPathCapability(folder, CommonPathCapabilities.FS_APPEND);
@@ -70,7 +71,7 @@ public final class HadoopFiles {
         uninterrupted(
             () ->
                 ObjectStream.looksAtClose(fileSystem, path)
-                    ? ObjectStream.create(path, false, conf)
+                    ? ObjectStream.create(fileSystem, path, false)
                     : fileSystem.createFile(path).overwrite(false).recursive().build());
     return new HadoopOutput(this, out);
   }
@@ -143,7 +144,8 @@ public final class HadoopFiles {
 
   /** Deletes files, between whose names are slashes; what is not there is deleted already. */
   void delete(String names) throws IOException {
-    reached.delete(Stream.of(names.split("/")).map(name -> new Path(folder, name)).toList());
+    List<Path> paths = Stream.of(names.split("/")).map(name -> new Path(folder, name)).toList();
+    Deletes.delete(fileSystem, paths);
   }
 
   /** The files of the folder, a line each: length, space, name. */

@@ -1,23 +1,19 @@
 package io.holdfast.spark.files;
 
 import java.io.IOException;
-import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 
 /** Object stores: a file appears when it is closed, and nothing is renamed. */
 final class ObjectFiles extends AtomicFiles {
-  private final Configuration conf;
-
-  ObjectFiles(FileSystem fileSystem, Configuration conf) {
+  ObjectFiles(FileSystem fileSystem) {
     super(fileSystem);
-    this.conf = conf;
   }
 
   @Override
   void write(Path path, Content content, boolean replace) throws IOException {
-    ObjectStream out = ObjectStream.create(path, replace, conf);
+    ObjectStream out = ObjectStream.create(fileSystem, path, replace);
     try {
       content.writeTo(out);
     } catch (IOException | RuntimeException e) {

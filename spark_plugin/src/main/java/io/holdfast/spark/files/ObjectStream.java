@@ -6,7 +6,6 @@ import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.UUID;
-import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.CommonPathCapabilities;
 import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FSDataOutputStreamBuilder;
@@ -55,9 +54,8 @@ public final class ObjectStream extends AtomicStream {
   }
 
   /** Whether files of this store are invisible, and can be given up, until they are closed. */
-  public static boolean serves(Path path, Configuration conf) throws IOException {
-    return path.getFileSystem(conf)
-        .hasPathCapability(path, CommonPathCapabilities.ABORTABLE_STREAM);
+  public static boolean serves(FileSystem fileSystem, Path path) throws IOException {
+    return fileSystem.hasPathCapability(path, CommonPathCapabilities.ABORTABLE_STREAM);
   }
 
   /** Whether a name that is taken shows when the file is closed, and no earlier. */
@@ -65,9 +63,8 @@ public final class ObjectStream extends AtomicStream {
     return fileSystem.hasPathCapability(path, CONDITIONAL);
   }
 
-  public static ObjectStream create(Path path, boolean overwrite, Configuration conf)
+  public static ObjectStream create(FileSystem fileSystem, Path path, boolean overwrite)
       throws IOException {
-    FileSystem fileSystem = path.getFileSystem(conf);
     FSDataOutputStreamBuilder<?, ?> builder = fileSystem.createFile(path).recursive();
     String writer = null;
     if (overwrite) {

@@ -3,12 +3,11 @@ package io.holdfast.spark.files;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Collection;
-import java.util.HashMap;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.hadoop.conf.Configuration;
-import org.apache.hadoop.fs.BulkDelete;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.UnsupportedFileSystemException;
@@ -73,7 +72,7 @@ public final class ReachedFiles {
 
   /** Whether files of an object store are meant, where a rename is a copy. */
   public boolean isObjectStore(Path path) throws IOException {
-    return ObjectStream.serves(path, conf);
+    return ObjectStream.serves(fileSystem(path), path);
   }
 
   /** How files get their names there. */
@@ -83,7 +82,7 @@ public final class ReachedFiles {
       return new LocalFiles(fileSystem);
     }
     if (isObjectStore(path)) {
-      return new ObjectFiles(fileSystem, conf);
+      return new ObjectFiles(fileSystem);
     }
     String key = path.toUri().getScheme() + "://" + path.toUri().getAuthority();
     RenamedFiles known = renamed.get(key);
@@ -120,36 +119,12 @@ public final class ReachedFiles {
    * @throws IOException the first failure: files that came after it may not have been tried
    */
   public void delete(Collection<Path> paths) throws IOException {
-    List<Path> objects = new ArrayList<>();
+    Map<FileSystem, List<Path>> byFileSystem = new LinkedHashMap<>();
     for (Path path : paths) {
-      if (isObjectStore(path)) {
-        objects.add(path);
-      } else {
-        fileSystem(path).delete(path, false);
-      }
+      byFileSystem.computeIfAbsent(fileSystem(path), any -> new ArrayList<>()).add(path);
     }
-    deleteObjects(objects);
-  }
-
-  /**
-   * Deletes objects, in as few requests as the store allows: it is not asked what they are, and no folder
-   * is made in their place. What is not there is deleted already.
-   */
-  public void deleteObjects(Collection<Path> objects) throws IOException {
-    Map<Path, List<Path>> byFolder = new HashMap<>();
-    objects.forEach(
-        path -> byFolder.computeIfAbsent(path.getParent(), any -> new ArrayList<>()).add(path));
-    for (Map.Entry<Path, List<Path>> folder : byFolder.entrySet()) {
-      List<Path> paths = folder.getValue();
-      try (BulkDelete bulk = fileSystem(folder.getKey()).createBulkDelete(folder.getKey())) {
-        for (int from = 0; from < paths.size(); from += bulk.pageSize()) {
-          int to = Math.min(from + bulk.pageSize(), paths.size());
-          List<Map.Entry<Path, String>> failed = bulk.bulkDelete(paths.subList(from, to));
-          if (!failed.isEmpty()) {
-            throw new IOException(failed.size() + " objects were not deleted: " + failed.get(0));
-          }
-        }
-      }
+    for (Map.Entry<FileSystem, List<Path>> there : byFileSystem.entrySet()) {
+      Deletes.delete(there.getKey(), there.getValue());
     }
   }
 }

@@ -352,7 +352,7 @@ public final class StagedOutput {
       FileErrors.explained(
           "cannot delete what was staged",
           () -> {
-            files.deleteObjects(left);
+            files.delete(left);
             return null;
           });
     } catch (IOException | RuntimeException e) {
