@@ -15,6 +15,7 @@ import org.apache.hadoop.fs.LocatedFileStatus;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.RemoteIterator;
 import org.apache.hadoop.hdfs.DFSConfigKeys;
+import org.apache.hadoop.hdfs.DistributedFileSystem;
 import org.apache.hadoop.hdfs.MiniDFSCluster;
 import org.apache.hadoop.hdfs.server.namenode.AuditLogger;
 import org.apache.hadoop.metrics2.AbstractMetric;
@@ -33,6 +34,8 @@ import org.apache.hadoop.metrics2.lib.DefaultMetricsSystem;
  *   <li>{@code requests} tells the same by kind, a line each: number, kind; then what the name node
  *       noted since the last time: kind, path, other path; then {@code end}.
  *   <li>{@code users} tells who asked for something since the last time: user, kind, path; then {@code end}.
+ *   <li>{@code code FOLDER} makes a folder whose files are erasure-coded; it needs three data nodes.
+ *   <li>{@code coded FOLDER} lists the files below a folder that are; then {@code end}.
  *   <li>{@code files FOLDER} lists the files below a folder: length, space, URI; then {@code end}.
  * </ul>
  */
@@ -47,6 +50,9 @@ public final class MiniHdfs {
 
   private static final Queue<String> NOTED = new ConcurrentLinkedQueue<>();
   private static final Queue<String> ASKED = new ConcurrentLinkedQueue<>();
+
+  /** Of the policies that Hadoop knows, the one for the fewest data nodes. */
+  private static final String CODE = "XOR-2-1-1024k";
 
   private MiniHdfs() {}
 
@@ -103,6 +109,14 @@ public final class MiniHdfs {
           }
           System.out.println("end");
           break;
+        case "code":
+          code(cluster.getFileSystem(), new Path(command[1]));
+          System.out.println("coded");
+          break;
+        case "coded":
+          listCoded(cluster.getFileSystem(), new Path(command[1]));
+          System.out.println("end");
+          break;
         case "files":
           list(cluster, new Path(command[1]));
           System.out.println("end");
@@ -113,6 +127,22 @@ public final class MiniHdfs {
     }
     // What is on its disks goes with the test's folder: no orderly end is needed.
     Runtime.getRuntime().halt(0);
+  }
+
+  private static void code(DistributedFileSystem files, Path folder) throws IOException {
+    files.mkdirs(folder);
+    files.enableErasureCodingPolicy(CODE);
+    files.setErasureCodingPolicy(folder, CODE);
+  }
+
+  private static void listCoded(DistributedFileSystem files, Path folder) throws IOException {
+    RemoteIterator<LocatedFileStatus> found = files.listFiles(folder, true);
+    while (found.hasNext()) {
+      FileStatus status = found.next();
+      if (status.isErasureCoded()) {
+        System.out.println(status.getPath());
+      }
+    }
   }
 
   private static void stopOneOf(MiniDFSCluster cluster, Path file) throws Exception {

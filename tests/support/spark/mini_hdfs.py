@@ -94,6 +94,20 @@ class MiniHdfs(JavaServer):
                 noted.append(told)
         return counts, noted
 
+    def code(self, folder: str) -> None:
+        """Make a folder whose files are erasure-coded, unless a writer wants them replicated."""
+        self._command(f"code {folder}")
+        self._answer("coded")
+
+    def coded(self, folder: str) -> list[str]:
+        """Return the files below a folder that are erasure-coded, relative to it."""
+        self._command(f"coded {folder}")
+        found = []
+        while (line := self._line()) != "end":
+            if line.startswith(f"{folder}/"):
+                found.append(line.removeprefix(f"{folder}/"))
+        return sorted(found)
+
     def users(self) -> dict[str, list[str]]:
         """Return who asked for something since the last call, and for what: kind and path."""
         self._command("users")

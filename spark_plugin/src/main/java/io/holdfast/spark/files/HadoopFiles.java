@@ -3,6 +3,7 @@ package io.holdfast.spark.files;
 import io.holdfast.spark.DaemonThreads;
 import java.io.FileNotFoundException;
 import java.io.IOException;
+import java.util.EnumSet;
 import java.util.List;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
@@ -13,6 +14,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.CommonPathCapabilities;
+import org.apache.hadoop.fs.CreateFlag;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FileStatus;
@@ -29,6 +31,9 @@ import org.apache.hadoop.hdfs.client.HdfsDataInputStream;
  */
 public final class HadoopFiles {
   private static final long IDLE_THREAD_S = 10;
+
+  private static final EnumSet<CreateFlag> SYNCED =
+      EnumSet.of(CreateFlag.CREATE, CreateFlag.SHOULD_REPLICATE);
 
   /**
    * Of the user that this was made for. Threads of the native side call as the process's user, whom Hadoop would
@@ -67,13 +72,16 @@ public final class HadoopFiles {
   /** A name that is taken is refused: here or, where an object store can decide, at the end of the file. */
   HadoopOutput create(String name) throws IOException {
     Path path = new Path(folder, name);
-    FSDataOutputStream out =
-        uninterrupted(
-            () ->
-                ObjectStream.looksAtClose(fileSystem, path)
-                    ? ObjectStream.create(fileSystem, path, false)
-                    : fileSystem.createFile(path).overwrite(false).recursive().build());
-    return new HadoopOutput(this, out);
+    return new HadoopOutput(this, uninterrupted(() -> begin(path)));
+  }
+
+  private FSDataOutputStream begin(Path path) throws IOException {
+    if (ObjectStream.looksAtClose(fileSystem, path)) {
+      return ObjectStream.create(fileSystem, path, false);
+    }
+    return seenWhileWritten
+        ? NewFiles.create(fileSystem, path, SYNCED, true)
+        : fileSystem.createFile(path).overwrite(false).recursive().build();
   }
 
   /** Whether files are seen before they are finished; else they never change once they are seen. */

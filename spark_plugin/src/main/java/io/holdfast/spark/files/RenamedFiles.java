@@ -14,12 +14,17 @@ import org.apache.hadoop.fs.Options;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.StreamCapabilities;
 import org.apache.hadoop.fs.UnsupportedFileSystemException;
-import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.hdfs.client.HdfsDataOutputStream;
 
 /** HDFS, and what is like it: a file is written under a name of its own and renamed. */
 final class RenamedFiles extends AtomicFiles {
-  private static final int BUFFER_BYTES = 64 << 10;
+  /** Of a file with several blocks, a sync covers only the last one: each is synced when it ends. */
+  private static final EnumSet<CreateFlag> DURABLE =
+      EnumSet.of(CreateFlag.CREATE, CreateFlag.SYNC_BLOCK, CreateFlag.SHOULD_REPLICATE);
+
+  /** The user's output: erasure-coded where the user's folder is, and then as durable as Spark's. */
+  private static final EnumSet<CreateFlag> AS_THE_FOLDER_SAYS =
+      EnumSet.of(CreateFlag.CREATE, CreateFlag.SYNC_BLOCK);
 
   /** Whose rename takes a free name only; null for a scheme that Hadoop has none for. */
   private final FileContext context;
@@ -59,7 +64,7 @@ final class RenamedFiles extends AtomicFiles {
   private void write(
       Path temporary, Path path, Content content, boolean replace, boolean withParents)
       throws IOException {
-    writeOwn(temporary, content, withParents);
+    writeOwn(temporary, content, DURABLE, withParents);
     try {
       renameWithParents(temporary, path, replace);
     } catch (IOException | RuntimeException e) {
@@ -70,11 +75,13 @@ final class RenamedFiles extends AtomicFiles {
 
   @Override
   void writeOwn(Path path, Content content) throws IOException {
-    writeOwn(path, content, true);
+    writeOwn(path, content, AS_THE_FOLDER_SAYS, true);
   }
 
-  private void writeOwn(Path path, Content content, boolean withParents) throws IOException {
-    FSDataOutputStream out = create(path, withParents);
+  private void writeOwn(
+      Path path, Content content, EnumSet<CreateFlag> flags, boolean withParents)
+      throws IOException {
+    FSDataOutputStream out = NewFiles.create(fileSystem, path, flags, withParents);
     try {
       content.writeTo(out);
       // HDFS syncs every block when it ends, as it was asked to when the file was created: a request
@@ -93,19 +100,6 @@ final class RenamedFiles extends AtomicFiles {
       delete(path, e);
       throw e;
     }
-  }
-
-  private FSDataOutputStream create(Path path, boolean withParents) throws IOException {
-    FsPermission permission =
-        FsPermission.getFileDefault().applyUMask(FsPermission.getUMask(fileSystem.getConf()));
-    // Of a file with several blocks, a sync covers only the last one.
-    EnumSet<CreateFlag> flags = EnumSet.of(CreateFlag.CREATE, CreateFlag.SYNC_BLOCK);
-    short replication = fileSystem.getDefaultReplication(path);
-    long blockBytes = fileSystem.getDefaultBlockSize(path);
-    return withParents
-        ? fileSystem.create(path, permission, flags, BUFFER_BYTES, replication, blockBytes, null)
-        : fileSystem.createNonRecursive(
-            path, permission, flags, BUFFER_BYTES, replication, blockBytes, null);
   }
 
   private void delete(Path path, Exception because) {
