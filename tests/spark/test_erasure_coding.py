@@ -1,5 +1,5 @@
-"""Checkpoints in a folder of HDFS whose files are erasure-coded: such a file cannot be synced before
-it ends, so what has to be durable is replicated."""
+"""Checkpoints in a folder of HDFS whose files are erasure-coded, which cannot be synced: what has to
+be durable is replicated."""
 
 from __future__ import annotations
 
