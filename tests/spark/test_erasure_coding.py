@@ -1,5 +1,7 @@
-"""Checkpoints in a folder of HDFS whose files are erasure-coded, which cannot be synced: what has to
-be durable is replicated."""
+"""Checkpoints in a folder of HDFS whose files are erasure-coded, which cannot be synced.
+
+What has to be durable is replicated.
+"""
 
 from __future__ import annotations
 
