@@ -245,7 +245,7 @@ def source(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
     """What the pipeline reads."""
     files: Path = args.folder / "in"
     if args.kafka is None:
-        return regional_source(spark, files)
+        return regional_source(spark, f"file:{files}")
     fed = args.folder / "marks" / "fed"
     if not fed.exists():
         for batch in sorted(files.iterdir()):
