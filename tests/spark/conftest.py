@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from support.spark.faults import World
     from support.spark.mini_hdfs import MiniHdfs
     from support.spark.object_stores import S3Server
+    from support.spark.standalone import StandaloneCluster
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -133,6 +134,17 @@ def world(tmp_path: Path, fault_points: Path) -> Iterator[World]:
     world = World(tmp_path / "world", fault_points)
     yield world
     world.end()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[StandaloneCluster]:
+    """A standalone cluster of two workers."""
+    from support.spark.standalone import StandaloneCluster
+
+    (tmp_path / "cluster").mkdir()
+    running = StandaloneCluster(tmp_path / "cluster", workers=2)
+    yield running
+    running.close()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@ they ask HDFS in the name of the application's user."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,14 +22,6 @@ from support.spark.standalone import StandaloneCluster
 pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(900)]
 
 USER = "alice"
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[StandaloneCluster]:
-    (tmp_path / "cluster").mkdir()
-    running = StandaloneCluster(tmp_path / "cluster", workers=2)
-    yield running
-    running.close()
 
 
 @pytest.fixture

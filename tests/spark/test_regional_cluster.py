@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,14 +16,6 @@ from support.spark.standalone import StandaloneCluster, has_mounts
 pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(900)]
 
 BATCHES = 7
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[StandaloneCluster]:
-    (tmp_path / "cluster").mkdir()
-    running = StandaloneCluster(tmp_path / "cluster", workers=2)
-    yield running
-    running.close()
 
 
 @pytest.fixture

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from support.spark.queries import require_served_by
-from support.spark.readme import Block, Reader, blocks
+from support.spark.readme import Reader, block
 from support.spark.standalone import StandaloneCluster
 from support.spark.state_files import merged_files
 
@@ -41,19 +40,6 @@ print(len(seen), sum(seen.values()), spark.sparkContext.master)
 """
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[StandaloneCluster]:
-    (tmp_path / "cluster").mkdir()
-    running = StandaloneCluster(tmp_path / "cluster", workers=2)
-    yield running
-    running.close()
-
-
-def block(begins: str) -> Block:
-    (found,) = (block for block in blocks(DOCUMENT) if block.text.startswith(begins))
-    return found
-
-
 def test_a_query_runs_on_executors_that_get_the_jars_from_the_driver(
     cluster: StandaloneCluster, tmp_path: Path
 ) -> None:
@@ -64,10 +50,10 @@ def test_a_query_runs_on_executors_that_get_the_jars_from_the_driver(
         (folder / "input" / f"{number}.txt").write_text("\n".join(words))
     (folder / "counts.py").write_text(COUNTS)
     address = "spark://master:7077"
-    submit = block("spark-submit --master spark://").text
+    submit = block(DOCUMENT, "spark-submit --master spark://").text
     assert address in submit
     with Reader(folder, Path(sys.prefix)) as reader:
-        for command, _ in block("$ mkdir -p cluster/jars").commands():
+        for command, _ in block(DOCUMENT, "$ mkdir -p cluster/jars").commands():
             reader.shell(command)
         said = reader.shell(submit.replace(address, cluster.url))
         assert f"100 300 {cluster.url}" in said

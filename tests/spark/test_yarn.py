@@ -17,7 +17,7 @@ from support.spark.commands import run_command
 from support.spark.java_side import skipped_without_jars
 from support.spark.mini_hdfs import MiniHdfs
 from support.spark.mini_yarn import MiniYarn
-from support.spark.readme import Block, Reader, blocks
+from support.spark.readme import Reader, block
 from support.spark.regional_input import write_rows
 from support.spark.regional_job import REGIONS
 from support.spark.regional_run import log_of, run_job
@@ -61,11 +61,6 @@ def yarn(hdfs: MiniHdfs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     running.close()
 
 
-def block(begins: str) -> Block:
-    (found,) = (block for block in blocks(DOCUMENT) if block.text.startswith(begins))
-    return found
-
-
 def test_a_pipeline_goes_on_where_executors_are_killed(
     yarn: MiniYarn, hdfs: MiniHdfs, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -95,12 +90,12 @@ def test_a_query_is_submitted_as_the_documentation_says(
     (folder / "counts.py").write_text(COUNTS)
     checkpoint = f"/{tmp_path.name}/checkpoint"
     address = "spark://master:7077"
-    submit = block("spark-submit --master spark://").text
+    submit = block(DOCUMENT, "spark-submit --master spark://").text
     assert address in submit
     more = " ".join(f"--conf {key}={value}" for key, value in yarn.settings.items())
     submit = submit.replace(address, f"yarn --deploy-mode {mode} {more}")
     with Reader(folder, Path(sys.prefix)) as reader:
-        for command, _ in block("$ mkdir -p cluster/jars").commands():
+        for command, _ in block(DOCUMENT, "$ mkdir -p cluster/jars").commands():
             reader.shell(command)
         reader.shell(f"{submit.rstrip()} {folder} {checkpoint}")
     assert (folder / "seen").read_text() == "100 300\n"

@@ -65,6 +65,12 @@ def blocks(file: Path) -> list[Block]:
     return found
 
 
+def block(file: Path, begins: str) -> Block:
+    """Return the one block of a file that begins so."""
+    (found,) = (block for block in blocks(file) if block.text.startswith(begins))
+    return found
+
+
 class Reader:
     """A person with a folder and an installation of Holdfast, and no other settings of Python and
     Spark than those of ``spark_defaults``.

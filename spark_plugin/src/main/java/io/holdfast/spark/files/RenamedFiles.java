@@ -18,7 +18,10 @@ import org.apache.hadoop.hdfs.client.HdfsDataOutputStream;
 
 /** HDFS, and what is like it: a file is written under a name of its own and renamed. */
 final class RenamedFiles extends AtomicFiles {
-  /** Of a file with several blocks, a sync covers only the last one: each is synced when it ends. */
+  /**
+   * What a restart goes on from. Of a file with several blocks, a sync covers only the last one: each is
+   * synced when it ends, which HDFS does with none of an erasure-coded file.
+   */
   private static final EnumSet<CreateFlag> DURABLE =
       EnumSet.of(CreateFlag.CREATE, CreateFlag.SYNC_BLOCK, CreateFlag.SHOULD_REPLICATE);
 
