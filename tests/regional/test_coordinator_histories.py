@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import HealthCheck, example, given, note, settings
 from hypothesis import strategies as st
 
 from holdfast import SnapshotManager
@@ -87,7 +87,36 @@ HISTORIES: dict[str, Any] = {
 }
 
 
+#: Of checkpoints that go at once some go, others are refused, and not all are tried again one by one.
+PARTLY_DROPPED: dict[str, Any] = {
+    "count": 11,
+    "batches": 6,
+    "options": CoordinatorOptions(
+        max_failure_ratio=0.1,
+        max_consecutive_failures=0,
+        max_region_staleness=Staleness(checkpoints=1, age_ms=60),
+        num_retained=1,
+        dropped_together=4,
+        tolerable_failed_checkpoints=50,
+        global_timeout_ms=150,
+    ),
+    "rates": Rates(
+        crash=0.01,
+        decline=0.03,
+        silence=0.3,
+        repeat=0.3,
+        undeleted=0.3,
+        drain=0.05,
+        unaligned=0.3,
+        lost_task=0.3,
+    ),
+    "seed": 11,
+    "with_source": True,
+}
+
+
 @QUICK
+@example(**PARTLY_DROPPED)
 @given(**HISTORIES)
 def test_every_rule_holds_in_every_history(**history: Any) -> None:
     every_rule_holds(**history)

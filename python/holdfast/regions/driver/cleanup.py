@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Final
 
 from holdfast.regions.base.folders import CheckpointFolders
+from holdfast.regions.base.metadata_files import list_metadata
 from holdfast.regions.base.sparing_log import SparingLog
 
 LOG: Final = logging.getLogger(__name__)
@@ -55,4 +56,9 @@ class CleanUp:
                     break
             else:
                 gone.append(id)
+        if self._together:
+            # Of those that were not tried again, some may have gone with the others.
+            with suppress(OSError):
+                there = set(list_metadata(self._folders.metadata))
+                gone = [id for id in ids if id not in there]
         return tuple(sorted(gone))
