@@ -87,7 +87,7 @@ HISTORIES: dict[str, Any] = {
 }
 
 
-#: Of checkpoints that go at once some go, others are refused, and not all are tried again one by one.
+#: Of checkpoints that go at once some are refused, and not all are tried again one by one.
 PARTLY_DROPPED: dict[str, Any] = {
     "count": 11,
     "batches": 6,
