@@ -33,7 +33,8 @@ import org.apache.hadoop.metrics2.lib.DefaultMetricsSystem;
  *   <li>{@code operations} tells how many requests of clients the name node has served.
  *   <li>{@code requests} tells the same by kind, a line each: number, kind; then what the name node
  *       noted since the last time: kind, path, other path; then {@code end}.
- *   <li>{@code users} tells who asked for something since the last time: user, kind, path; then {@code end}.
+ *   <li>{@code users} tells who asked for something since the last time: the user, and what
+ *       {@code requests} says; then {@code end}.
  *   <li>{@code code FOLDER} makes a folder whose files are erasure-coded; it needs three data nodes.
  *   <li>{@code coded FOLDER} lists the files below a folder that are; then {@code end}.
  *   <li>{@code files FOLDER} lists the files below a folder: length, space, URI; then {@code end}.
@@ -49,7 +50,6 @@ public final class MiniHdfs {
               + "|SendHeartbeat|VersionRequest).*");
 
   private static final Queue<String> NOTED = new ConcurrentLinkedQueue<>();
-  private static final Queue<String> ASKED = new ConcurrentLinkedQueue<>();
 
   /** Of the policies that Hadoop knows, the one for the fewest data nodes. */
   private static final String CODE = "XOR-2-1-1024k";
@@ -70,8 +70,8 @@ public final class MiniHdfs {
         String path,
         String other,
         FileStatus status) {
-      NOTED.add(kind + " " + path + " " + other + (succeeded ? "" : " failed"));
-      ASKED.add(user.split(" ")[0] + " " + kind + " " + path);
+      String asked = kind + " " + path + " " + other + (succeeded ? "" : " failed");
+      NOTED.add(user.split(" ")[0] + " " + asked);
     }
   }
 
@@ -99,13 +99,13 @@ public final class MiniHdfs {
           operations(cluster)
               .forEach((kind, count) -> System.out.println("count " + count + " " + kind));
           for (String note = NOTED.poll(); note != null; note = NOTED.poll()) {
-            System.out.println("note " + note);
+            System.out.println("note " + note.split(" ", 2)[1]);
           }
           System.out.println("end");
           break;
         case "users":
-          for (String asked = ASKED.poll(); asked != null; asked = ASKED.poll()) {
-            System.out.println("asked " + asked);
+          for (String note = NOTED.poll(); note != null; note = NOTED.poll()) {
+            System.out.println("asked " + note);
           }
           System.out.println("end");
           break;

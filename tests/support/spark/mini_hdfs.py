@@ -109,7 +109,7 @@ class MiniHdfs(JavaServer):
         return sorted(found)
 
     def users(self) -> dict[str, list[str]]:
-        """Return who asked for something since the last call, and for what: kind and path."""
+        """Return who asked since the last call, and for what: kind, path, other path."""
         self._command("users")
         found: dict[str, list[str]] = {}
         while (line := self._line()) != "end":

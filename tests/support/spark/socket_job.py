@@ -155,8 +155,6 @@ def stages(folder: str) -> Callable[..., Iterator[pa.RecordBatch]]:
 class Driver:
     def __init__(self, folder: Path) -> None:
         self.segments = str(folder / "segments")
-        # As a pipeline does: by it executors know that they see the folder of the driver.
-        (folder / "pipeline-id").touch()
         base = builder("local-cluster[2,1,1024]", folder / "warehouse")
         base = base.config("spark.locality.wait", "0s").config(
             "spark.ui.showConsoleProgress", "false"

@@ -311,7 +311,11 @@ class RegionalWriter:
                 finish_claim(restore, folders)
         if output is not None:
             publisher = GuardedPublisher(publisher, partial(output.require_still, owner))
-            plan = replace(plan, output_mark=output.mounted_file)
+        marks = {
+            "checkpoint": folders.identity,
+            "output": None if output is None else output.mounted_file,
+        }
+        plan = replace(plan, marks={of: at for of, at in marks.items() if isinstance(at, Path)})
         runner = runner_of(plan)
         opened.callback(runner.close)
         history = HistoryLog(folders, run=plan.run, days=settings.history_days)

@@ -141,9 +141,9 @@ class PipelinePlan:
         Reads what events hand to regions: the rows that the source itself gives a task only say
         which regions it runs. A region that fails stores no rows then; its splits are handed out
         again.
-    output_mark : Path, optional
-        A file that the driver has put into the output folder, if that is mounted: where it is not
-        seen, output would go to another folder of that name.
+    marks : mapping of str to Path, optional
+        Files that the driver has put into its folders, as far as these are mounted, by what is in
+        the folder: where one is not seen, state or output would go to another folder of that name.
     """
 
     pipeline: str
@@ -153,7 +153,7 @@ class PipelinePlan:
     sink: TwoPhaseSink
     options: TaskOptions = field(default_factory=TaskOptions)
     splits: SplitReader | None = None
-    output_mark: Path | None = None
+    marks: Mapping[str, Path] = field(default_factory=dict)
 
     def __getstate__(self) -> dict[str, Any]:
         """Encode the sink, which may be of a class that workers do not find."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # A worker process serves one task after the other, also of several pipelines.
 _CACHES: dict[str, OperatorCache] = {}
 
-# By pipeline, the run whose output folder this process has seen.
+# By pipeline, the run whose mounted folders this process has seen.
 _SEEN: dict[str, str] = {}
 
 
@@ -59,7 +59,7 @@ def run_region_task(
     context = TaskContext.get()
     if context is None:
         raise RuntimeError("a region task runs in a Spark task only")
-    _require_output_folder(plan)
+    _require_mounted(plan)
     partition = context.partitionId()
     cache = _CACHES.setdefault(plan.pipeline, OperatorCache())
 
@@ -96,25 +96,25 @@ def run_region_task(
     )
 
 
-def _require_output_folder(plan: PipelinePlan) -> None:
-    """Check once in a run that this machine sees the driver's output folder.
+def _require_mounted(plan: PipelinePlan) -> None:
+    """Check once in a run that this machine sees the driver's folders.
 
     Raises
     ------
     FileNotFoundError
-        If it does not: rows would be missing from a checkpoint that has them.
+        If it does not: state or rows would be missing from a checkpoint that has them.
     """
-    mark = plan.output_mark
-    if mark is None or _SEEN.get(plan.pipeline) == plan.run:
+    if _SEEN.get(plan.pipeline) == plan.run:
         return
-    if not mark.exists():
-        raise FileNotFoundError(
-            errno.ENOENT,
-            f"this executor does not see the driver's output folder {mark.parent}. Use a folder "
-            "that is mounted on the driver and on all executors, or one on a file system that "
-            "Spark reaches, such as hdfs: or s3a:. It has no",
-            str(mark),
-        )
+    for of, mark in plan.marks.items():
+        if not mark.exists():
+            raise FileNotFoundError(
+                errno.ENOENT,
+                f"this executor does not see the driver's {of} folder {mark.parent}. Use a folder "
+                "that is mounted on the driver and on all executors, or one on a file system that "
+                "Spark reaches, such as hdfs: or s3a:. It has no",
+                str(mark),
+            )
     _SEEN[plan.pipeline] = plan.run
 
 

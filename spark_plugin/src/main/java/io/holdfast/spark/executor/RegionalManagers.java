@@ -26,9 +26,6 @@ import org.slf4j.LoggerFactory;
 final class RegionalManagers implements WorkerHost {
   private static final Logger LOG = LoggerFactory.getLogger(RegionalManagers.class);
 
-  /** What the driver has put beside the folder of segments before it sends tasks. */
-  private static final String PIPELINE_FILE = "pipeline-id";
-
   /** Between two attempts to accept a worker after the system refused one. */
   private static final long REFUSED_PAUSE_MS = 1_000;
 
@@ -137,7 +134,6 @@ final class RegionalManagers implements WorkerHost {
         ask(wanted, "gave no term for " + dir, RegionalMessages.TermGiven.class);
     Configuration conf = given.conf().value();
     SegmentFolder folder = SegmentFolder.named(dir, conf);
-    folder.requireMounted(PIPELINE_FILE);
     long handle =
         Native.openRegional(dir, folder.files(), given.term(), maxFileBytes, compression);
     return new Manager(dir, given.term(), handle, run, new StagedOutput(conf));

@@ -3,7 +3,6 @@ package io.holdfast.spark.files;
 import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.HoldfastException;
 import java.io.IOException;
-import java.nio.file.Files;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 
@@ -51,24 +50,6 @@ public final class SegmentFolder {
 
   public boolean isLocal() {
     return name.startsWith("/");
-  }
-
-  /**
-   * Checks that this machine sees the same folder as the driver, if it is a local one: what is written
-   * anywhere else is missing when the state is needed.
-   *
-   * @param beside a file that the driver has put beside the folder
-   */
-  public void requireMounted(String beside) {
-    if (isLocal() && !Files.exists(java.nio.file.Path.of(name).resolveSibling(beside))) {
-      throw new HoldfastException(
-          "This executor does not see the driver's checkpoint folder "
-              + java.nio.file.Path.of(name).getParent()
-              + " (it has no "
-              + beside
-              + " here). Use a folder that is mounted on the driver and on all executors, or one on a"
-              + " file system that Spark reaches, such as hdfs: or s3a:");
-    }
   }
 
   /** The way to files that are not local; null for local ones, which the native side opens. */
