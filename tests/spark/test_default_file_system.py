@@ -145,3 +145,15 @@ def test_output_that_was_named_before_spark_was_known_is_asked_about(
         assert f"name it '{remote / 'out'}' or 'file:{out}'" in str(refused.value)
         assert not remote.exists()
     assert not out.exists()
+
+
+def test_a_default_file_system_that_spark_does_not_reach_is_named(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    pipeline = counted(regional_source(spark, f"file:{tmp_path}")).write_parquet(tmp_path / "out")
+    with (
+        default_file_system(spark, "nosuch://place/"),
+        pytest.raises(OSError, match=r"no files of the scheme 'nosuch', as in nosuch://place/"),
+    ):
+        pipeline.start("/ckpt", name="counts")
+    assert not (tmp_path / "out").exists()

@@ -1,6 +1,7 @@
 package io.holdfast.spark.files;
 
 import java.io.IOException;
+import java.net.URI;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.LinkedHashMap;
@@ -53,12 +54,14 @@ public final class ReachedFiles {
     }
   }
 
-  private static IOException noSuch(Path path, Exception cause) {
+  private IOException noSuch(Path path, Exception cause) {
+    URI uri = path.toUri();
+    URI named = uri.getScheme() == null ? FileSystem.getDefaultUri(conf).resolve(uri) : uri;
     return new IOException(
         "Spark reaches no files of the scheme '"
-            + path.toUri().getScheme()
+            + named.getScheme()
             + "', as in "
-            + path
+            + named
             + " ("
             + cause.getMessage()
             + "). Put the Hadoop connector for it on the class path, as with spark.jars.packages,"
