@@ -17,6 +17,7 @@ import org.apache.hadoop.fs.RemoteIterator;
 import org.apache.hadoop.hdfs.DFSConfigKeys;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
 import org.apache.hadoop.hdfs.MiniDFSCluster;
+import org.apache.hadoop.hdfs.server.datanode.DataNode;
 import org.apache.hadoop.hdfs.server.namenode.AuditLogger;
 import org.apache.hadoop.metrics2.AbstractMetric;
 import org.apache.hadoop.metrics2.MetricsRecord;
@@ -95,6 +96,9 @@ public final class MiniHdfs {
         case "operations":
           System.out.println("operations " + sum(operations(cluster).values()));
           break;
+        case "syncs":
+          System.out.println("syncs " + syncs(cluster));
+          break;
         case "requests":
           operations(cluster)
               .forEach((kind, count) -> System.out.println("count " + count + " " + kind));
@@ -160,6 +164,24 @@ public final class MiniHdfs {
       sum += count;
     }
     return sum;
+  }
+
+  /** How often data nodes have synced what they have of a block. */
+  private static long syncs(MiniDFSCluster cluster) {
+    long syncs = 0;
+    for (DataNode node : cluster.getDataNodes()) {
+      MetricsCollectorImpl collector = new MetricsCollectorImpl();
+      MetricsSource source = DefaultMetricsSystem.instance().getSource(node.getMetrics().name());
+      source.getMetrics(collector, true);
+      for (MetricsRecord record : collector.getRecords()) {
+        for (AbstractMetric metric : record.metrics()) {
+          if (metric.name().equals("FsyncCount")) {
+            syncs += metric.value().longValue();
+          }
+        }
+      }
+    }
+    return syncs;
   }
 
   private static Map<String, Long> operations(MiniDFSCluster cluster) {

@@ -76,6 +76,11 @@ class MiniHdfs(JavaServer):
         self._command("operations")
         return int(self._answer("operations "))
 
+    def syncs(self) -> int:
+        """Return how often data nodes have synced what they have of a block."""
+        self._command("syncs")
+        return int(self._answer("syncs "))
+
     def requests(self) -> tuple[dict[str, int], list[str]]:
         """Return how many requests of each kind there were, and which ones since the last call.
 

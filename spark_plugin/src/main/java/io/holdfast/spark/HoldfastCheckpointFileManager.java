@@ -5,11 +5,13 @@ import io.holdfast.spark.driver.CommitLogStream;
 import io.holdfast.spark.driver.HoldfastDriver;
 import io.holdfast.spark.driver.SparkRecords;
 import io.holdfast.spark.files.CommitLog;
+import io.holdfast.spark.files.DurableStreams;
 import io.holdfast.spark.files.ObjectStream;
 import io.holdfast.spark.minor.AtomicStream;
 import io.holdfast.spark.minor.CheckpointFiles;
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.util.Optional;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.apache.hadoop.conf.Configuration;
@@ -18,21 +20,28 @@ import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 
 /**
- * Spark's own checkpoint file manager with two additions. Before {@code commits/N} is published on
+ * Spark's own checkpoint file manager with three additions. Before {@code commits/N} is published on
  * the driver, every physical file it refers to is made durable; if that fails, so does the batch, and
- * Spark replays it. And on object stores files are written without a rename.
+ * Spark replays it. What Spark writes itself is durable as well before it has its name, on local disks
+ * and on HDFS. And on object stores files are written without a rename.
  */
 public final class HoldfastCheckpointFileManager extends CheckpointFiles {
   /** What an operator keeps about its state, which Spark writes on the driver. */
   private static final Pattern STATE_FILE = Pattern.compile("(.+)/state/\\d+/.+");
 
+  /** Where a store of Spark's own providers keeps files, whose durability is theirs to decide. */
+  private static final Pattern STORE =
+      Pattern.compile(".+/state/\\d+/\\d+(/(?!_metadata$)[^/]+)?");
+
   private final Configuration conf;
   private final Path root;
+  private final boolean ofStore;
 
   public HoldfastCheckpointFileManager(Path path, Configuration hadoopConf) {
     super(path, hadoopConf);
     root = path;
     conf = hadoopConf;
+    ofStore = STORE.matcher(path.toUri().getPath()).matches();
   }
 
   @Override
@@ -63,9 +72,15 @@ public final class HoldfastCheckpointFileManager extends CheckpointFiles {
   private AtomicStream create(Path path, boolean overwriteIfPossible) {
     try {
       FileSystem fileSystem = path.getFileSystem(conf);
-      return ObjectStream.serves(fileSystem, path)
-          ? ObjectStream.create(fileSystem, path, overwriteIfPossible)
-          : createAsSpark(path, overwriteIfPossible);
+      if (ObjectStream.serves(fileSystem, path)) {
+        return ObjectStream.create(fileSystem, path, overwriteIfPossible);
+      }
+      Optional<AtomicStream> durable =
+          ofStore
+              ? Optional.empty()
+              : DurableStreams.create(
+                  fileSystem, fileSystem.makeQualified(path), overwriteIfPossible, conf);
+      return durable.orElseGet(() -> createAsSpark(path, overwriteIfPossible));
     } catch (IOException e) {
       throw new UncheckedIOException("Cannot create " + path, e);
     }
@@ -80,7 +95,20 @@ public final class HoldfastCheckpointFileManager extends CheckpointFiles {
   @Override
   public void mkdirs(Path path) {
     CheckpointGuard.refuseOldFormat(conf, path);
+    makeDurable(path);
     super.mkdirs(path);
+  }
+
+  private void makeDurable(Path folder) {
+    if (ofStore) {
+      return;
+    }
+    try {
+      FileSystem fileSystem = folder.getFileSystem(conf);
+      DurableStreams.makeFolder(fileSystem, fileSystem.makeQualified(folder), conf);
+    } catch (IOException e) {
+      throw new UncheckedIOException("Cannot create the folder " + folder, e);
+    }
   }
 
   /** The first that a query does when it starts. */
@@ -92,6 +120,7 @@ public final class HoldfastCheckpointFileManager extends CheckpointFiles {
         .ifPresentOrElse(
             driver -> driver.sparkRecords().starting(root, conf),
             () -> SparkRecords.refuseNewer(root, conf));
+    makeDurable(root);
     return super.createCheckpointDirectory();
   }
 }

@@ -9,6 +9,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
+import java.nio.file.attribute.FileAttribute;
 import java.util.UUID;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.FileSystem;
@@ -126,18 +127,18 @@ final class LocalFiles extends AtomicFiles {
   }
 
   /** Where Hadoop keeps checksums of a file that it wrote: they are not those of another content. */
-  private static Path checksumOf(Path file) {
+  static Path checksumOf(Path file) {
     return file.resolveSibling("." + file.getFileName() + ".crc");
   }
 
-  private static void makeFolder(Path folder) throws IOException {
+  static void makeFolder(Path folder, FileAttribute<?>... permission) throws IOException {
     if (Files.isDirectory(folder)) {
       return;
     }
     Path parent = folder.getParent();
-    makeFolder(parent);
+    makeFolder(parent, permission);
     try {
-      Files.createDirectory(folder);
+      Files.createDirectory(folder, permission);
     } catch (java.nio.file.FileAlreadyExistsException e) {
       if (!Files.isDirectory(folder)) {
         throw e;
@@ -146,7 +147,7 @@ final class LocalFiles extends AtomicFiles {
     sync(parent);
   }
 
-  private static void sync(Path folder) throws IOException {
+  static void sync(Path folder) throws IOException {
     try (FileChannel channel = FileChannel.open(folder, StandardOpenOption.READ)) {
       channel.force(true);
     }

@@ -12,6 +12,13 @@ import org.apache.hadoop.fs.permission.FsPermission;
 final class NewFiles {
   private static final int BUFFER_BYTES = 64 << 10;
 
+  /**
+   * What a restart goes on from. Of a file with several blocks, a sync covers only the last one: each is
+   * synced when it ends, which HDFS does with none of an erasure-coded file.
+   */
+  static final EnumSet<CreateFlag> DURABLE =
+      EnumSet.of(CreateFlag.CREATE, CreateFlag.SYNC_BLOCK, CreateFlag.SHOULD_REPLICATE);
+
   private NewFiles() {}
 
   /**

@@ -18,13 +18,6 @@ import org.apache.hadoop.hdfs.client.HdfsDataOutputStream;
 
 /** HDFS, and what is like it: a file is written under a name of its own and renamed. */
 final class RenamedFiles extends AtomicFiles {
-  /**
-   * What a restart goes on from. Of a file with several blocks, a sync covers only the last one: each is
-   * synced when it ends, which HDFS does with none of an erasure-coded file.
-   */
-  private static final EnumSet<CreateFlag> DURABLE =
-      EnumSet.of(CreateFlag.CREATE, CreateFlag.SYNC_BLOCK, CreateFlag.SHOULD_REPLICATE);
-
   /** The user's output: erasure-coded where the user's folder is, and then as durable as Spark's. */
   private static final EnumSet<CreateFlag> AS_THE_FOLDER_SAYS =
       EnumSet.of(CreateFlag.CREATE, CreateFlag.SYNC_BLOCK);
@@ -67,7 +60,7 @@ final class RenamedFiles extends AtomicFiles {
   private void write(
       Path temporary, Path path, Content content, boolean replace, boolean withParents)
       throws IOException {
-    writeOwn(temporary, content, DURABLE, withParents);
+    writeOwn(temporary, content, NewFiles.DURABLE, withParents);
     try {
       renameWithParents(temporary, path, replace);
     } catch (IOException | RuntimeException e) {

@@ -1,0 +1,257 @@
+"""Spark's own files of a checkpoint, its logs first of all: what has its name is on the disk.
+
+A machine that loses its power keeps what was synced. An entry that has its name and nothing in it
+keeps a query from being started again; and where the offsets of a batch are gone that a sink has
+taken, other rows come under the number of that batch, which a sink that knows it leaves out.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+import support.spark
+from support import environment
+from support.spark.faults import LOCAL, World
+from support.spark.mini_hdfs import MiniHdfs
+from support.spark.queries import source, write_batch
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+SOURCE = Path(support.spark.__file__).with_name("noted_calls.c")
+BATCHES = 3
+#: The logs of a query with one source, which is one of files.
+LOGS = ("sources/0", "offsets", "commits")
+TAKEN = "FileAlreadyExistsException"
+
+
+@dataclass(frozen=True)
+class Call:
+    """A line of noted_calls.c."""
+
+    what: str
+    size: int
+    path: Path
+    before: Path | None
+
+
+#: A query without state, on the input folder and the checkpoint that it is given.
+QUERY = """
+import sys
+
+import holdfast
+from support.spark.queries import builder, source
+
+folder, checkpoint, warehouse = sys.argv[1:]
+session = holdfast.configure(builder("local[1]", warehouse)).getOrCreate()
+stream = source(session, folder).writeStream.format("noop")
+query = stream.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+query.awaitTermination()
+session.stop()
+"""
+
+
+@dataclass(frozen=True)
+class Noted:
+    """What notes the calls of a process, and where."""
+
+    library: Path
+    file: Path
+
+    def environment(self, preloaded: str = "") -> dict[str, str]:
+        return {
+            "LD_PRELOAD": f"{self.library} {preloaded}".strip(),
+            "NOTED_CALLS": str(self.file),
+        }
+
+    def calls(self) -> list[Call]:
+        found = []
+        for line in self.file.read_text().splitlines():
+            what, size, path, *before = line.split(" ")
+            found.append(Call(what, int(size), Path(path), Path(before[0]) if before else None))
+        return found
+
+
+@pytest.fixture
+def noted(tmp_path: Path) -> Noted:
+    compiler = shutil.which("cc")
+    assert compiler is not None, "a C compiler is needed, as for Rust"
+    library = tmp_path / "noted_calls.so"
+    flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    subprocess.run([compiler, *flags, "-o", str(library), str(SOURCE), "-ldl"], check=True)
+    return Noted(library, tmp_path / "noted.txt")
+
+
+def test_a_local_entry_is_synced_before_it_has_its_name_and_its_folder_afterwards(
+    world: World, noted: Noted
+) -> None:
+    world.feed(BATCHES)
+    world.environment |= noted.environment(world.environment["LD_PRELOAD"])
+    world.start(LOCAL).finish()
+    found = noted.calls()
+    names = {
+        call.path: place
+        for place, call in enumerate(found)
+        if call.what == "name" and world.checkpoint in call.path.parents
+    }
+    logs = [world.checkpoint / log / str(number) for number in range(BATCHES) for log in LOGS]
+    state = world.checkpoint / "state"
+    of_state = [path for path in names if state in path.parents and not path.name.startswith(".")]
+    assert {path.name for path in of_state} >= {"metadata", "schema", "holdfast.json"}, of_state
+    for path in (world.checkpoint / "metadata", *logs, *of_state):
+        place = names[path]
+        given = found[place]
+        assert given.size == path.stat().st_size > 0
+        # All of it, under the name that it had before.
+        assert Call("sync", given.size, given.before or path, None) in found[:place], path
+        twin = names[path.with_name(f".{path.name}.crc")]
+        assert Call("sync", found[twin].size, found[twin].before or path, None) in found[:twin]
+        # The folder of both, before the next name is given in any log of the query.
+        after = found[place + 1 :]
+        folder_synced = after.index(Call("sync", 0, path.parent, None))
+        others = [n for n, call in enumerate(after) if call.what == "name" and call.path in logs]
+        assert folder_synced < min(others, default=len(after)), path
+    for folder in (world.checkpoint, *(world.checkpoint / log for log in LOGS)):
+        made = found.index(Call("folder", 0, folder, None))
+        assert Call("sync", 0, folder.parent, None) in found[made:], folder
+
+
+def test_entries_are_synced_where_there_are_no_links(noted: Noted, tmp_path: Path) -> None:
+    """As by Spark's own way, two writers may then both find a name free; nothing else is lost."""
+    (tmp_path / "in").mkdir()
+    checkpoint = tmp_path / "checkpoint"
+    for batch in range(BATCHES):
+        write_batch(tmp_path / "in", batch, [{"key": batch}])
+        subprocess.run(
+            [sys.executable, "-c", QUERY, *map(str, (tmp_path / "in", checkpoint, tmp_path / "w"))],
+            env=environment(noted.environment() | {"NO_LINKS": "1"}),
+            cwd=tmp_path,
+            timeout=250,
+            check=True,
+        )
+    found = noted.calls()
+    for log in LOGS:
+        for batch in range(BATCHES):
+            path = checkpoint / log / str(batch)
+            (place,) = (
+                n for n, call in enumerate(found) if (call.what, call.path) == ("name", path)
+            )
+            given = found[place]
+            assert Call("sync", given.size, given.before or path, None) in found[:place], path
+            assert Call("sync", 0, path.parent, None) in found[place:], path
+
+
+class Files:
+    """A checkpoint file manager, as Spark uses it, for a folder of local files."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        jvm = spark._jvm
+        assert jvm is not None
+        self._path = jvm.org.apache.hadoop.fs.Path
+        self.conf = spark._jsparkSession.sessionState().newHadoopConf()
+        self._folder = folder
+        self._manager = jvm.io.holdfast.spark.HoldfastCheckpointFileManager(
+            self._path(str(folder)), self.conf
+        )
+        self._manager.mkdirs(self._path(str(folder)))
+
+    def path(self, name: str) -> Any:
+        return self._path(f"file:{self._folder / name}")
+
+    def begin(self, name: str, content: bytes, *, overwrite: bool = False) -> Any:
+        out = self._manager.createAtomic(self.path(name), overwrite)
+        out.write(bytearray(content))
+        return out
+
+    def write(self, name: str, content: bytes, *, overwrite: bool = False) -> None:
+        self.begin(name, content, overwrite=overwrite).close()
+
+    def read(self, name: str) -> bytes:
+        """What Hadoop reads, which looks at the checksums."""
+        file = self.path(name).getFileSystem(self.conf).open(self.path(name))
+        return bytes(file.readAllBytes())
+
+
+@pytest.fixture
+def files(spark: SparkSession, tmp_path: Path) -> Files:
+    return Files(spark, tmp_path / "checkpoint" / "sources" / "0")
+
+
+@pytest.fixture
+def folder(files: Files, tmp_path: Path) -> Path:
+    return tmp_path / "checkpoint" / "sources" / "0"
+
+
+def test_of_two_that_write_an_entry_one_has_it(files: Files, folder: Path) -> None:
+    first, second = files.begin("0", b"first"), files.begin("0", b"second")
+    first.close()
+    with pytest.raises(Py4JJavaError, match=TAKEN):
+        second.close()
+    assert files.read("0") == b"first"
+    assert sorted(os.listdir(folder)) == [".0.crc", "0"]
+
+
+def test_an_entry_that_is_given_up_leaves_nothing(files: Files, folder: Path) -> None:
+    files.begin("0", b"some").cancel()
+    assert os.listdir(folder) == []
+
+
+@pytest.mark.parametrize("size", [0, 1, 511, 512, 513, 5000, 1 << 20])
+def test_hadoop_finds_damage_by_the_checksums(files: Files, folder: Path, size: int) -> None:
+    content = bytes(n * 7 % 256 for n in range(size))
+    files.write("0", content)
+    assert files.read("0") == content
+    if size:
+        damaged = bytearray(content)
+        damaged[-1] ^= 1
+        (folder / "0").write_bytes(damaged)
+        with pytest.raises(Py4JJavaError, match="ChecksumException"):
+            files.read("0")
+
+
+def test_what_is_written_anew_has_checksums_of_its_own(files: Files, folder: Path) -> None:
+    files.write("0", b"first")
+    files.write("0", b"second", overwrite=True)
+    assert files.read("0") == b"second"
+    # As somebody does who takes a batch back by hand, and does not see the hidden file.
+    (folder / "0").unlink()
+    files.write("0", b"the third")
+    assert files.read("0") == b"the third"
+    assert sorted(os.listdir(folder)) == [".0.crc", "0"]
+
+
+def test_nobody_may_read_more_than_hadoop_is_told_to_let(files: Files, folder: Path) -> None:
+    files.conf.set("fs.permissions.umask-mode", "077")
+    files.write("0", b"some")
+    modes = [stat.S_IMODE((folder / name).stat().st_mode) for name in ("0", ".0.crc")]
+    assert modes == [0o600, 0o600]
+
+
+def test_entries_on_hdfs_are_synced(hdfs: MiniHdfs, spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    write_batch(tmp_path / "in", 0, [{"key": 0}])
+    query = (
+        source(spark, tmp_path / "in")
+        .writeStream.format("noop")
+        .option("checkpointLocation", f"{hdfs.uri}/{tmp_path.name}")
+        .start()
+    )
+    counted = []
+    for batch in range(1, 1 + BATCHES):
+        query.processAllAvailable()
+        counted.append(hdfs.syncs())
+        write_batch(tmp_path / "in", batch, [{"key": batch}])
+    query.stop()
+    synced = [after - before for before, after in pairwise(counted)]
+    assert min(synced) >= len(LOGS), counted
