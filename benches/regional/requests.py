@@ -17,6 +17,7 @@ from common.turns import run_turns
 
 from harness.screen import RunLine, Screen
 
+SPARK = "spark"
 PLAIN = "plain"
 
 REQUESTS = Metric(name="requests", title="requests per batch", decimals=1)
@@ -26,9 +27,10 @@ BATCH = Metric(name="batch_ms", title="batch time, ms")
 METRICS = (REQUESTS, BEYOND, BATCH)
 
 NOTES = (
-    "plain: mapInArrow inside foreachBatch, which keeps nothing: what it asks for is Spark's own. "
-    "holdfast: a regional pipeline\nwhose state lies in segments, with its output on a local disk. "
-    "The driver's requests count as the executors' do."
+    "Spark default: mapInArrow inside foreachBatch, which keeps nothing, without Holdfast. plain: "
+    "the same with Holdfast's settings,\nby which Spark's logs cost less. Holdfast: a regional "
+    "pipeline whose state lies in segments, with its output on a local disk.\nThe driver's "
+    "requests count as the executors' do."
 )
 
 
@@ -106,7 +108,7 @@ class Plan:
         """Say in a few lines what is measured and how."""
         return (
             f"checkpoints on {self.case.title}\n{self.regions} regions in 2 tasks; {self.rounds} "
-            f"rounds of {self.batches} batches after {self.warm_up} to warm up; the two take turns"
+            f"rounds of {self.batches} batches after {self.warm_up} to warm up; all take turns"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -156,7 +158,7 @@ class Plan:
             name=name,
             plan=self.to_json() | {"kinds": found},
             metrics=METRICS,
-            bases=(PLAIN,),
+            bases=(SPARK,),
             targets=self.case.targets,
             runs=[self._run(fields, found) for fields in found],
             notes=NOTES,

@@ -1,4 +1,4 @@
-"""Requests of a regional pipeline and of plain ``foreachBatch``: ``requests_child.py SPEC FD``."""
+"""Requests of a regional pipeline and of ``foreachBatch``: ``requests_child.py SPEC FD``."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ from regional.cluster import read_batches, start_spark, write_batch  # noqa: E40
 from regional.places import Place, open_place  # noqa: E402
 from regional.totals import TOTALS, Totals  # noqa: E402
 
+#: What writes Spark's own files of a checkpoint; without it Spark does.
+FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
@@ -33,6 +36,17 @@ def _plain(frame: DataFrame, checkpoint: str, _: Path) -> StreamingQuery:
         rows.mapInArrow(lambda batches: batches, "region string, id long").collect()
 
     return frame.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint).start()
+
+
+def _spark(frame: DataFrame, checkpoint: str, folder: Path) -> StreamingQuery:
+    settings = frame.sparkSession.conf
+    ours = settings.get(FILE_MANAGER)
+    settings.unset(FILE_MANAGER)
+    query = _plain(frame, checkpoint, folder)
+    # Its sources take the settings of the session when it begins its first batch.
+    query.processAllAvailable()
+    settings.set(FILE_MANAGER, ours)
+    return query
 
 
 def _holdfast(frame: DataFrame, checkpoint: str, folder: Path) -> holdfast.RegionalQuery:
@@ -45,6 +59,7 @@ def _holdfast(frame: DataFrame, checkpoint: str, folder: Path) -> holdfast.Regio
 
 
 VARIANTS: dict[str, Callable[[DataFrame, str, Path], Any]] = {
+    "spark": _spark,
     "plain": _plain,
     "holdfast": _holdfast,
 }

@@ -13,9 +13,7 @@ import stat
 import subprocess
 import sys
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 from py4j.protocol import Py4JJavaError
@@ -24,16 +22,13 @@ from pyspark.sql import SparkSession
 import support.spark
 from support import environment
 from support.spark.faults import LOCAL, World
-from support.spark.mini_hdfs import MiniHdfs
-from support.spark.queries import source, write_batch
+from support.spark.log_files import LOGS, TAKEN, Files
+from support.spark.queries import write_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 SOURCE = Path(support.spark.__file__).with_name("noted_calls.c")
 BATCHES = 3
-#: The logs of a query with one source, which is one of files.
-LOGS = ("sources/0", "offsets", "commits")
-TAKEN = "FileAlreadyExistsException"
 
 
 @dataclass(frozen=True)
@@ -152,40 +147,9 @@ def test_entries_are_synced_where_there_are_no_links(noted: Noted, tmp_path: Pat
             assert Call("sync", 0, path.parent, None) in found[place:], path
 
 
-class Files:
-    """A checkpoint file manager, as Spark uses it, for a folder of local files."""
-
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
-        jvm = spark._jvm
-        assert jvm is not None
-        self._path = jvm.org.apache.hadoop.fs.Path
-        self.conf = spark._jsparkSession.sessionState().newHadoopConf()
-        self._folder = folder
-        self._manager = jvm.io.holdfast.spark.HoldfastCheckpointFileManager(
-            self._path(str(folder)), self.conf
-        )
-        self._manager.mkdirs(self._path(str(folder)))
-
-    def path(self, name: str) -> Any:
-        return self._path(f"file:{self._folder / name}")
-
-    def begin(self, name: str, content: bytes, *, overwrite: bool = False) -> Any:
-        out = self._manager.createAtomic(self.path(name), overwrite)
-        out.write(bytearray(content))
-        return out
-
-    def write(self, name: str, content: bytes, *, overwrite: bool = False) -> None:
-        self.begin(name, content, overwrite=overwrite).close()
-
-    def read(self, name: str) -> bytes:
-        """What Hadoop reads, which looks at the checksums."""
-        file = self.path(name).getFileSystem(self.conf).open(self.path(name))
-        return bytes(file.readAllBytes())
-
-
 @pytest.fixture
 def files(spark: SparkSession, tmp_path: Path) -> Files:
-    return Files(spark, tmp_path / "checkpoint" / "sources" / "0")
+    return Files(spark, f"file:{tmp_path}/checkpoint/sources/0")
 
 
 @pytest.fixture
@@ -236,22 +200,3 @@ def test_nobody_may_read_more_than_hadoop_is_told_to_let(files: Files, folder: P
     files.write("0", b"some")
     modes = [stat.S_IMODE((folder / name).stat().st_mode) for name in ("0", ".0.crc")]
     assert modes == [0o600, 0o600]
-
-
-def test_entries_on_hdfs_are_synced(hdfs: MiniHdfs, spark: SparkSession, tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    write_batch(tmp_path / "in", 0, [{"key": 0}])
-    query = (
-        source(spark, tmp_path / "in")
-        .writeStream.format("noop")
-        .option("checkpointLocation", f"{hdfs.uri}/{tmp_path.name}")
-        .start()
-    )
-    counted = []
-    for batch in range(1, 1 + BATCHES):
-        query.processAllAvailable()
-        counted.append(hdfs.syncs())
-        write_batch(tmp_path / "in", batch, [{"key": batch}])
-    query.stop()
-    synced = [after - before for before, after in pairwise(counted)]
-    assert min(synced) >= len(LOGS), counted

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,40 @@ def test_a_restart_reads_objects_and_not_stores(s3: S3Server, tmp_path: Path) ->
     ]
     assert requests["GetObject"] < batches * stores / 2, requests
     assert requests["HeadObject"] < batches * stores / 2, requests
+
+
+@pytest.mark.full
+def test_a_batch_costs_an_object_for_each_file_of_spark_and_one_for_state(
+    s3: S3Server, tmp_path: Path
+) -> None:
+    state = "spark.sql.streaming.stateStore."
+    # No merge reads changelogs.
+    conf = {
+        "spark.sql.shuffle.partitions": "2",
+        f"{state}maintenanceInterval": "1h",
+        f"{state}minDeltasForSnapshot": "100",
+    }
+    counted = {}
+    for batches in (2, 8):
+        store = s3.store(f"batches-{batches}")
+        folder = tmp_path / str(batches)
+        (folder / "input").mkdir(parents=True)
+        for batch in range(batches):
+            write_batch(folder / "input", batch, [{"key": key} for key in range(100)])
+        before = s3.requests()
+        run_job(
+            "spark/restart_job.py",
+            *("--checkpoint", store.uri),
+            folder=folder,
+            settings=store.settings | conf,
+        )
+        counted[batches] = s3.requests()
+        counted[batches].subtract(before)
+    more = Counter(counted[8])
+    more.subtract(counted[2])
+    # The logs of the source, offsets and commits. The list shows whether another query took over.
+    expected = Counter(PutObject=4 * 6, ListObjectsV2=6)
+    assert +more == expected, counted
 
 
 @pytest.mark.full

@@ -7,6 +7,7 @@ import io.holdfast.spark.driver.SparkRecords;
 import io.holdfast.spark.files.CommitLog;
 import io.holdfast.spark.files.DurableStreams;
 import io.holdfast.spark.files.ObjectStream;
+import io.holdfast.spark.files.RecentEntries;
 import io.holdfast.spark.minor.AtomicStream;
 import io.holdfast.spark.minor.CheckpointFiles;
 import java.io.IOException;
@@ -20,10 +21,11 @@ import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 
 /**
- * Spark's own checkpoint file manager with three additions. Before {@code commits/N} is published on
+ * Spark's own checkpoint file manager with some additions. Before {@code commits/N} is published on
  * the driver, every physical file it refers to is made durable; if that fails, so does the batch, and
  * Spark replays it. What Spark writes itself is durable as well before it has its name, on local disks
- * and on HDFS. And on object stores files are written without a rename.
+ * and on HDFS, and on object stores it is written without a rename. And over a network Spark does not
+ * ask for what this process knows, as it wrote it.
  */
 public final class HoldfastCheckpointFileManager extends CheckpointFiles {
   /** What an operator keeps about its state, which Spark writes on the driver. */
@@ -37,21 +39,41 @@ public final class HoldfastCheckpointFileManager extends CheckpointFiles {
   private final Path root;
   private final boolean ofStore;
 
+  /** Empty where a question costs nothing. */
+  private final Optional<RecentEntries> recent;
+
   public HoldfastCheckpointFileManager(Path path, Configuration hadoopConf) {
     super(path, hadoopConf);
     root = path;
     conf = hadoopConf;
     ofStore = STORE.matcher(path.toUri().getPath()).matches();
+    recent =
+        ofStore || DurableStreams.isLocal(fileSystem(path))
+            ? Optional.empty()
+            : Optional.of(new RecentEntries());
+  }
+
+  private FileSystem fileSystem(Path path) {
+    try {
+      return path.getFileSystem(conf);
+    } catch (IOException e) {
+      throw new UncheckedIOException("Cannot reach " + path, e);
+    }
   }
 
   @Override
   public AtomicStream createAtomic(Path path, boolean overwriteIfPossible) {
     CheckpointGuard.refuseOldFormat(conf, path);
     recordSpark(path);
-    AtomicStream out = create(path, overwriteIfPossible);
-    return CommitLog.isEntry(path)
-        ? new CommitLogStream(out, path, conf, HoldfastPlugin::driver)
-        : out;
+    AtomicStream file = create(path, overwriteIfPossible);
+    AtomicStream out =
+        CommitLog.isEntry(path)
+            ? new CommitLogStream(file, path, conf, HoldfastPlugin::driver)
+            : file;
+    return recent
+        .filter(any -> RecentEntries.isEntry(path))
+        .map(entries -> entries.keeping(out, path))
+        .orElse(out);
   }
 
   /** An entry of the commit log would be too late: executors have written by then. */
@@ -72,22 +94,50 @@ public final class HoldfastCheckpointFileManager extends CheckpointFiles {
   private AtomicStream create(Path path, boolean overwriteIfPossible) {
     try {
       FileSystem fileSystem = path.getFileSystem(conf);
-      if (ObjectStream.serves(fileSystem, path)) {
-        return ObjectStream.create(fileSystem, path, overwriteIfPossible);
+      if (ofStore && !ObjectStream.serves(fileSystem, path)) {
+        return createAsSpark(path, overwriteIfPossible);
       }
-      Optional<AtomicStream> durable =
-          ofStore
-              ? Optional.empty()
-              : DurableStreams.create(
-                  fileSystem, fileSystem.makeQualified(path), overwriteIfPossible, conf);
-      return durable.orElseGet(() -> createAsSpark(path, overwriteIfPossible));
+      Path qualified = fileSystem.makeQualified(path);
+      return DurableStreams.create(fileSystem, qualified, overwriteIfPossible, conf)
+          .orElseGet(() -> createAsSpark(path, overwriteIfPossible));
     } catch (IOException e) {
       throw new UncheckedIOException("Cannot create " + path, e);
     }
   }
 
   @Override
+  public boolean exists(Path path) {
+    if (recent.isPresent()) {
+      if (recent.get().has(path)) {
+        return true;
+      }
+      if (recent.get().isNext(path) && refusesTakenNames(path)) {
+        return false;
+      }
+    }
+    return super.exists(path);
+  }
+
+  private boolean refusesTakenNames(Path path) {
+    try {
+      return DurableStreams.refusesTakenNames(path.getFileSystem(conf), path);
+    } catch (IOException e) {
+      return false;
+    }
+  }
+
+  @Override
+  public void delete(Path path) {
+    recent.ifPresent(entries -> entries.forget(path));
+    super.delete(path);
+  }
+
+  @Override
   public FSDataInputStream open(Path path) {
+    return recent.flatMap(entries -> entries.open(path)).orElseGet(() -> openStored(path));
+  }
+
+  private FSDataInputStream openStored(Path path) {
     CheckpointGuard.refuseForeignCheckpoint(this::exists, super::open, conf, path);
     return super.open(path);
   }

@@ -1,10 +1,10 @@
 package io.holdfast.spark.driver;
 
 import io.holdfast.spark.files.CommitLog;
+import io.holdfast.spark.files.Tee;
 import io.holdfast.spark.minor.AtomicStream;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
-import java.io.OutputStream;
 import java.util.List;
 import java.util.function.Supplier;
 import org.apache.hadoop.conf.Configuration;
@@ -42,33 +42,6 @@ public final class CommitLogStream extends AtomicStream {
     this.path = path;
     this.conf = conf;
     this.driver = driver;
-  }
-
-  private static final class Tee extends OutputStream {
-    private final OutputStream first;
-    private final OutputStream second;
-
-    Tee(OutputStream first, OutputStream second) {
-      this.first = first;
-      this.second = second;
-    }
-
-    @Override
-    public void write(int b) throws IOException {
-      first.write(b);
-      second.write(b);
-    }
-
-    @Override
-    public void write(byte[] bytes, int from, int length) throws IOException {
-      first.write(bytes, from, length);
-      second.write(bytes, from, length);
-    }
-
-    @Override
-    public void flush() throws IOException {
-      first.flush();
-    }
   }
 
   @Override

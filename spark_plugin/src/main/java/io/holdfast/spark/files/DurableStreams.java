@@ -23,6 +23,9 @@ public final class DurableStreams {
   public static Optional<AtomicStream> create(
       FileSystem fileSystem, Path path, boolean overwrite, Configuration conf)
       throws IOException {
+    if (ObjectStream.serves(fileSystem, path)) {
+      return Optional.of(ObjectStream.create(fileSystem, path, overwrite));
+    }
     if (isLocal(fileSystem)) {
       FileAttribute<?> permission = permission(FsPermission.getFileDefault(), conf);
       return Optional.of(LocalStream.create(LocalFiles.local(path), permission, overwrite));
@@ -31,6 +34,17 @@ public final class DurableStreams {
       return Optional.of(HdfsStream.create(fileSystem, path, overwrite));
     }
     return Optional.empty();
+  }
+
+  /** Whether a name that another application took is refused when a file is ended, and at no cost. */
+  public static boolean refusesTakenNames(FileSystem fileSystem, Path path) throws IOException {
+    return ObjectStream.serves(fileSystem, path)
+        ? ObjectStream.looksAtClose(fileSystem, path)
+        : HdfsStream.serves(fileSystem);
+  }
+
+  public static boolean isLocal(FileSystem fileSystem) {
+    return "file".equals(fileSystem.getUri().getScheme());
   }
 
   /** Makes a folder with its parents, durable where Spark's own way would not make it so. */
@@ -47,9 +61,5 @@ public final class DurableStreams {
     FsPermission umask = FsPermission.getUMask(conf);
     return PosixFilePermissions.asFileAttribute(
         PosixFilePermissions.fromString(permission.applyUMask(umask).toString()));
-  }
-
-  private static boolean isLocal(FileSystem fileSystem) {
-    return "file".equals(fileSystem.getUri().getScheme());
   }
 }
