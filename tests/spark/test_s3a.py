@@ -25,6 +25,7 @@ from support.spark.java_side import (
 )
 from support.spark.jobs import run_job
 from support.spark.object_stores import S3Server
+from support.spark.old_s3 import OldS3
 from support.spark.queries import write_batch
 
 pytestmark = pytest.mark.timeout(900)
@@ -102,6 +103,56 @@ def test_a_writer_that_gives_up_leaves_neither_an_object_nor_a_pending_upload(
     assert seen["multipart_upload_completed"] == 0
     assert (seen["pending_uploads"], seen["objects"]) == (0, 0)
     assert seen["server.objects"] == 0, "of the parts, nothing is left on the server"
+
+
+def taken_names(s3: S3Server, bucket: str, **more: str) -> dict[str, str]:
+    """Runs ``TakenNames.java``, with a bucket of its own; returns what it saw."""
+    folder = s3.bucket(bucket)
+    settings = s3.settings | more
+    done = subprocess.run(
+        [
+            *[tool("java"), *QUICK_START, "-cp", classpath(s3.helpers, *s3.client)],
+            *["io.holdfast.spark.files.TakenNames", f"s3a://{bucket}/checkpoint"],
+            *[f"{key}={value}" for key, value in settings.items()],
+        ],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    # What tried the store is gone.
+    files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    assert files == [f"checkpoint/{name}" for name in ("file", "offsets/0", "offsets/1")]
+    return dict(line.split(" ") for line in done.stdout.splitlines())
+
+
+def test_a_store_refuses_taken_names_without_being_asked_before(s3: S3Server) -> None:
+    assert taken_names(s3, "taken") == {
+        "file": "refused",
+        "file.content": "first",
+        "entry.exists": "false",
+        "entry": "refused",
+        "entry.content": "first",
+    }
+
+
+def test_a_store_that_would_replace_what_is_there_is_asked_before(
+    helpers: Path, tmp_path: Path
+) -> None:
+    server = S3Server(tmp_path, helpers, properties={"s3proxy.authorization": "none"})
+    try:
+        with OldS3(server.settings["fs.s3a.endpoint"]) as old:
+            seen = taken_names(server, "replacing", **{"fs.s3a.endpoint": old.endpoint})
+    finally:
+        server.close()
+    assert seen == {
+        "file": "refused",
+        "file.content": "first",
+        "entry.exists": "true",
+        "entry": "refused",
+        "entry.content": "first",
+    }
 
 
 @pytest.mark.full

@@ -3,15 +3,21 @@ package io.holdfast.spark.files;
 import io.holdfast.spark.minor.AtomicStream;
 import java.io.FileNotFoundException;
 import java.io.IOException;
+import java.net.URI;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
 import java.util.UUID;
+import java.util.concurrent.ConcurrentHashMap;
 import org.apache.hadoop.fs.CommonPathCapabilities;
 import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FSDataOutputStreamBuilder;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * A file of the checkpoint on an object store: it appears whole when it is closed, and never when
@@ -34,6 +40,11 @@ public final class ObjectStream extends AtomicStream {
   private static final String S3A_NEW_METADATA = "fs.s3a.create.header." + WRITER;
 
   private static final String S3A_METADATA = "header." + WRITER;
+
+  private static final Logger LOG = LoggerFactory.getLogger(ObjectStream.class);
+
+  /** By file system: whether its store refuses to create what is there. */
+  private static final Map<URI, Boolean> REFUSING = new ConcurrentHashMap<>();
 
   private final FileSystem fileSystem;
   private final Path path;
@@ -58,24 +69,66 @@ public final class ObjectStream extends AtomicStream {
     return fileSystem.hasPathCapability(path, CommonPathCapabilities.ABORTABLE_STREAM);
   }
 
-  /** Whether a name that is taken shows when the file is closed, and no earlier. */
+  /**
+   * Whether a name that is taken shows when the file is closed, and no earlier. Hadoop's client asks any
+   * store for that, and stores that do not know how replace what is there without a word: so it is tried
+   * once with each.
+   */
   static boolean looksAtClose(FileSystem fileSystem, Path path) throws IOException {
-    return fileSystem.hasPathCapability(path, CONDITIONAL);
+    if (!fileSystem.hasPathCapability(path, CONDITIONAL)) {
+      return false;
+    }
+    Boolean known = REFUSING.get(fileSystem.getUri());
+    if (known == null) {
+      known = refusesTaken(fileSystem, path.getParent());
+      REFUSING.put(fileSystem.getUri(), known);
+    }
+    return known;
+  }
+
+  private static synchronized boolean refusesTaken(FileSystem fileSystem, Path folder)
+      throws IOException {
+    Boolean known = REFUSING.get(fileSystem.getUri());
+    if (known != null) {
+      return known;
+    }
+    Path tried = new Path(folder, "." + UUID.randomUUID() + ".tmp");
+    createConditionally(fileSystem, tried).close();
+    try {
+      createConditionally(fileSystem, tried).close();
+    } catch (FileAlreadyExistsException refused) {
+      return true;
+    } finally {
+      Deletes.delete(fileSystem, List.of(tried));
+    }
+    LOG.warn(
+        "{} replaces an object although it is asked to create a new one (If-None-Match: *). Holdfast"
+            + " asks whether there is one before it creates one, but two applications that write to one"
+            + " checkpoint at the same moment may both find none",
+        fileSystem.getUri());
+    return false;
   }
 
   public static ObjectStream create(FileSystem fileSystem, Path path, boolean overwrite)
       throws IOException {
+    if (!overwrite && looksAtClose(fileSystem, path)) {
+      return createConditionally(fileSystem, path);
+    }
     FSDataOutputStreamBuilder<?, ?> builder = fileSystem.createFile(path).recursive();
-    String writer = null;
     if (overwrite) {
       builder.overwrite(true).opt(S3A_NO_LOOK, true);
-    } else if (looksAtClose(fileSystem, path)) {
-      // The store itself decides, at close, which of two writers was first.
-      writer = UUID.randomUUID().toString();
-      builder.must(CONDITIONAL, true).opt(S3A_NEW_METADATA, writer).opt(S3A_NO_LOOK, true);
     } else {
       builder.overwrite(false);
     }
+    return new ObjectStream(fileSystem, path, builder.build(), null);
+  }
+
+  /** A file of which the store itself decides, at close, which of two writers was first. */
+  private static ObjectStream createConditionally(FileSystem fileSystem, Path path)
+      throws IOException {
+    String writer = UUID.randomUUID().toString();
+    FSDataOutputStreamBuilder<?, ?> builder = fileSystem.createFile(path).recursive();
+    builder.must(CONDITIONAL, true).opt(S3A_NEW_METADATA, writer).opt(S3A_NO_LOOK, true);
     return new ObjectStream(fileSystem, path, builder.build(), writer);
   }
 

@@ -1,0 +1,77 @@
+"""Makes of a server of the S3 protocol one that knows no conditional creates, as older ones do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlsplit
+
+#: Of the request, these are about the connection to this server.
+_OWN = {"connection", "expect", "if-none-match"}
+
+
+class OldS3:
+    """Passes all requests on to a server, without the header ``If-None-Match``.
+
+    Parameters
+    ----------
+    endpoint
+        URL of the server, which must check no signatures: they cover that header.
+    """
+
+    def __init__(self, endpoint: str) -> None:
+        address = urlsplit(endpoint).netloc
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def _pass_on(self) -> None:
+                length = int(self.headers.get("Content-Length") or 0)
+                headers = {
+                    name: value for name, value in self.headers.items() if name.lower() not in _OWN
+                }
+                server = HTTPConnection(address, timeout=60)
+                server.request(self.command, self.path, self.rfile.read(length), headers)
+                answer = server.getresponse()
+                body = answer.read()
+                self.send_response(answer.status, answer.reason)
+                for name, value in answer.getheaders():
+                    if name.lower() not in ("transfer-encoding", "connection", "content-length"):
+                        self.send_header(name, value)
+                told = answer.getheader("Content-Length") if self.command == "HEAD" else None
+                self.send_header("Content-Length", told or str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+                server.close()
+
+            def __getattr__(self, name: str) -> Callable[[], None]:
+                # The base class asks for the method of each verb: do_GET, do_PUT.
+                if not name.startswith("do_"):
+                    raise AttributeError(name)
+                return self._pass_on
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
