@@ -203,38 +203,55 @@ def test_a_restart_reads_objects_and_not_stores(s3: S3Server, tmp_path: Path) ->
     assert requests["HeadObject"] < batches * stores / 2, requests
 
 
-@pytest.mark.full
-def test_a_batch_costs_an_object_for_each_file_of_spark_and_one_for_state(
-    s3: S3Server, tmp_path: Path
-) -> None:
+def requests_of_batches(
+    s3: S3Server, folder: Path, *, fewer: int, more: int, **conf: str
+) -> Counter[str]:
+    """What a small query asks for in so many more batches; each run has a bucket of its own."""
     state = "spark.sql.streaming.stateStore."
     # No merge reads changelogs.
-    conf = {
+    settings = {
         "spark.sql.shuffle.partitions": "2",
         f"{state}maintenanceInterval": "1h",
         f"{state}minDeltasForSnapshot": "100",
     }
-    counted = {}
-    for batches in (2, 8):
-        store = s3.store(f"batches-{batches}")
-        folder = tmp_path / str(batches)
-        (folder / "input").mkdir(parents=True)
+    counted = []
+    for batches in (fewer, more):
+        store = s3.store(f"{folder.name.replace('_', '-')}-{batches}")
+        job = folder / str(batches)
+        (job / "input").mkdir(parents=True)
         for batch in range(batches):
-            write_batch(folder / "input", batch, [{"key": key} for key in range(100)])
+            write_batch(job / "input", batch, [{"key": key} for key in range(100)])
         before = s3.requests()
         run_job(
             "spark/restart_job.py",
             *("--checkpoint", store.uri),
-            folder=folder,
-            settings=store.settings | conf,
+            folder=job,
+            settings=store.settings | settings | conf,
         )
-        counted[batches] = s3.requests()
-        counted[batches].subtract(before)
-    more = Counter(counted[8])
-    more.subtract(counted[2])
+        counted.append(s3.requests())
+        counted[-1].subtract(before)
+    counted[1].subtract(counted[0])
+    return +counted[1]
+
+
+@pytest.mark.full
+def test_a_batch_costs_an_object_for_each_file_of_spark_and_one_for_state(
+    s3: S3Server, tmp_path: Path
+) -> None:
+    requests = requests_of_batches(s3, tmp_path / "kept", fewer=2, more=8)
     # The logs of the source, offsets and commits. The list shows whether another query took over.
-    expected = Counter(PutObject=4 * 6, ListObjectsV2=6)
-    assert +more == expected, counted
+    assert requests == Counter(PutObject=4 * 6, ListObjectsV2=6)
+
+
+@pytest.mark.full
+def test_an_old_entry_costs_one_request(s3: S3Server, tmp_path: Path) -> None:
+    retain = {"spark.sql.streaming.minBatchesToRetain": "2"}
+    requests = requests_of_batches(s3, tmp_path / "purged", fewer=4, more=12, **retain)
+    # Those of offsets/N and commits/N; Spark may not have come to the last ones when it ended.
+    assert 2 * 6 <= requests["DeleteObject"] <= 2 * 8
+    # Besides, each batch is followed by a clean-up, which lists twice, and opens two files.
+    assert requests["HeadObject"] < 3 * 8
+    assert requests["ListObjectsV2"] < 4 * 8
 
 
 @pytest.mark.full

@@ -5,6 +5,7 @@ import io.holdfast.spark.driver.CommitLogStream;
 import io.holdfast.spark.driver.HoldfastDriver;
 import io.holdfast.spark.driver.SparkRecords;
 import io.holdfast.spark.files.CommitLog;
+import io.holdfast.spark.files.Deletes;
 import io.holdfast.spark.files.DurableStreams;
 import io.holdfast.spark.files.ObjectStream;
 import io.holdfast.spark.files.RecentEntries;
@@ -12,6 +13,7 @@ import io.holdfast.spark.minor.AtomicStream;
 import io.holdfast.spark.minor.CheckpointFiles;
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.util.List;
 import java.util.Optional;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
@@ -129,7 +131,16 @@ public final class HoldfastCheckpointFileManager extends CheckpointFiles {
   @Override
   public void delete(Path path) {
     recent.ifPresent(entries -> entries.forget(path));
-    super.delete(path);
+    if (!CommitLog.isEntry(path) && !CommitLog.isPlan(path)) {
+      super.delete(path);
+      return;
+    }
+    // Known to be no folder, which saves an object store the questions.
+    try {
+      Deletes.delete(path.getFileSystem(conf), List.of(path));
+    } catch (IOException e) {
+      throw new UncheckedIOException("Cannot delete " + path, e);
+    }
   }
 
   @Override

@@ -11,7 +11,7 @@ import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 
 /** Deletes files of one file system. */
-final class Deletes {
+public final class Deletes {
   private Deletes() {}
 
   /**
@@ -19,7 +19,7 @@ final class Deletes {
    *
    * @throws IOException the first failure: files that came after it may not have been tried
    */
-  static void delete(FileSystem fileSystem, Collection<Path> paths) throws IOException {
+  public static void delete(FileSystem fileSystem, Collection<Path> paths) throws IOException {
     List<Path> objects = new ArrayList<>();
     for (Path path : paths) {
       if (ObjectStream.serves(fileSystem, path)) {
