@@ -25,7 +25,7 @@ from support.spark.faults import LOCAL, World
 from support.spark.log_files import LOGS, TAKEN, Files
 from support.spark.queries import write_batch
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.versions, pytest.mark.timeout(600)]
 
 SOURCE = Path(support.spark.__file__).with_name("noted_calls.c")
 BATCHES = 3

@@ -14,7 +14,7 @@ from support.spark.log_files import LOGS, TAKEN, Files
 from support.spark.mini_hdfs import MiniHdfs
 from support.spark.queries import source, write_batch
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.versions, pytest.mark.timeout(300)]
 
 
 @pytest.fixture

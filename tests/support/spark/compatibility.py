@@ -35,6 +35,10 @@ SUBJECTS = {
     "`foreachBatch` that runs a batch twice": ["test_foreach_batch.py"],
     "`statestore` and `state-metadata` readers, change feed, snapshots": ["test_state_readers.py"],
     "metrics in the progress, in Spark's UI and in its metrics system": ["test_metrics.py"],
+    "Spark's own files: synced, and not asked for in vain": [
+        "test_durable_logs.py",
+        "test_recent_entries.py",
+    ],
     "checkpoints on HDFS": ["test_hdfs.py"],
     "checkpoints on S3": ["test_object_store.py"],
     "regional pipelines": ["test_regional.py", "test_regional_streams.py"],
