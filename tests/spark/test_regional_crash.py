@@ -95,6 +95,10 @@ def test_one_process_killed_at_one_point_after_the_other(
     marks = {mark.name for mark in (tmp_path / "marks").iterdir()}
     assert marks >= {f"{kind}-{batch}-{point}" for batch, point in DEATHS_OF_OTHERS.items()}
     assert output_of(tmp_path / "out") == expected(batches)
+    # The last one dies in the last attempt, before the driver can know of it: what it leaves goes
+    # with the next start.
+    assert run_job(tmp_path, "--master", "local[1]") == 0, log_of(tmp_path)
+    assert output_of(tmp_path / "out") == expected(batches)
     check_files(tmp_path)
 
 
