@@ -1,9 +1,7 @@
 package io.holdfast.spark.files;
 
 import java.io.IOException;
-import java.util.EnumSet;
 import java.util.UUID;
-import org.apache.hadoop.fs.CreateFlag;
 import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Options;

@@ -99,7 +99,7 @@ public final class ObjectStream extends AtomicStream {
     } catch (FileAlreadyExistsException refused) {
       return true;
     } finally {
-      Deletes.delete(fileSystem, List.of(tried));
+      discard(fileSystem, tried);
     }
     LOG.warn(
         "{} replaces an object although it is asked to create a new one (If-None-Match: *). Holdfast"
@@ -107,6 +107,14 @@ public final class ObjectStream extends AtomicStream {
             + " checkpoint at the same moment may both find none",
         fileSystem.getUri());
     return false;
+  }
+
+  private static void discard(FileSystem fileSystem, Path tried) {
+    try {
+      Deletes.delete(fileSystem, List.of(tried));
+    } catch (IOException e) {
+      LOG.warn("{} stays, which is empty: it cannot be deleted", tried, e);
+    }
   }
 
   public static ObjectStream create(FileSystem fileSystem, Path path, boolean overwrite)
