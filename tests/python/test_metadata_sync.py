@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+from support import preloadable
 
 SOURCE = Path(__file__).with_name("failing_sync.c")
 
@@ -38,12 +39,7 @@ for nth in itertools.count(1):
 
 
 def test_after_any_failed_sync_the_file_is_absent_and_a_retry_works(tmp_path: Path) -> None:
-    compiler = shutil.which("cc")
-    assert compiler is not None, "a C compiler is needed, as for Rust"
-    library = tmp_path / "failing_sync.so"
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", "-o", str(library), str(SOURCE), "-ldl"], check=True
-    )
+    library = preloadable(SOURCE, tmp_path)
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "folders")],
         env={**os.environ, "LD_PRELOAD": str(library)},

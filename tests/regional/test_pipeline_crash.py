@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support import environment, program
+from support import environment, preloadable, program
 from support.regional.pipeline_crash_job import BATCHES, FILES, FLUSHED, NONE, REGIONS
 from support.regional.pipelines import expected
 
@@ -23,13 +22,7 @@ EXPECTED = expected(BATCHES)
 @pytest.fixture(scope="module")
 def crash_calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """crash_calls.c as a library."""
-    compiler = shutil.which("cc")
-    assert compiler is not None, "a C compiler is needed, as for Rust"
-    library = tmp_path_factory.mktemp("crash") / "crash_calls.so"
-    flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
-    source = HERE / "crash_calls.c"
-    subprocess.run([compiler, *flags, "-o", str(library), str(source), "-ldl"], check=True)
-    return library
+    return preloadable(HERE / "crash_calls.c", tmp_path_factory.mktemp("crash"))
 
 
 def disturbed(

@@ -80,9 +80,10 @@ def provider(spark: SparkSession) -> Iterator[Callable[[str], None]]:
 @pytest.fixture(scope="session")
 def fault_points(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The library that stops processes at named points."""
-    from support.spark.faults import compiled_points
+    from support import preloadable
+    from support.spark.faults import POINTS_SOURCE
 
-    return compiled_points(tmp_path_factory.mktemp("points"))
+    return preloadable(POINTS_SOURCE, tmp_path_factory.mktemp("points"))
 
 
 @pytest.fixture(scope="session")

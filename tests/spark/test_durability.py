@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from support import environment, program
+from support import environment, preloadable, program
 from support.spark.faults import (
     ALL_EXECUTORS,
     CLUSTER,
@@ -33,13 +32,7 @@ STAND_IN = pytest.mark.parametrize("object_world", ["objects"], indirect=True)
 
 
 def test_a_failed_sync_fails_the_batch_and_the_replay_is_right(tmp_path: Path) -> None:
-    compiler = shutil.which("cc")
-    assert compiler is not None, "a C compiler is needed, as for Rust"
-    library = tmp_path / "failing_sync.so"
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", "-o", str(library), str(HERE / "failing_sync.c"), "-ldl"],
-        check=True,
-    )
+    library = preloadable(HERE / "failing_sync.c", tmp_path)
     (tmp_path / "input").mkdir()
     for batch in range(3):
         write_batch(tmp_path / "input", batch, [{"key": key} for key in range(20)])

@@ -8,7 +8,6 @@ taken, other rows come under the number of that batch, which a sink that knows i
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 import support.spark
-from support import environment
+from support import environment, preloadable
 from support.spark.faults import LOCAL, World
 from support.spark.log_files import LOGS, TAKEN, Files
 from support.spark.queries import write_batch
@@ -80,12 +79,7 @@ class Noted:
 
 @pytest.fixture
 def noted(tmp_path: Path) -> Noted:
-    compiler = shutil.which("cc")
-    assert compiler is not None, "a C compiler is needed, as for Rust"
-    library = tmp_path / "noted_calls.so"
-    flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
-    subprocess.run([compiler, *flags, "-o", str(library), str(SOURCE), "-ldl"], check=True)
-    return Noted(library, tmp_path / "noted.txt")
+    return Noted(preloadable(SOURCE, tmp_path), tmp_path / "noted.txt")
 
 
 def test_a_local_entry_is_synced_before_it_has_its_name_and_its_folder_afterwards(

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import subprocess
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -45,18 +47,19 @@ def test_the_storage_conformance_suite_passes_on_s3a(helpers: Path, s3: S3Server
     check_conformance(classpath(helpers, *s3.client), "s3a://conformance/suite", *settings)
 
 
-def big_object(s3: S3Server, bucket: str, commits: int, end: str) -> dict[str, int]:
-    """Runs ``BigObject.java``, with a bucket of its own; returns what it saw."""
-    folder = s3.bucket(bucket)
-    # Parts wait in files: that is the default, and what keeps them out of memory.
-    settings = s3.settings | PARTS | {"fs.s3a.buffer.dir": str(s3.folder / "parts")}
-    # All of the heap is taken at once, so that what grows later is not the heap.
-    heap = ["-Xms64m", "-Xmx64m", "-XX:+AlwaysPreTouch"]
+def run_java(
+    s3: S3Server,
+    program: str,
+    *arguments: str,
+    settings: Mapping[str, str],
+    options: Sequence[str] = (),
+) -> list[str]:
+    """Runs a program of ``tests/spark/java`` with Hadoop's settings; returns what it printed."""
     path = classpath(s3.helpers, *s3.client)
-    program = ["io.holdfast.spark.files.BigObject", f"s3a://{bucket}/state", str(commits), end]
     done = subprocess.run(
         [
-            *[tool("java"), *QUICK_START, *heap, "-cp", path, *program],
+            *[tool("java"), *QUICK_START, *options, "-cp", path],
+            *[f"io.holdfast.spark.files.{program}", *arguments],
             *[f"{key}={value}" for key, value in settings.items()],
         ],
         capture_output=True,
@@ -65,7 +68,19 @@ def big_object(s3: S3Server, bucket: str, commits: int, end: str) -> dict[str, i
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
-    seen = {name: int(number) for name, number in map(str.split, done.stdout.splitlines())}
+    return done.stdout.splitlines()
+
+
+def big_object(s3: S3Server, bucket: str, commits: int, end: str) -> dict[str, int]:
+    """Runs ``BigObject.java``, with a bucket of its own; returns what it saw."""
+    folder = s3.bucket(bucket)
+    # Parts wait in files: that is the default, and what keeps them out of memory.
+    settings = s3.settings | PARTS | {"fs.s3a.buffer.dir": str(s3.folder / "parts")}
+    # All of the heap is taken at once, so that what grows later is not the heap.
+    heap = ["-Xms64m", "-Xmx64m", "-XX:+AlwaysPreTouch"]
+    program = ["BigObject", f"s3a://{bucket}/state", str(commits), end]
+    lines = run_java(s3, *program, settings=settings, options=heap)
+    seen = {name: int(number) for name, number in map(str.split, lines)}
     files = [path for path in folder.rglob("*") if path.is_file()]
     seen["server.objects"], seen["server.bytes"] = (
         len(files),
@@ -108,23 +123,12 @@ def test_a_writer_that_gives_up_leaves_neither_an_object_nor_a_pending_upload(
 def taken_names(s3: S3Server, bucket: str, **more: str) -> dict[str, str]:
     """Runs ``TakenNames.java``, with a bucket of its own; returns what it saw."""
     folder = s3.bucket(bucket)
-    settings = s3.settings | more
-    done = subprocess.run(
-        [
-            *[tool("java"), *QUICK_START, "-cp", classpath(s3.helpers, *s3.client)],
-            *["io.holdfast.spark.files.TakenNames", f"s3a://{bucket}/checkpoint"],
-            *[f"{key}={value}" for key, value in settings.items()],
-        ],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    location = f"s3a://{bucket}/checkpoint"
+    lines = run_java(s3, "TakenNames", location, settings=s3.settings | more)
     # What tried the store is gone.
     files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     assert files == [f"checkpoint/{name}" for name in ("file", "offsets/0", "offsets/1")]
-    return dict(line.split(" ") for line in done.stdout.splitlines())
+    return dict(line.split(" ") for line in lines)
 
 
 def test_a_store_refuses_taken_names_without_being_asked_before(s3: S3Server) -> None:
@@ -140,12 +144,12 @@ def test_a_store_refuses_taken_names_without_being_asked_before(s3: S3Server) ->
 def test_a_store_that_would_replace_what_is_there_is_asked_before(
     helpers: Path, tmp_path: Path
 ) -> None:
-    server = S3Server(tmp_path, helpers, properties={"s3proxy.authorization": "none"})
-    try:
-        with OldS3(server.settings["fs.s3a.endpoint"]) as old:
-            seen = taken_names(server, "replacing", **{"fs.s3a.endpoint": old.endpoint})
-    finally:
-        server.close()
+    unsigned = {"s3proxy.authorization": "none"}
+    with (
+        closing(S3Server(tmp_path, helpers, properties=unsigned)) as server,
+        closing(OldS3(server.settings["fs.s3a.endpoint"])) as old,
+    ):
+        seen = taken_names(server, "replacing", **{"fs.s3a.endpoint": old.endpoint})
     assert seen == {
         "file": "refused",
         "file.content": "first",

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -33,6 +34,16 @@ def clean_environment() -> dict[str, str]:
     others = ("PYTHON", "PYSPARK", "SPARK", "VIRTUAL_ENV")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
     return kept | {"SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+def preloadable(source: Path, folder: Path) -> Path:
+    """A C file as a library in a folder, for ``LD_PRELOAD``."""
+    compiler = shutil.which("cc")
+    assert compiler is not None, "a C compiler is needed, as for Rust"
+    library = folder / f"{source.stem}.so"
+    flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    subprocess.run([compiler, *flags, "-o", str(library), str(source), "-ldl"], check=True)
+    return library
 
 
 def run_until_killed(name: str, *arguments: str | Path) -> None:

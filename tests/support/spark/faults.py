@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -79,16 +78,6 @@ def states(inputs: int, rows: Input = rows_of) -> list[Rows]:
         assert len(state) == KEYS
         result.append(dict(state))
     return result
-
-
-def compiled_points(folder: Path) -> Path:
-    """fault_points.c as a library."""
-    compiler = shutil.which("cc")
-    assert compiler is not None, "a C compiler is needed, as for Rust"
-    library = folder / "fault_points.so"
-    flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
-    subprocess.run([compiler, *flags, "-o", str(library), str(POINTS_SOURCE), "-ldl"], check=True)
-    return library
 
 
 class World:

@@ -6,8 +6,6 @@ import threading
 from collections.abc import Callable
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Self
 from urllib.parse import urlsplit
 
 #: Of the request, these are about the connection to this server.
@@ -63,15 +61,8 @@ class OldS3:
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """End the server."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

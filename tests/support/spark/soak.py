@@ -22,7 +22,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from support.spark.faults import DRIVER, WRITES, Job, World, compiled_points, rows_of
+from support import preloadable
+from support.spark.faults import DRIVER, POINTS_SOURCE, WRITES, Job, World, rows_of
 from support.spark.state_files import merged_files
 
 MASTER = "local[2]"
@@ -239,7 +240,7 @@ def main() -> None:
     if args.batches < MIN_BATCHES:
         parser.error(f"--batches must be {MIN_BATCHES} or more")
     with tempfile.TemporaryDirectory(prefix="holdfast-soak-") as folder:
-        world = World(Path(folder) / "world", compiled_points(Path(folder)))
+        world = World(Path(folder) / "world", preloadable(POINTS_SOURCE, Path(folder)))
         try:
             report = soak(world, batches=args.batches, restarts=args.restarts, seed=args.seed)
         finally:

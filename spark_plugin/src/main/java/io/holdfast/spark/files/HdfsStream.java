@@ -1,7 +1,6 @@
 package io.holdfast.spark.files;
 
 import java.io.IOException;
-import java.util.UUID;
 import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Options;
@@ -39,8 +38,7 @@ final class HdfsStream extends TemporaryStream {
 
   /** Makes no folder, as Spark's own way: a checkpoint that was deleted does not come back in part. */
   static HdfsStream create(FileSystem fileSystem, Path path, boolean replace) throws IOException {
-    Path temporary =
-        new Path(path.getParent(), "." + path.getName() + "." + UUID.randomUUID() + ".tmp");
+    Path temporary = NewFiles.temporary(path);
     FSDataOutputStream out = NewFiles.create(fileSystem, temporary, NewFiles.DURABLE, false);
     return new HdfsStream((DistributedFileSystem) fileSystem, out, temporary, path, replace);
   }

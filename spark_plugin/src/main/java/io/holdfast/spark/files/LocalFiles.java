@@ -27,6 +27,11 @@ final class LocalFiles extends AtomicFiles {
     return new File(path.toUri().getPath()).toPath();
   }
 
+  /** A name beside a file's own, for as long as it is being written. */
+  static Path temporary(Path target) {
+    return target.resolveSibling("." + target.getFileName() + "." + UUID.randomUUID() + ".tmp");
+  }
+
   @Override
   void write(org.apache.hadoop.fs.Path path, Content content, boolean replace) throws IOException {
     write(local(path), content, replace);
@@ -34,8 +39,7 @@ final class LocalFiles extends AtomicFiles {
 
   /** As {@link AtomicFiles#write}. */
   static void write(Path target, Content content, boolean replace) throws IOException {
-    Path temporary =
-        target.resolveSibling("." + target.getFileName() + "." + UUID.randomUUID() + ".tmp");
+    Path temporary = temporary(target);
     makeFolder(target.getParent());
     write(temporary, target, content, replace);
   }

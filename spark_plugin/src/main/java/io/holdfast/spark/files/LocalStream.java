@@ -8,7 +8,6 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.attribute.FileAttribute;
-import java.util.UUID;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
 
 /**
@@ -46,14 +45,10 @@ final class LocalStream extends TemporaryStream {
    */
   static LocalStream create(Path target, FileAttribute<?> permission, boolean replace)
       throws IOException {
-    Path temporary = temporary(target, ".tmp");
+    Path temporary = LocalFiles.temporary(target);
     Files.createFile(temporary, permission);
     FileOutputStream file = new FileOutputStream(temporary.toFile());
     return new LocalStream(target, temporary, file, new Checksums(file), permission, replace);
-  }
-
-  private static Path temporary(Path target, String suffix) {
-    return target.resolveSibling("." + target.getFileName() + "." + UUID.randomUUID() + suffix);
   }
 
   @Override
@@ -62,7 +57,7 @@ final class LocalStream extends TemporaryStream {
     file.getFD().sync();
     file.close();
     Path folder = target.getParent();
-    Path ofChecksums = temporary(target, ".crc.tmp");
+    Path ofChecksums = LocalFiles.temporary(target);
     try {
       Files.createFile(ofChecksums, permission);
       checksums.write(ofChecksums);

@@ -2,6 +2,7 @@ package io.holdfast.spark.files;
 
 import java.io.IOException;
 import java.util.EnumSet;
+import java.util.UUID;
 import org.apache.hadoop.fs.CreateFlag;
 import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FileSystem;
@@ -20,6 +21,11 @@ final class NewFiles {
       EnumSet.of(CreateFlag.CREATE, CreateFlag.SYNC_BLOCK, CreateFlag.SHOULD_REPLICATE);
 
   private NewFiles() {}
+
+  /** A name beside a file's own, for as long as it is being written. */
+  static Path temporary(Path path) {
+    return new Path(path.getParent(), "." + path.getName() + "." + UUID.randomUUID() + ".tmp");
+  }
 
   /**
    * Begins a file.

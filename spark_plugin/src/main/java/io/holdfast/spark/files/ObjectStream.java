@@ -6,10 +6,10 @@ import java.io.IOException;
 import java.net.URI;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.UUID;
-import java.util.concurrent.ConcurrentHashMap;
 import org.apache.hadoop.fs.CommonPathCapabilities;
 import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FSDataOutputStreamBuilder;
@@ -44,7 +44,7 @@ public final class ObjectStream extends AtomicStream {
   private static final Logger LOG = LoggerFactory.getLogger(ObjectStream.class);
 
   /** By file system: whether its store refuses to create what is there. */
-  private static final Map<URI, Boolean> REFUSING = new ConcurrentHashMap<>();
+  private static final Map<URI, Boolean> REFUSING = new HashMap<>();
 
   private final FileSystem fileSystem;
   private final Path path;
@@ -78,20 +78,17 @@ public final class ObjectStream extends AtomicStream {
     if (!fileSystem.hasPathCapability(path, CONDITIONAL)) {
       return false;
     }
-    Boolean known = REFUSING.get(fileSystem.getUri());
-    if (known == null) {
-      known = refusesTaken(fileSystem, path.getParent());
-      REFUSING.put(fileSystem.getUri(), known);
-    }
-    return known;
-  }
-
-  private static synchronized boolean refusesTaken(FileSystem fileSystem, Path folder)
-      throws IOException {
-    Boolean known = REFUSING.get(fileSystem.getUri());
-    if (known != null) {
+    synchronized (REFUSING) {
+      Boolean known = REFUSING.get(fileSystem.getUri());
+      if (known == null) {
+        known = refusesTaken(fileSystem, path.getParent());
+        REFUSING.put(fileSystem.getUri(), known);
+      }
       return known;
     }
+  }
+
+  private static boolean refusesTaken(FileSystem fileSystem, Path folder) throws IOException {
     Path tried = new Path(folder, "." + UUID.randomUUID() + ".tmp");
     createConditionally(fileSystem, tried).close();
     try {

@@ -41,9 +41,7 @@ final class RenamedFiles extends AtomicFiles {
 
   @Override
   void write(Path path, Content content, boolean replace) throws IOException {
-    Path temporary =
-        new Path(path.getParent(), "." + path.getName() + "." + UUID.randomUUID() + ".tmp");
-    write(temporary, path, content, replace, true);
+    write(NewFiles.temporary(path), path, content, replace, true);
   }
 
   @Override
